@@ -1,0 +1,172 @@
+"""The runner seam: how a configuration becomes a running server that can be measured.
+
+`Runner.start` gives a `Session`; a session applies settings and measures operating points. Both
+raise `RunnerError`, which carries a `Failure` value: the sweep loop decides what it means.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from results.records import (
+        Failure,
+        LaunchIntent,
+        Measurement,
+        ProcessIdentity,
+        Resolved,
+    )
+    from search_spaces.configuration import Configuration, Setting
+    from search_spaces.workload import OperatingPoint
+
+
+class RunnerError(Exception):
+    """A launch, switch, measurement or stop failed; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.kind} in {failure.phase}: {failure.message}")
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCommand:
+    """A server's command line.
+
+    Attributes:
+        argv: From the interpreter on.
+        env: Variables to set.
+        unset: Variables to remove where the caller's environment has them.
+    """
+
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartProgress:
+    """A phase of the start-up that has begun (`"weights"`, `"cuda_graph"`, ...)."""
+
+    phase: str
+    elapsed_s: float
+
+
+class Session(abc.ABC):
+    """A running server. A context manager: leaving it stops the server, with proof.
+
+    Owned by one thread. After `close` (or a `RunnerError` with a dead server) nothing else may be
+    called. `resolved` is what the server says it runs *now*: it changes with `apply`.
+    """
+
+    resolved: Resolved
+    """What the server says it runs."""
+    phases: tuple[tuple[str, float], ...]
+    """Seconds per start-up phase, in order."""
+    ready_s: float
+    """Seconds from start to the first good generation."""
+
+    @abc.abstractmethod
+    def apply(self, setting: Setting) -> Resolved:
+        """Switches the idle server to `setting` and reads back what it runs.
+
+        Raises:
+            RunnerError: The server refused, or is gone.
+        """
+
+    @abc.abstractmethod
+    def measure(self, point: OperatingPoint) -> Measurement:
+        """Warms up, measures one window at `point`, and leaves the server idle.
+
+        A window that cannot be believed is returned with its reasons in `invalid`.
+
+        Raises:
+            RunnerError: The server died, hung, or did not come to rest.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Stops the server and proves that it is gone. Idempotent.
+
+        Raises:
+            RunnerError: Something of it is left (a fault of the host).
+        """
+
+    @abc.abstractmethod
+    def kill(self) -> None:
+        """Ends the server's process group now, without manners (second Ctrl-C). Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Runner(abc.ABC):
+    """Starts servers of one kind for one study. Owned by one thread.
+
+    Never touches the database: it reports the process through a callback, and the caller stores.
+    """
+
+    name: str
+    """`"sglang"`, `"simulated"` or `"replay"`: part of the study's identity."""
+    simulated: bool
+    """Whether its figures are simulated."""
+
+    @abc.abstractmethod
+    def check(self) -> str | None:
+        """What is missing on this machine (SGLang, GPUs, models), with what to do; else `None`."""
+
+    @abc.abstractmethod
+    def can_switch(self, a: Configuration, b: Configuration) -> bool:
+        """Whether one launch can be measured at both, by `Session.apply`.
+
+        An equivalence relation: reflexive, symmetric and transitive.
+        """
+
+    @abc.abstractmethod
+    def supports_draft_tp(self, draft_tp: int) -> bool:
+        """Whether the draft can be placed at this tensor-parallel size."""
+
+    @abc.abstractmethod
+    def command(self, configuration: Configuration) -> LaunchCommand:
+        """The command that starts `configuration`, without a trial's own port: for export."""
+
+    @abc.abstractmethod
+    def start(
+        self,
+        intent: LaunchIntent,
+        on_process: Callable[[ProcessIdentity, LaunchCommand], None],
+        on_progress: Callable[[StartProgress], None] | None = None,
+    ) -> Session:
+        """Starts a server and waits until it is ready and proven to be ours.
+
+        With several `intent.settings` the server is started such that all of them can be applied.
+        `on_process` is called as soon as the process exists, before anything is waited for.
+
+        Raises:
+            RunnerError: It did not become ready; nothing of it is left running (or the failure
+                says what is).
+        """
+
+    @abc.abstractmethod
+    def end_leftover(self, process: ProcessIdentity) -> tuple[int, ...]:
+        """Ends what a killed tuner's launch left; returns the pids that were ended.
+
+        Only processes of that launch are touched: by pid and start time, or by the mark in their
+        environment.
+        """
+
+    @abc.abstractmethod
+    def now(self) -> float:
+        """Seconds on the study's clock (the server's own time; monotonic)."""

@@ -1,0 +1,134 @@
+"""Configurations: everything that a study varies about a server, as plain frozen values.
+
+A configuration holds only what the study varies; the fixed part (model path, tp-size, ...) is the
+study's. Two equal configurations are the same server: build them through
+`search_spaces.legality.canonical`, which maps every spelling of a server to one form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Value = bool | int | float | str | None
+"""A flag's or variable's value. `None` means: not set (removed where the caller has set it)."""
+
+NO_SPECULATION = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """How drafts are made and verified.
+
+    Attributes:
+        algorithm: `"none"`, or SGLang's name in upper case (`"EAGLE3"`, `"STANDALONE"`, ...).
+        num_steps: Draft steps per cycle; `None` for `"none"`.
+        topk: Branches per draft step (`--speculative-eagle-topk`).
+        num_draft_tokens: Tokens that one verify checks, the bonus token's slot included.
+    """
+
+    algorithm: str = NO_SPECULATION
+    num_steps: int | None = None
+    topk: int | None = None
+    num_draft_tokens: int | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the server speculates at all."""
+        return self.algorithm != NO_SPECULATION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON shape of `docs/contract.md`; keys that do not apply are left out."""
+        out: dict[str, Any] = {"algorithm": self.algorithm}
+        for name in ("num_steps", "topk", "num_draft_tokens"):
+            if (value := getattr(self, name)) is not None:
+                out[name] = value
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The part of a configuration that a running server can take on without restart."""
+
+    num_steps: int | None = None
+
+
+def _frozen(values: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One point of a study's space.
+
+    Attributes:
+        speculation: Draft and verify parameters.
+        draft_tp: Tensor-parallel size of the draft; `None` where there is no draft.
+        flags: SGLang flags (no leading dashes) that the study varies, sorted by name.
+        env: Environment variables that the study varies, sorted by name.
+    """
+
+    speculation: Speculation = field(default_factory=Speculation)
+    draft_tp: int | None = None
+    flags: tuple[tuple[str, Value], ...] = ()
+    env: tuple[tuple[str, Value], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        speculation: Speculation | None = None,
+        *,
+        draft_tp: int | None = None,
+        flags: Mapping[str, Value] | None = None,
+        env: Mapping[str, Value] | None = None,
+    ) -> Self:
+        """Builds a configuration from mappings, in any order."""
+        return cls(
+            speculation or Speculation(), draft_tp, _frozen(flags or {}), _frozen(env or {})
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON shape of `docs/contract.md`."""
+        return {
+            "speculation": self.speculation.to_dict(),
+            "draft_tp": self.draft_tp,
+            "flags": dict(self.flags),
+            "env": dict(self.env),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        return cls.of(
+            Speculation(**data["speculation"]),
+            draft_tp=data.get("draft_tp"),
+            flags=data.get("flags") or {},
+            env=data.get("env") or {},
+        )
+
+    @property
+    def key(self) -> str:
+        """A short digest, equal for equal configurations, stable across runs and versions."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def setting(self) -> Setting:
+        """What a server that can be switched would be told to run this configuration."""
+        return Setting(num_steps=self.speculation.num_steps)
+
+    def with_setting(self, setting: Setting) -> Self:
+        """This configuration at another setting (a chain: the width follows the steps)."""
+        if setting.num_steps is None:
+            return self
+        speculation = replace(
+            self.speculation,
+            num_steps=setting.num_steps,
+            num_draft_tokens=setting.num_steps + 1,
+        )
+        return replace(self, speculation=speculation)
