@@ -1,0 +1,100 @@
+"""What reading and writing have in common: one transaction per call, one kind of error."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.exc import DBAPIError
+
+from results import tables
+from results.database import WRITE_OPTION
+from results.errors import StoreError, StudyNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine, Table
+
+
+class Connected:
+    """Holds the engine; the parts of `results.store.Store` are built on it.
+
+    Attributes:
+        url: The full address, password included, for Optuna's storage.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(**{WRITE_OPTION: True})
+        self._shown = engine.url.render_as_string()
+        self.url = engine.url.render_as_string(hide_password=False)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """One consistent view of the database."""
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise StoreError(f"cannot read the database {self._shown}: {error.orig}") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """One transaction; durable when the block has ended."""
+        try:
+            with self._writer.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise StoreError(
+                f"the database {self._shown} did not take a write ({error.orig}); "
+                "check its disk and who else has it open, then resume"
+            ) from error
+
+
+def lock_study(connection: Connection, study_id: int) -> None:
+    """Makes other writers of the study wait for this transaction (SQLite: they do already).
+
+    Raises:
+        StudyNotFound: There is no such study.
+    """
+    found = connection.execute(
+        select(tables.studies.c.id).where(tables.studies.c.id == study_id).with_for_update()
+    ).first()
+    if found is None:
+        raise no_study(study_id)
+
+
+def no_study(study_id: int) -> StudyNotFound:
+    """The error for a study that is gone."""
+    return StudyNotFound(f"no study with id {study_id} is stored (was it deleted?)")
+
+
+def next_number(connection: Connection, table: Table, study_id: int) -> int:
+    """The next launch or trial number of a study: consecutive from 0."""
+    highest = connection.execute(
+        select(func.max(table.c.number)).where(table.c.study_id == study_id)
+    ).scalar_one()
+    return 0 if highest is None else int(highest) + 1
+
+
+def insert_row(connection: Connection, table: Table, values: dict[str, Any]) -> int:
+    """Inserts a row; returns its id."""
+    key = connection.execute(insert(table), values).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def row_id(connection: Connection, table: Table, study_id: int, number: int) -> int:
+    """The id of a study's launch or trial of that number.
+
+    Raises:
+        StoreError: There is none.
+    """
+    found = connection.execute(
+        select(table.c.id).where(table.c.study_id == study_id, table.c.number == number)
+    ).scalar_one_or_none()
+    if found is None:
+        kind = "launch" if table is tables.launches else "trial"
+        raise StoreError(f"study {study_id} has no {kind} {number}")
+    return int(found)

@@ -1,0 +1,140 @@
+"""Addresses and engines: how the database is reached, and with what durability."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from sqlalchemy import URL, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import StaticPool
+
+from results.errors import StoreError, StoreMissing
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+BUSY_TIMEOUT_S: Final = 60.0
+"""How long a write waits for another one (optuna-dashboard, a second tuner on another study)."""
+
+WRITE_OPTION: Final = "tuner_write"
+"""Execution option of connections that will write."""
+
+
+def resolve_url(address: str) -> URL:
+    """The address in full: an absolute SQLite path, a named PostgreSQL driver.
+
+    Raises:
+        StoreError: Not an address, or of a database that is not supported.
+    """
+    try:
+        url = make_url(address)
+    except ArgumentError as error:
+        raise StoreError(
+            f"{address!r} is not a database address; use sqlite:///FILE or "
+            "postgresql://USER:PASSWORD@HOST/DATABASE"
+        ) from error
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        if in_memory(url) or str(url.database).startswith("file:"):
+            return url
+        return url.set(database=str(Path(str(url.database)).expanduser().resolve()))
+    if backend in {"postgresql", "postgres"}:
+        if url.drivername in {"postgresql", "postgres"}:
+            return url.set(drivername="postgresql+psycopg")
+        return url
+    raise StoreError(f"{backend} databases are not supported; use sqlite:/// or postgresql://")
+
+
+def in_memory(url: URL) -> bool:
+    """Whether the database lives in this process only."""
+    return url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}
+
+
+def open_engine(url: URL, *, create: bool) -> Engine:
+    """An engine for a resolved address.
+
+    Raises:
+        StoreMissing: The SQLite file does not exist, and `create` is false.
+        StoreError: Its folder does not exist, the driver is missing, or it is no database.
+    """
+    if url.get_backend_name() != "sqlite":
+        return _postgres(url)
+    if in_memory(url):
+        engine = _engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+        _prepare_sqlite(engine)
+        return engine
+    path = Path(str(url.database))
+    if not str(path).startswith("file:"):
+        if not path.parent.is_dir():
+            raise StoreError(f"cannot open {path}: its folder does not exist; create it first")
+        if not create and not path.exists():
+            raise StoreMissing(f"there is no database at {path}")
+    engine = _engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    _prepare_sqlite(engine)
+    _use_wal(engine, path)
+    return engine
+
+
+def _engine(url: URL, **options: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy's own
+    return create_engine(
+        url,
+        json_serializer=lambda value: orjson.dumps(value).decode(),
+        json_deserializer=orjson.loads,
+        **options,
+    )
+
+
+def _postgres(url: URL) -> Engine:
+    try:
+        return _engine(url, pool_pre_ping=True)
+    except ImportError as error:
+        raise StoreError(
+            f"the driver for {url.drivername} is not installed; "
+            "install the extra: pip install 'sglang-tuner[postgres]'"
+        ) from error
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _: object) -> None:
+        # The driver would begin transactions late and by its own rules; `_begin` does instead.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys=ON")
+        # FULL, not NORMAL: in WAL mode NORMAL survives kill -9 but may lose the last commits
+        # with the power. One fsync per record is nothing beside the minutes of a launch.
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A writer takes the lock before it reads: a deferred transaction that turns from reading
+        # to writing fails at once, busy timeout or not, where another one wrote in between.
+        write = connection.get_execution_options().get(WRITE_OPTION, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _use_wal(engine: Engine, path: Path) -> None:
+    """Turns on WAL, which is a property of the file: Optuna's connections follow."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection = engine.raw_connection()
+            try:
+                connection.cursor().execute("PRAGMA journal_mode=WAL")
+            finally:
+                connection.close()
+        except sqlite3.OperationalError as error:
+            # The change of mode needs the file alone and does not heed the busy timeout.
+            if "locked" in str(error) and time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            raise StoreError(f"cannot open the database {path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{path} is not an SQLite database ({error})") from error
+        else:
+            return

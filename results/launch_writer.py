@@ -1,0 +1,198 @@
+"""Launches, from the intent to the end, and the trials that they are for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from sqlalchemy import insert, update
+
+from results import rows, tables
+from results.connection import Connected, insert_row, lock_study, next_number, row_id
+from results.errors import StoreError
+from results.records import Launch, LaunchState, TrialState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from results.records import (
+        Failure,
+        LaunchIntent,
+        ProcessIdentity,
+        Purpose,
+    )
+    from search_spaces.configuration import Configuration
+
+
+class LaunchWriter(Connected):
+    """The part of `results.store.Store` that writes launches, and begins trials."""
+
+    def add_launch(
+        self,
+        study_id: int,
+        intent: LaunchIntent,
+        trials: Sequence[int | tuple[Configuration, Purpose]],
+    ) -> Launch:
+        """Stores the intent of a launch, before anything is started.
+
+        Args:
+            study_id: The study.
+            intent: What is about to be launched.
+            trials: What it is for, in order: new trials as (configuration, purpose), which get
+                the next numbers and state `running`; trials that exist (unfinished ones of a
+                killed run, say) by their number.
+
+        Returns:
+            The launch in state `running`, with the numbers of its trials in the same order.
+
+        Raises:
+            StudyNotFound: There is no such study.
+            StoreError: A trial does not exist, or the mark is not unique.
+        """
+        now = time.time()
+        with self._writing() as connection:
+            lock_study(connection, study_id)
+            number = next_number(connection, tables.launches, study_id)
+            values = {
+                **rows.intent_columns(intent),
+                "study_id": study_id,
+                "number": number,
+                "state": LaunchState.RUNNING.value,
+                "command": [],
+                "environment": [],
+                "phases": [],
+                "created": now,
+            }
+            launch_id = insert_row(connection, tables.launches, values)
+            following = next_number(connection, tables.trials, study_id)
+            numbers: list[int] = []
+            links = []
+            for position, trial in enumerate(trials):
+                if isinstance(trial, int):
+                    numbers.append(trial)
+                    trial_id = row_id(connection, tables.trials, study_id, trial)
+                else:
+                    numbers.append(following)
+                    trial_id = _insert_trial(connection, study_id, following, trial, now)
+                    following += 1
+                links.append({"launch_id": launch_id, "trial_id": trial_id, "position": position})
+            if links:
+                connection.execute(insert(tables.launch_trials), links)
+        return Launch(number, LaunchState.RUNNING, intent, trials=tuple(numbers))
+
+    def set_process(
+        self,
+        study_id: int,
+        launch: int,
+        process: ProcessIdentity,
+        command: Sequence[str] = (),
+        environment: Sequence[tuple[str, str | None]] = (),
+    ) -> None:
+        """Stores a launch's process tree, as soon as it exists.
+
+        Args:
+            study_id: The study.
+            launch: Number of the launch.
+            process: The process tree.
+            command: The argv that was started.
+            environment: Variables set for it (`None`: removed).
+        """
+        self._update_launch(
+            study_id,
+            launch,
+            pid=process.pid,
+            pid_started=process.started,
+            port=process.port,
+            host=process.host,
+            command=list(command),
+            environment=[list(pair) for pair in environment],
+        )
+
+    def launch_ready(
+        self,
+        study_id: int,
+        launch: int,
+        ready_s: float,
+        phases: Sequence[tuple[str, float]],
+        sglang_version: str,
+    ) -> None:
+        """Stores that a launch serves; the study's first one sets the study's SGLang version."""
+        self._update_launch(
+            study_id,
+            launch,
+            ready_s=ready_s,
+            phases=[list(phase) for phase in phases],
+            sglang_version=sglang_version,
+        )
+
+    def finish_launch(
+        self,
+        study_id: int,
+        launch: int,
+        state: LaunchState,
+        seconds: float | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        """Stores the end of a launch; final.
+
+        Args:
+            study_id: The study.
+            launch: Number of the launch.
+            state: What became of it.
+            seconds: From its start to proof that it is gone; `None` where nobody saw its end.
+            failure: Why it failed.
+
+        Raises:
+            StoreError: The launch does not exist, or is not running.
+        """
+        if state is LaunchState.RUNNING:
+            raise ValueError("a launch does not finish as running")
+        self._update_launch(
+            study_id,
+            launch,
+            state=state.value,
+            seconds=seconds,
+            **rows.failure_columns(failure),
+        )
+
+    def _update_launch(self, study_id: int, launch: int, **values: object) -> None:
+        c = tables.launches.c
+        with self._writing() as connection:
+            changed = connection.execute(
+                update(tables.launches)
+                .where(c.study_id == study_id, c.number == launch)
+                .where(c.state == LaunchState.RUNNING.value)
+                .values(**values)
+            )
+            if not changed.rowcount:
+                row_id(connection, tables.launches, study_id, launch)
+                raise StoreError(f"launch {launch} of study {study_id} has ended already")
+            if version := values.get("sglang_version"):
+                studies = tables.studies.c
+                connection.execute(
+                    update(tables.studies)
+                    .where(studies.id == study_id, studies.sglang_version.is_(None))
+                    .values(sglang_version=version)
+                )
+
+
+def _insert_trial(
+    connection: Connection,
+    study_id: int,
+    number: int,
+    trial: tuple[Configuration, Purpose],
+    now: float,
+) -> int:
+    configuration, purpose = trial
+    values = {
+        "study_id": study_id,
+        "number": number,
+        "purpose": purpose.value,
+        "state": TrialState.RUNNING.value,
+        "configuration": configuration.to_dict(),
+        "configuration_key": configuration.key,
+        "created": now,
+    }
+    return insert_row(connection, tables.trials, values)

@@ -1,0 +1,72 @@
+"""Brings a database's `tuner_` tables to the version of this code.
+
+Alembic keeps our version in `tuner_alembic_version`; `alembic_version` is Optuna's. Optuna's tables
+are never touched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import inspect, text
+
+from results.errors import StoreVersionError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from sqlalchemy import Connection, Engine
+
+VERSION_TABLE: Final = "tuner_alembic_version"
+
+HEAD: Final = "0001"
+"""The newest revision; stated here so that opening a current database does not load Alembic."""
+
+
+def configuration() -> Config:
+    """Alembic's configuration; needs no ini file."""
+    from alembic.config import Config  # noqa: PLC0415 - heavy, and rarely needed
+
+    config = Config()
+    # Alembic interpolates with %, which may occur in a path.
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("file_template", "v%%(rev)s_%%(slug)s")
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def current_version(connection: Connection) -> str | None:
+    """The revision that the database is at; `None` where it holds no tuner tables."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    return None if found is None else str(found)
+
+
+def upgrade(engine: Engine) -> None:
+    """Upgrades to `HEAD`, in one transaction, or leaves the database as it was.
+
+    `engine` must open writing transactions (`results.database.WRITE_OPTION`), so that of two tuners
+    that open a new database at once the second waits, and then finds the work done.
+
+    Raises:
+        StoreVersionError: The database is of a revision that this code does not know.
+    """
+    with engine.connect() as connection:
+        if current_version(connection) == HEAD:
+            return
+    from alembic import command  # noqa: PLC0415 - heavy, and rarely needed
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    config = configuration()
+    with engine.begin() as connection:
+        version = current_version(connection)
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if version is not None and version not in known:
+            raise StoreVersionError(
+                f"the database {engine.url.render_as_string()} was written by a newer tuner "
+                f"(schema {version}; this one knows up to {HEAD}); "
+                "update sglang-tuner, or use another --storage"
+            )
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

@@ -1,0 +1,295 @@
+"""A study mirrored into Optuna's own tables, so that optuna-dashboard and samplers work on it.
+
+Our tables are the truth and are written first; `OptunaMirror.sync` brings Optuna's up to them, and
+closes any gap that a kill between the two left. Trial n is Optuna's trial n.
+
+How states are told (Optuna 5.0; its samplers never see a FAIL trial, so a configuration that
+cannot run is a completed trial with a finite worst value and a violated constraint):
+
+| ours                           | Optuna's                              |
+|--------------------------------|---------------------------------------|
+| running                        | RUNNING                               |
+| complete                       | COMPLETE with its value               |
+| infeasible                     | COMPLETE, worst value, constraint 1.0 |
+| invalid, failed, inactive      | FAIL                                  |
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from results.database import BUSY_TIMEOUT_S, resolve_url
+from results.errors import MirrorConflict
+from results.records import TrialState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+
+    Choice = bool | int | float | str | None
+
+CONSTRAINT: Final = "tuner_infeasible"
+"""Name of the constraint of an infeasible trial; its value is 1.0, violated."""
+
+STATE_ATTRIBUTE: Final = "tuner_state"
+"""User attribute with our word for a finished trial's state."""
+
+_MARK: Final = "tuner_study"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorParameter:
+    """One parameter of a trial.
+
+    Attributes:
+        name: Its name, the same in every trial of the study.
+        choices: Every value that the study allows, in a fixed order: Optuna refuses a choice list
+            that differs from an earlier trial's.
+        value: The trial's value.
+        ordered: Whether the choices are numbers whose order means something. Evenly spaced
+            integers become an `IntDistribution`, anything else a categorical one.
+    """
+
+    name: str
+    choices: tuple[Choice, ...]
+    value: Choice
+    ordered: bool = False
+
+    @property
+    def in_space(self) -> bool:
+        """Whether the value is one of the choices (a baseline's may not be)."""
+        return any(_same(self.value, choice) for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorTrial:
+    """A trial as Optuna is to see it.
+
+    Attributes:
+        number: Its number, ours and Optuna's.
+        state: Our state.
+        parameters: Those that apply to it. If the value of one is not among its choices, Optuna
+            is told none of them: the trial is a point outside the space.
+        value: What is maximized; needed where the state is `complete`.
+        worst: A finite value no better than any real one; needed where it is `infeasible`.
+        user_attrs: Shown beside it (JSON values).
+    """
+
+    number: int
+    state: TrialState
+    parameters: tuple[MirrorParameter, ...] = ()
+    value: float | None = None
+    worst: float | None = None
+    user_attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What a `sync` changed.
+
+    Attributes:
+        added: Numbers of trials that Optuna did not have.
+        told: Numbers of trials that were running there and are finished now.
+    """
+
+    added: tuple[int, ...] = ()
+    told: tuple[int, ...] = ()
+
+
+class OptunaMirror:
+    """Optuna's view of one study. Owned by the process, and thread, that owns the study.
+
+    Attributes:
+        study: The Optuna study; for reading, and for samplers to learn from. Nothing but this
+            class may add trials to it.
+    """
+
+    def __init__(self, storage: str | BaseStorage, study_name: str) -> None:
+        """Opens the Optuna study of that name, or creates it (direction: maximize).
+
+        Args:
+            storage: `Store.url`, or a storage of Optuna's (in memory, for replays).
+            study_name: Name of the study.
+
+        Raises:
+            MirrorConflict: Optuna has a study of that name which is not the tuner's.
+        """
+        import optuna  # noqa: PLC0415 - takes half a second
+
+        with _quiet():
+            if isinstance(storage, str):
+                storage = _rdb_storage(storage)
+            self.study: Study = optuna.create_study(
+                storage=storage, study_name=study_name, direction="maximize", load_if_exists=True
+            )
+            if self.study.user_attrs.get(_MARK) != study_name:
+                # Without trials it is one that a kill cut off before the mark was set.
+                if self.study.get_trials(deepcopy=False):
+                    raise MirrorConflict(
+                        f"Optuna's tables hold a study named {study_name!r} that is not the "
+                        "tuner's; give the study another --name, or use another --storage"
+                    )
+                self.study.set_user_attr(_MARK, study_name)
+
+    def sync(self, trials: Sequence[MirrorTrial]) -> SyncReport:
+        """Brings Optuna's trials to ours. Idempotent; each trial is complete or absent.
+
+        Args:
+            trials: By number. Optuna's missing ones must all be among them.
+
+        Raises:
+            MirrorConflict: Optuna's trials are not these: one is missing below the first that was
+                given, has other parameters, or ended otherwise.
+            ValueError: A finished trial lacks its value, or has one that is not finite.
+        """
+        with _quiet():
+            known = {t.number: t for t in self.study.get_trials(deepcopy=False)}
+            added: list[int] = []
+            told: list[int] = []
+            for trial in sorted(trials, key=lambda t: t.number):
+                target = _target(trial)
+                existing = known.get(trial.number)
+                if existing is None:
+                    self._add(trial, target, len(known) + len(added))
+                    added.append(trial.number)
+                elif self._repair(existing, target):
+                    told.append(trial.number)
+        return SyncReport(tuple(added), tuple(told))
+
+    def _add(self, trial: MirrorTrial, target: FrozenTrial, following: int) -> None:
+        if trial.number != following:
+            raise MirrorConflict(
+                f"Optuna's next trial would be {following}, not {trial.number}: sync all trials"
+            )
+        self.study.add_trial(target)
+
+    def _repair(self, existing: FrozenTrial, target: FrozenTrial) -> bool:
+        number = existing.number
+        if existing.params != target.params:
+            raise MirrorConflict(
+                f"Optuna's trial {number} of study {self.study.study_name!r} has other parameters "
+                f"({existing.params}, ours {target.params}): something else wrote into it"
+            )
+        if existing.state.is_finished():
+            if (existing.state, existing.values) != (target.state, target.values):
+                raise MirrorConflict(
+                    f"Optuna's trial {number} of study {self.study.study_name!r} ended as "
+                    f"{existing.state.name} {existing.values}, ours as {target.state.name} "
+                    f"{target.values}: something else wrote into it"
+                )
+            return False
+        if not target.state.is_finished():
+            return False
+        self._tell(existing, target)
+        return True
+
+    def _tell(self, existing: FrozenTrial, target: FrozenTrial) -> None:
+        from optuna.trial import Trial  # noqa: PLC0415
+
+        trial = Trial(self.study, existing._trial_id)  # noqa: SLF001 - Optuna has no public way
+        # Everything else first: once told, a trial can't be changed.
+        for name, value in target.user_attrs.items():
+            if existing.user_attrs.get(name) != value:
+                trial.set_user_attr(name, value)
+        for name, value in target.constraints.items():
+            if name not in existing.constraints:
+                trial.set_constraint(name, value)
+        self.study.tell(existing.number, target.values, state=target.state)
+
+
+def distribution(parameter: MirrorParameter) -> BaseDistribution:
+    """The Optuna distribution of a parameter: equal for equal choices.
+
+    Raises:
+        ValueError: Optuna could not tell two of the choices apart (`True` and `1`).
+    """
+    from optuna.distributions import (  # noqa: PLC0415
+        CategoricalDistribution,
+        IntDistribution,
+    )
+
+    choices = parameter.choices
+    if len(set(choices)) != len(choices):
+        raise ValueError(f"{parameter.name}: two choices of {choices} are equal to Optuna")
+    if parameter.ordered and all(type(choice) is int for choice in choices):
+        low, *others = sorted(int(choice) for choice in choices if choice is not None)
+        step = others[0] - low if others else 1
+        if [low, *others] == list(range(low, low + step * len(choices), step)):
+            return IntDistribution(low, low + step * (len(choices) - 1), step=step)
+    return CategoricalDistribution(choices)
+
+
+def _target(trial: MirrorTrial) -> FrozenTrial:
+    """The trial as Optuna is to hold it."""
+    from optuna.trial import TrialState as OptunaState  # noqa: PLC0415
+    from optuna.trial import create_trial  # noqa: PLC0415
+
+    value: float | None = None
+    constraints: dict[str, float] = {}
+    attributes = dict(trial.user_attrs)
+    if trial.state is TrialState.RUNNING:
+        state = OptunaState.RUNNING
+    elif trial.state is TrialState.COMPLETE:
+        state, value = OptunaState.COMPLETE, _finite(trial, trial.value)
+    elif trial.state is TrialState.INFEASIBLE:
+        state, value = OptunaState.COMPLETE, _finite(trial, trial.worst)
+        constraints[CONSTRAINT] = 1.0
+    else:
+        state = OptunaState.FAIL
+    if state.is_finished():
+        attributes[STATE_ATTRIBUTE] = trial.state.value
+    inside = all(parameter.in_space for parameter in trial.parameters)
+    parameters = trial.parameters if inside else ()
+    return create_trial(
+        state=state,
+        value=value,
+        params={parameter.name: parameter.value for parameter in parameters},
+        distributions={parameter.name: distribution(parameter) for parameter in parameters},
+        user_attrs=attributes,
+        constraints=constraints,
+    )
+
+
+def _finite(trial: MirrorTrial, value: float | None) -> float:
+    if value is None or not math.isfinite(value):
+        raise ValueError(f"trial {trial.number} is {trial.state}, but its value is {value}")
+    return float(value)
+
+
+def _same(a: Choice, b: Choice) -> bool:
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _rdb_storage(address: str) -> BaseStorage:
+    from optuna.storages import RDBStorage  # noqa: PLC0415
+
+    url = resolve_url(address)
+    options: dict[str, Any] = {}
+    if url.get_backend_name() == "sqlite":
+        options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
+    # Optuna fills in a {SCHEMA_VERSION}: other braces must be doubled.
+    text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+    return RDBStorage(text, engine_kwargs=options)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna without its log lines and its notes on experimental features, in here only."""
+    import optuna  # noqa: PLC0415
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)

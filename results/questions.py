@@ -1,0 +1,247 @@
+"""What the store is asked. Each question is answered from one consistent view of the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import func, select
+
+from results import rows, tables
+from results.connection import Connected
+from results.errors import StoreError, StudyNotFound
+from results.records import LaunchState, Purpose, Trial, TrialState
+from results.studies import StoredMeasurement, StoredStudy, Unfinished
+from search_spaces.configuration import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, RowMapping
+
+    from results.records import Launch, RequestSample
+    from search_spaces.workload import OperatingPoint
+
+VERDICTS: Final = tuple(state.value for state in TrialState if state.is_verdict)
+
+# Made to check or to confirm a trial, not to judge it: never its own figures.
+_BESIDE: Final = frozenset({Purpose.ANCHOR.value, Purpose.CONFIRMATION.value})
+
+
+class Questions(Connected):
+    """The reading part of `results.store.Store`; changes nothing."""
+
+    def study(self, name: str) -> StoredStudy:
+        """The study of that name.
+
+        Raises:
+            StudyNotFound: There is none.
+        """
+        with self._reading() as connection:
+            row = (
+                connection.execute(select(tables.studies).where(tables.studies.c.name == name))
+                .mappings()
+                .one_or_none()
+            )
+        if row is None:
+            raise StudyNotFound(f"no study named {name!r} is stored in {self._shown}")
+        return rows.study_of(row)
+
+    def studies(self) -> tuple[StoredStudy, ...]:
+        """All studies, in the order of their creation."""
+        with self._reading() as connection:
+            found = connection.execute(select(tables.studies).order_by(tables.studies.c.id))
+            return tuple(rows.study_of(row) for row in found.mappings())
+
+    def trials(self, study_id: int, *, samples: bool = False) -> tuple[Trial, ...]:
+        """All trials by number, with the measurements of the launch that judged each.
+
+        Args:
+            study_id: The study.
+            samples: Whether measurements come with their requests.
+        """
+        with self._reading() as connection:
+            return _trials(connection, study_id, samples=samples)
+
+    def trial(self, study_id: int, number: int, *, samples: bool = True) -> Trial:
+        """One trial.
+
+        Raises:
+            StoreError: The study has no trial of that number.
+        """
+        with self._reading() as connection:
+            found = _trials(connection, study_id, samples=samples, number=number)
+        if not found:
+            raise StoreError(f"study {study_id} has no trial {number}")
+        return found[0]
+
+    def server_info(self, study_id: int, number: int) -> dict[str, Any] | None:
+        """The raw `/server_info` that a trial's server answered with; `None` if it never did."""
+        with self._reading() as connection:
+            return connection.execute(
+                select(tables.trials.c.server_info)
+                .where(tables.trials.c.study_id == study_id)
+                .where(tables.trials.c.number == number)
+            ).scalar_one_or_none()
+
+    def measurements(
+        self, study_id: int, number: int, *, samples: bool = False
+    ) -> tuple[StoredMeasurement, ...]:
+        """Everything that was ever measured for a trial, lost launches and anchors included."""
+        with self._reading() as connection:
+            found = _measurement_rows(connection, study_id, number)
+            of_requests = _samples(connection, [row["id"] for row in found]) if samples else {}
+            return tuple(
+                StoredMeasurement(
+                    number,
+                    row["launch_number"],
+                    Purpose(row["purpose"]),
+                    rows.measurement_of(row, of_requests.get(row["id"], ())),
+                )
+                for row in found
+            )
+
+    def launches(self, study_id: int) -> tuple[Launch, ...]:
+        """All launches by number."""
+        with self._reading() as connection:
+            return _launches(connection, study_id)
+
+    def unfinished(self, study_id: int) -> Unfinished:
+        """What is still in state `running`: of a study without a living tuner, what it left."""
+        with self._reading() as connection:
+            return Unfinished(
+                tuple(
+                    launch
+                    for launch in _launches(connection, study_id)
+                    if launch.state is LaunchState.RUNNING
+                ),
+                tuple(
+                    trial
+                    for trial in _trials(connection, study_id, samples=False)
+                    if trial.state is TrialState.RUNNING
+                ),
+            )
+
+    def launches_spent(self, study_id: int) -> int:
+        """Launches in which at least one trial got a verdict: what the budget counts."""
+        with self._reading() as connection:
+            spent = connection.execute(
+                select(func.count(tables.trials.c.judged_launch_id.distinct()))
+                .where(tables.trials.c.study_id == study_id)
+                .where(tables.trials.c.state.in_(VERDICTS))
+            ).scalar_one()
+        return int(spent)
+
+
+def _launches(connection: Connection, study_id: int) -> tuple[Launch, ...]:
+    launches, trials, links = tables.launches.c, tables.trials.c, tables.launch_trials.c
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for launch, number in connection.execute(
+        select(links.launch_id, trials.number)
+        .join(tables.trials, trials.id == links.trial_id)
+        .where(trials.study_id == study_id)
+        .order_by(links.launch_id, links.position)
+    ):
+        numbers[launch].append(number)
+    found = connection.execute(
+        select(tables.launches).where(launches.study_id == study_id).order_by(launches.number)
+    )
+    return tuple(rows.launch_of(row, tuple(numbers[row["id"]])) for row in found.mappings())
+
+
+def _trials(
+    connection: Connection, study_id: int, *, samples: bool, number: int | None = None
+) -> tuple[Trial, ...]:
+    trials, launches, links = tables.trials.c, tables.launches.c, tables.launch_trials.c
+    wanted = trials.study_id == study_id
+    if number is not None:
+        wanted &= trials.number == number
+    found = (
+        connection.execute(
+            # Not `server_info`: it is large, and `Questions.server_info` asks for it.
+            select(*(column for column in trials if column.name != "server_info"))
+            .where(wanted)
+            .order_by(trials.number)
+        )
+        .mappings()
+        .all()
+    )
+    linked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for trial, launch, launch_number in connection.execute(
+        select(links.trial_id, launches.id, launches.number)
+        .join(tables.launches, launches.id == links.launch_id)
+        .join(tables.trials, trials.id == links.trial_id)
+        .where(wanted)
+        .order_by(launches.number)
+    ):
+        linked[trial].append((launch, launch_number))
+    judging = {
+        row["id"]: row["judged_launch_id"]
+        or (linked[row["id"]][-1][0] if linked[row["id"]] else None)
+        for row in found
+    }
+    purposes = {row["id"]: row["purpose"] for row in found}
+    chosen: dict[int, dict[OperatingPoint, RowMapping]] = defaultdict(dict)
+    for row in _measurement_rows(connection, study_id, number):
+        trial = row["trial_id"]
+        beside = row["purpose"] in _BESIDE and row["purpose"] != purposes[trial]
+        if row["launch_id"] == judging[trial] and not beside:
+            point = rows.point_of(row)
+            # Measured again in the same launch: the later one counts, in the first one's place.
+            chosen[trial][point] = row
+    of_requests: dict[int, tuple[RequestSample, ...]] = {}
+    if samples:
+        of_requests = _samples(
+            connection, [row["id"] for points in chosen.values() for row in points.values()]
+        )
+    return tuple(
+        Trial(
+            number=row["number"],
+            purpose=Purpose(row["purpose"]),
+            state=TrialState(row["state"]),
+            configuration=Configuration.from_dict(row["configuration"]),
+            resolved=row["resolved"] and Configuration.from_dict(row["resolved"]),
+            failure=rows.failure_of(row),
+            measurements=tuple(
+                rows.measurement_of(measured, of_requests.get(measured["id"], ()))
+                for measured in chosen[row["id"]].values()
+            ),
+            launches=tuple(launch_number for _, launch_number in linked[row["id"]]),
+        )
+        for row in found
+    )
+
+
+def _measurement_rows(
+    connection: Connection, study_id: int, number: int | None
+) -> Sequence[RowMapping]:
+    measurements, trials, launches = tables.measurements, tables.trials.c, tables.launches.c
+    question = (
+        select(measurements, launches.number.label("launch_number"))
+        .join(tables.trials, trials.id == measurements.c.trial_id)
+        .join(tables.launches, launches.id == measurements.c.launch_id)
+        .where(trials.study_id == study_id)
+        .order_by(measurements.c.id)
+    )
+    if number is not None:
+        question = question.where(trials.number == number)
+    return connection.execute(question).mappings().all()
+
+
+_BATCH: Final = 500
+"""Numbers per query: SQLite takes a limited count of bound values."""
+
+
+def _samples(
+    connection: Connection, measurements: Sequence[int]
+) -> dict[int, tuple[RequestSample, ...]]:
+    requests = tables.requests.c
+    found: dict[int, list[RequestSample]] = defaultdict(list)
+    for start in range(0, len(measurements), _BATCH):
+        for row in connection.execute(
+            select(tables.requests)
+            .where(requests.measurement_id.in_(measurements[start : start + _BATCH]))
+            .order_by(requests.measurement_id, requests.position)
+        ).mappings():
+            found[row["measurement_id"]].append(rows.sample_of(row))
+    return {measurement: tuple(of) for measurement, of in found.items()}

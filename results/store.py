@@ -1,0 +1,100 @@
+"""The store: records in, questions answered.
+
+The database is the truth, and one process writes a study. Every method is one transaction that is
+durable (power loss included: SQLite runs with `synchronous=FULL`) before it returns; `kill -9` at
+any instant leaves each of them either done or not done.
+
+    with Store.open("sqlite:///tuner.db") as store:
+        study = store.create_study(NewStudy(...))
+        store.claim(study.id)
+        launch = store.add_launch(study.id, intent, [(configuration, Purpose.SEARCH)])
+        store.set_process(study.id, launch.id, process, argv)
+        store.launch_ready(study.id, launch.id, ready_s, phases, "0.5.23")
+        store.add_measurement(study.id, launch.trials[0], launch.id, measurement, Purpose.SEARCH)
+        store.finish_trial(study.id, launch.trials[0], TrialState.COMPLETE, resolved)
+        store.finish_launch(study.id, launch.id, LaunchState.COMPLETE, seconds)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from sqlalchemy.exc import DBAPIError
+
+from results.database import in_memory, open_engine, resolve_url
+from results.errors import StoreError
+from results.launch_writer import LaunchWriter
+from results.migrations import upgrade
+from results.questions import Questions
+from results.study_writer import StudyWriter
+from results.tables import metadata
+from results.trial_writer import TrialWriter
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from sqlalchemy import Engine
+
+
+class Store(StudyWriter, LaunchWriter, TrialWriter, Questions):
+    """One database. Owned by one thread; other processes may read it, or write other studies.
+
+    Launches and trials are named by study id and number, as users see them. Where the database
+    does not take a write, the method raises `StoreError` and nothing of it is stored.
+
+    Attributes:
+        url: The full address, password included, for Optuna's storage.
+        in_memory: Whether it is gone with this object.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.in_memory = in_memory(engine.url)
+
+    @classmethod
+    def open(cls, address: str, *, create: bool = True) -> Self:
+        """Opens a database and brings its tables to this code's version.
+
+        Args:
+            address: `sqlite:///FILE` (relative to the working directory), `sqlite://` (in memory,
+                thrown away) or `postgresql://USER:PASSWORD@HOST/DATABASE`.
+            create: Whether an SQLite file that does not exist is made.
+
+        Raises:
+            StoreMissing: It does not exist, and `create` is false.
+            StoreVersionError: It was written by a newer tuner.
+            StoreError: It cannot be opened.
+        """
+        url = resolve_url(address)
+        store = cls(open_engine(url, create=create))
+        try:
+            store._prepare()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _prepare(self) -> None:
+        try:
+            if self.in_memory:
+                # Nothing to migrate, and a replay opens hundreds of these.
+                metadata.create_all(self._writer)
+            else:
+                upgrade(self._writer)
+        except DBAPIError as error:
+            raise StoreError(f"cannot open the database {self._shown}: {error.orig}") from error
+
+    def close(self) -> None:
+        """Lets go of the database. Idempotent."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

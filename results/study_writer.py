@@ -1,0 +1,130 @@
+"""Studies: created, owned by one living tuner, and stopped."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from results import rows, tables
+from results.connection import Connected, lock_study, no_study
+from results.errors import StoreError, StudyBusy, StudyExists
+from results.ownership import Owner
+
+if TYPE_CHECKING:
+    from results.studies import NewStudy, Stopped, StoredStudy
+
+
+class StudyWriter(Connected):
+    """The part of `results.store.Store` that writes studies."""
+
+    def create_study(self, study: NewStudy) -> StoredStudy:
+        """Stores a new study.
+
+        Raises:
+            StudyExists: There is one of that name.
+        """
+        values = {**asdict(study), "created": time.time(), "work_s": 0.0}
+        try:
+            with self._writing() as connection:
+                connection.execute(insert(tables.studies).values(values))
+                row = connection.execute(
+                    select(tables.studies).where(tables.studies.c.name == study.name)
+                ).mappings()
+                return rows.study_of(row.one())
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                raise StudyExists(
+                    f"a study named {study.name!r} is stored already in {self._shown}"
+                ) from error
+            raise
+
+    def claim(self, study_id: int, owner: Owner | None = None, *, take_over: bool = False) -> None:
+        """Makes `owner` (this process unless given) the one tuner of the study.
+
+        A dead owner is replaced. Claiming what one owns already changes nothing.
+
+        Args:
+            study_id: The study.
+            owner: Who claims it.
+            take_over: Replace an owner on another machine too, of which it can't be known from
+                here whether it lives.
+
+        Raises:
+            StudyBusy: Another tuner, which is or may be alive, owns it.
+            StudyNotFound: There is no such study.
+        """
+        owner = owner or Owner.this_process()
+        c = tables.studies.c
+        with self._writing() as connection:
+            lock_study(connection, study_id)
+            pid, started, host = connection.execute(
+                select(c.owner_pid, c.owner_started, c.owner_host).where(c.id == study_id)
+            ).one()
+            if pid is not None:
+                _refuse_if_held(Owner(pid, started, host), owner, take_over=take_over)
+            connection.execute(
+                update(tables.studies)
+                .where(c.id == study_id)
+                .values(owner_pid=owner.pid, owner_started=owner.started, owner_host=owner.host)
+            )
+
+    def release(self, study_id: int, owner: Owner | None = None) -> None:
+        """Gives a study up; changes nothing where `owner` does not own it."""
+        owner = owner or Owner.this_process()
+        c = tables.studies.c
+        with self._writing() as connection:
+            connection.execute(
+                update(tables.studies)
+                .where(c.id == study_id, c.owner_pid == owner.pid, c.owner_host == owner.host)
+                .values(owner_pid=None, owner_started=None, owner_host=None)
+            )
+
+    def stop_study(
+        self, study_id: int, stopped: Stopped | None, reason: str | None, work_s: float = 0.0
+    ) -> None:
+        """Says why the study is at rest, or (`None`) that it is taken up again.
+
+        Args:
+            study_id: The study.
+            stopped: Why it is at rest.
+            reason: The same as a sentence.
+            work_s: Seconds at work since the last `add_work`; added.
+        """
+        self._update(
+            study_id,
+            stopped=stopped,
+            stop_reason=None if reason is None else rows.clean_text(reason),
+            work_s=tables.studies.c.work_s + work_s,
+        )
+
+    def add_work(self, study_id: int, seconds: float) -> None:
+        """Adds time at work, which the budget's hours count."""
+        self._update(study_id, work_s=tables.studies.c.work_s + seconds)
+
+    def _update(self, study_id: int, **values: object) -> None:
+        with self._writing() as connection:
+            changed = connection.execute(
+                update(tables.studies).where(tables.studies.c.id == study_id).values(**values)
+            )
+            if not changed.rowcount:
+                raise no_study(study_id)
+
+
+def _refuse_if_held(held: Owner, owner: Owner, *, take_over: bool) -> None:
+    if held.is_same(owner) or not held.may_live():
+        return
+    if held.host == owner.host:
+        advice = "wait for it, or stop it first"
+    elif take_over:
+        return
+    else:
+        advice = f"whether it lives can't be seen from here: look on {held.host}"
+    raise StudyBusy(
+        f"another tuner (pid {held.pid} on {held.host}) works on this study; {advice}",
+        pid=held.pid,
+        host=held.host,
+    )

@@ -1,0 +1,222 @@
+"""The tables. All are prefixed `tuner_`: Optuna's own live beside them in the same database.
+
+Only portable types (SQLite, PostgreSQL). States and purposes are text, not database enums, so that
+a new one needs no migration. A change here needs a revision in `results/migrations/versions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+PREFIX: Final = "tuner_"
+
+# Named constraints, so that later revisions can drop them by name in every database.
+NAMING: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+# `None` is SQL's NULL, not JSON's null.
+_JSON: Final = JSON(none_as_null=True)
+
+
+class Base(DeclarativeBase):
+    """Registry of the tuner's tables."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own protocol
+        str: Text(),
+        float: Double(),
+        dict[str, Any]: _JSON,
+        list[Any]: _JSON,
+    }
+
+
+class FailureColumns:
+    """A `Failure`, spread over columns so that SQL can ask for a kind or a fault."""
+
+    failure_kind: Mapped[str | None]
+    failure_phase: Mapped[str | None]
+    failure_fault: Mapped[str | None]
+    failure_message: Mapped[str | None]
+
+
+class StudyRow(Base):
+    """`results.studies.StoredStudy`, and the tuner that works on it (`owner_*`)."""
+
+    __tablename__ = "tuner_studies"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    text: Mapped[str]
+    digest: Mapped[str]
+    space_digest: Mapped[str]
+    runner: Mapped[str]
+    simulated: Mapped[bool]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    planner: Mapped[str]
+    hot_switch: Mapped[bool]
+    budget_launches: Mapped[int | None]
+    budget_hours: Mapped[float | None]
+    options: Mapped[dict[str, Any]]
+    created: Mapped[float]
+    stopped: Mapped[str | None]
+    stop_reason: Mapped[str | None]
+    work_s: Mapped[float]
+    sglang_version: Mapped[str | None]
+    owner_pid: Mapped[int | None]
+    owner_started: Mapped[float | None]
+    owner_host: Mapped[str | None]
+
+
+class LaunchRow(FailureColumns, Base):
+    """`results.records.Launch`; `number` is its id within the study."""
+
+    __tablename__ = "tuner_launches"
+    __table_args__ = (UniqueConstraint("study_id", "number"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("tuner_studies.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    state: Mapped[str]
+    configuration: Mapped[dict[str, Any]]
+    settings: Mapped[list[Any]]
+    mark: Mapped[str] = mapped_column(unique=True)
+    log: Mapped[str]
+    command: Mapped[list[Any]]
+    environment: Mapped[list[Any]]
+    pid: Mapped[int | None]
+    pid_started: Mapped[float | None]
+    port: Mapped[int | None]
+    host: Mapped[str | None]
+    phases: Mapped[list[Any]]
+    ready_s: Mapped[float | None]
+    seconds: Mapped[float | None]
+    sglang_version: Mapped[str | None]
+    created: Mapped[float]
+
+
+class TrialRow(FailureColumns, Base):
+    """`results.records.Trial`; its number is Optuna's too.
+
+    `judged_launch_id` is the launch in which it got its state: the one that spends budget, and
+    whose measurements are the trial's.
+    """
+
+    __tablename__ = "tuner_trials"
+    __table_args__ = (UniqueConstraint("study_id", "number"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("tuner_studies.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    purpose: Mapped[str]
+    state: Mapped[str]
+    configuration: Mapped[dict[str, Any]]
+    configuration_key: Mapped[str] = mapped_column(index=True)
+    resolved: Mapped[dict[str, Any] | None] = mapped_column(_JSON)
+    server_info: Mapped[dict[str, Any] | None] = mapped_column(_JSON)
+    time_scale: Mapped[float | None]
+    judged_launch_id: Mapped[int | None] = mapped_column(
+        ForeignKey("tuner_launches.id", ondelete="SET NULL")
+    )
+    created: Mapped[float]
+    finished: Mapped[float | None]
+
+
+class LaunchTrialRow(Base):
+    """Which trials a launch works on, in which order."""
+
+    __tablename__ = "tuner_launch_trials"
+
+    launch_id: Mapped[int] = mapped_column(
+        ForeignKey("tuner_launches.id", ondelete="CASCADE"), primary_key=True
+    )
+    trial_id: Mapped[int] = mapped_column(
+        ForeignKey("tuner_trials.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    position: Mapped[int]
+
+
+class MeasurementRow(Base):
+    """`results.records.Measurement`; a figure that is not a number is NULL."""
+
+    __tablename__ = "tuner_measurements"
+    __table_args__ = (Index(None, "trial_id", "launch_id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("tuner_trials.id", ondelete="CASCADE"))
+    launch_id: Mapped[int] = mapped_column(
+        ForeignKey("tuner_launches.id", ondelete="CASCADE"), index=True
+    )
+    purpose: Mapped[str]
+    point: Mapped[dict[str, Any]]
+    started_at: Mapped[float]
+    window_s: Mapped[float | None]
+    requests: Mapped[int]
+    failed_requests: Mapped[int]
+    output_tokens: Mapped[int] = mapped_column(BigInteger)
+    output_tok_s: Mapped[float | None]
+    accept_length: Mapped[float | None]
+    ttft_p50_ms: Mapped[float | None]
+    ttft_p95_ms: Mapped[float | None]
+    tpot_p50_ms: Mapped[float | None]
+    tpot_p95_ms: Mapped[float | None]
+    e2e_p50_ms: Mapped[float | None]
+    e2e_p95_ms: Mapped[float | None]
+    prompt_tokens: Mapped[int] = mapped_column(BigInteger)
+    cached_tokens: Mapped[int] = mapped_column(BigInteger)
+    histogram: Mapped[list[Any]]
+    workload_fingerprint: Mapped[str]
+    simulated: Mapped[bool]
+    invalid: Mapped[list[Any]]
+
+
+class RequestRow(Base):
+    """`results.records.RequestSample`, in the order of the measurement's samples."""
+
+    __tablename__ = "tuner_requests"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    measurement_id: Mapped[int] = mapped_column(
+        ForeignKey("tuner_measurements.id", ondelete="CASCADE"), index=True
+    )
+    position: Mapped[int]
+    prompt: Mapped[str]
+    sent_s: Mapped[float | None]
+    ttft_s: Mapped[float | None]
+    e2e_s: Mapped[float | None]
+    prompt_tokens: Mapped[int]
+    completion_tokens: Mapped[int]
+    cached_tokens: Mapped[int]
+    verify_calls: Mapped[int]
+    correct_drafts: Mapped[int]
+    histogram: Mapped[list[Any]]
+    finish_reason: Mapped[str]
+    error: Mapped[str | None]
+
+
+metadata: Final = Base.metadata
+
+# The store speaks SQLAlchemy Core: a replay goes through hundreds of studies, and the ORM's unit of
+# work costs more than the database.
+studies: Final = cast("Table", StudyRow.__table__)
+launches: Final = cast("Table", LaunchRow.__table__)
+trials: Final = cast("Table", TrialRow.__table__)
+launch_trials: Final = cast("Table", LaunchTrialRow.__table__)
+measurements: Final = cast("Table", MeasurementRow.__table__)
+requests: Final = cast("Table", RequestRow.__table__)
