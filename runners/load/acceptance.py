@@ -1,0 +1,61 @@
+"""Acceptance of drafts from a request's `meta_info`, in the words of every supported version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from search_spaces.configuration import Speculation
+
+# Newest spelling first: 0.5.23; the alias of 0.5.12 to 0.5.17; 0.5.9.
+_CORRECT = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
+_HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+
+# Their verify checks the whole block at once, so draft tokens alone are the bound.
+_BLOCK_ALGORITHMS = frozenset({"NGRAM", "DFLASH", "DSPARK"})
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Drafts of one request.
+
+    Attributes:
+        verify_calls: Verify forwards; 0 where the server reported none.
+        correct_drafts: Accepted draft tokens, bonus tokens excluded.
+        histogram: `histogram[k]` verify calls accepted exactly k drafts.
+    """
+
+    verify_calls: int = 0
+    correct_drafts: int = 0
+    histogram: tuple[int, ...] = ()
+
+
+def acceptance_of(meta_info: Mapping[str, Any]) -> Acceptance:
+    """Reads the counts; never `spec_accept_length`, which counts the prefill's token too."""
+    correct = _first(meta_info, _CORRECT)
+    verify = meta_info.get("spec_verify_ct")
+    if not verify or correct is None:
+        # 0.5.x reports nothing, or zeros, where an algorithm does not count: that is "missing".
+        return Acceptance()
+    histogram = _first(meta_info, _HISTOGRAM) or ()
+    return Acceptance(int(verify), int(correct), tuple(int(count) for count in histogram))
+
+
+def accept_length(verify_calls: int, correct_drafts: int) -> float | None:
+    """Tokens per verify, the bonus token included; `None` without a verify."""
+    return 1 + correct_drafts / verify_calls if verify_calls else None
+
+
+def largest_accept_length(speculation: Speculation) -> int | None:
+    """The bound that no real accept length exceeds; `None` where it is not known."""
+    bounds = [speculation.num_draft_tokens]
+    if speculation.algorithm not in _BLOCK_ALGORITHMS and speculation.num_steps is not None:
+        bounds.append(speculation.num_steps + 1)
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _first(meta_info: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
+    return next((meta_info[name] for name in names if meta_info.get(name) is not None), None)

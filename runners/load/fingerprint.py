@@ -1,0 +1,33 @@
+"""The workload's fingerprint: equal for equal load, whatever server it is sent to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runners.load.prompts import Prompt
+    from search_spaces.workload import Workload
+
+
+def fingerprint(prompts: Sequence[Prompt], workload: Workload) -> str:
+    """A digest over what is sent: the rendered prompts in their order, and the sampling.
+
+    Args:
+        prompts: The prompts of one window, as rendered.
+        workload: Gives temperature and output length.
+    """
+    digest = hashlib.sha256()
+    sampling = {
+        "temperature": float(workload.temperature),
+        "max_new_tokens": workload.output_tokens,
+        "ignore_eos": True,
+    }
+    digest.update(json.dumps(sampling, sort_keys=True).encode())
+    for prompt in prompts:
+        content = prompt.text if prompt.input_ids is None else list(prompt.input_ids)
+        digest.update(b"\n" + json.dumps(content).encode())
+    return digest.hexdigest()

@@ -1,0 +1,146 @@
+"""What a running server says about itself, as read from `/server_info` (0.5.9 to 0.5.23)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import httpx
+
+from results.records import Failure
+from runners.base import RunnerError
+from search_spaces.configuration import NO_SPECULATION, Speculation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ENDPOINTS = ("/server_info", "/get_server_info")  # the second is the older spelling
+_GONE = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a running server says it is.
+
+    Attributes:
+        version: SGLang's version; `"unknown"` where the server does not say.
+        speculation: Its speculation as resolved.
+        simulated: Whether it is a simulation.
+        time_scale: Simulated seconds per real second; 1.0 for a real server.
+        raw: The whole `/server_info` body.
+    """
+
+    version: str
+    speculation: Speculation
+    simulated: bool
+    time_scale: float
+    raw: dict[str, Any]
+
+
+def read_server(
+    base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
+) -> ServerFacts:
+    """Reads and interprets `/server_info`; raises as `read_server_info` does."""
+    info = read_server_info(base_url, timeout_s=timeout_s, api_key=api_key)
+    simulated, time_scale = simulated_of(info)
+    return ServerFacts(
+        version=str(info.get("version") or "unknown"),
+        speculation=speculation_of(info),
+        simulated=simulated,
+        time_scale=time_scale,
+        raw=info,
+    )
+
+
+def read_server_info(
+    base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
+) -> dict[str, Any]:
+    """The raw body of `/server_info`.
+
+    Args:
+        base_url: `http://host:port`, with or without a trailing slash.
+        timeout_s: Real seconds; a hung scheduler makes this endpoint hang too (0.5.23).
+        api_key: Sent as bearer token where given.
+
+    Raises:
+        RunnerError: Nobody answers, the key is refused, or the answer is not SGLang's.
+    """
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        # trust_env off: a proxy of the user's environment must not stand before a loopback server.
+        with httpx.Client(headers=headers, timeout=timeout_s, trust_env=False) as client:
+            for endpoint in _ENDPOINTS:
+                response = client.get(base_url.rstrip("/") + endpoint)
+                if response.status_code != httpx.codes.NOT_FOUND:
+                    break
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        raise _error(
+            "bad_url", "client", f"{base_url!r} is not an HTTP address: {error}"
+        ) from error
+    except httpx.TimeoutException as error:
+        message = f"{base_url} did not answer /server_info within {timeout_s:g} s"
+        raise _error("server_hung", "configuration", message) from error
+    except httpx.TransportError as error:
+        raise _error("server_gone", "configuration", f"no server at {base_url}: {error}") from error
+    if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        message = (
+            f"{base_url} refused the API key (HTTP {response.status_code}): give the right one"
+        )
+        raise _error("unauthorized", "client", message)
+    if response.status_code in _GONE:
+        message = f"{base_url} answers HTTP {response.status_code}: it is not serving"
+        raise _error("server_gone", "configuration", message)
+    try:
+        info = response.raise_for_status().json()
+    except (httpx.HTTPStatusError, ValueError) as error:
+        raise _not_sglang(base_url, response) from error
+    if not isinstance(info, dict) or "model_path" not in info:
+        raise _not_sglang(base_url, response)
+    return info
+
+
+def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
+    """The speculation that a server runs, in canonical spelling.
+
+    The scheduler's own state (`internal_states`) comes before the HTTP process's copy of the
+    arguments at the top level: it is what runs after a switch.
+    """
+    states = server_info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+
+    def value(name: str) -> Any:  # noqa: ANN401 - JSON
+        found = state.get(name)
+        return found if found is not None else server_info.get(name)
+
+    algorithm = value("speculative_algorithm")
+    if not algorithm or str(algorithm).lower() == NO_SPECULATION:
+        return Speculation()
+    return Speculation(
+        algorithm=str(algorithm).upper(),
+        num_steps=value("speculative_num_steps"),
+        topk=value("speculative_eagle_topk"),
+        num_draft_tokens=value("speculative_num_draft_tokens"),
+    )
+
+
+def simulated_of(server_info: Mapping[str, Any]) -> tuple[bool, float]:
+    """Whether the server is a simulation, and its simulated seconds per real second."""
+    simulated = server_info.get("simulated")
+    if not simulated:
+        return False, 1.0
+    scale = simulated.get("time_scale", 1.0) if isinstance(simulated, dict) else 1.0
+    return True, float(scale)
+
+
+def _error(kind: str, fault: Literal["configuration", "client"], message: str) -> RunnerError:
+    return RunnerError(Failure(kind=kind, phase="ready", fault=fault, message=message))
+
+
+def _not_sglang(base_url: str, response: httpx.Response) -> RunnerError:
+    start = response.text[:120].replace("\n", " ")
+    return _error(
+        "not_sglang",
+        "client",
+        f"{base_url} is not an SGLang server: /server_info answered HTTP "
+        f"{response.status_code} {start!r}",
+    )
