@@ -88,9 +88,7 @@ class Configuration:
         env: Mapping[str, Value] | None = None,
     ) -> Self:
         """Builds a configuration from mappings, in any order."""
-        return cls(
-            speculation or Speculation(), draft_tp, _frozen(flags or {}), _frozen(env or {})
-        )
+        return cls(speculation or Speculation(), draft_tp, _frozen(flags or {}), _frozen(env or {}))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of `docs/contract.md`."""

@@ -1,0 +1,83 @@
+"""What is legal in a study but likely not what its author wants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.baselines import baselines, default_baseline
+from search_spaces.defaults import family_is_guessed, model_family
+from search_spaces.legality import violations
+from search_spaces.parameters import sub_space_trees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from search_spaces.study import Study
+
+
+def warnings(study: Study) -> tuple[str, ...]:
+    """Sentences for the author of a study, the gravest first; empty for a clean one."""
+    return (*_unfair(study), *_baselines(study), *_wasted(study))
+
+
+def _unfair(study: Study) -> Iterator[str]:
+    flags = {*study.server.flags, *study.space.flags}
+    speculates = any(part.algorithm != "none" for part in study.space.speculation)
+    if speculates and "max-running-requests" not in flags:
+        yield (
+            "max-running-requests is not set: SGLang 0.5.23 caps it at 48 with speculation and "
+            "not without, which is unfair above 48 requests; set it under server.flags"
+        )
+    trees = any(part.topk is not None and max(part.topk) > 1 for part in study.space.speculation)
+    if (
+        trees
+        and "attention-backend" not in flags
+        and study.server.flags.get("device", "cuda") == "cuda"
+    ):
+        yield (
+            "attention-backend is not set: SGLang 0.5.23 chooses another one for topk > 1 on some "
+            "GPUs, so that trees and chains differ in more than topk; set it under server.flags"
+        )
+
+
+def _baselines(study: Study) -> Iterator[str]:
+    default = default_baseline(study)
+    if default is None:
+        yield "No speculative algorithm is searched, so there is no baseline of SGLang's defaults"
+        return
+    if "default" not in baselines(study):
+        reason = "; ".join(str(v) for v in violations(default, study))
+        yield f"SGLang's own defaults cannot be a baseline under this study's flags: {reason}"
+    matters = default.speculation.algorithm in {"EAGLE", "EAGLE3"}
+    if matters and family_is_guessed(study.model):
+        numbers = default.speculation
+        yield (
+            f"The model's family is guessed from its name ({model_family(study.model)}), which "
+            f"makes {numbers.num_steps} steps, topk {numbers.topk} SGLang's default; if that is "
+            "wrong, set model.family"
+        )
+
+
+def _wasted(study: Study) -> Iterator[str]:
+    for tree, part in zip(sub_space_trees(study), study.space.speculation, strict=True):
+        shape = ALGORITHMS[tree.algorithm].shape
+        ignored = [n for n in ("num_steps", "topk") if getattr(part, n) is not None]
+        if shape in {Shape.LOOKUP, Shape.BLOCK} and ignored:
+            yield f"{tree.label}: SGLang 0.5.23 ignores {' and '.join(ignored)}"
+        if shape is not Shape.TREE:
+            continue
+        short = sorted(
+            {
+                (s.num_draft_tokens, s.num_steps)
+                for s in tree.paths
+                if s.num_steps and s.num_draft_tokens and s.num_draft_tokens < s.num_steps + 1
+            }
+        )
+        if short:
+            tokens, steps = short[0][0], short[-1][1]
+            yield (
+                f"{tree.label}: {len(short)} pairs of num_draft_tokens and num_steps (such as "
+                f"{tokens} and {steps}) verify fewer tokens than steps + 1: legal, but their last "
+                "steps are wasted"
+            )

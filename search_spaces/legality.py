@@ -1,0 +1,137 @@
+"""Which configurations SGLang runs, and the one form of each.
+
+What SGLang would silently rewrite is canonicalised (`canonical`); what it would refuse, or die of,
+is a violation that names its rule (`violations`). The rules themselves are in `rules`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from search_spaces.algorithms import ALGORITHMS, Shape, canonical_algorithm
+from search_spaces.configuration import Configuration, Speculation, Value
+from search_spaces.defaults import default_speculation, model_family
+from search_spaces.flags import canonical_env_value, canonical_flags
+from search_spaces.rules import RULES, Candidate, adaptive_is_dropped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from search_spaces.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a configuration breaks.
+
+    Attributes:
+        rule: The rule's name (`"tree_capacity"`).
+        message: What is wrong with this configuration, and what would be legal.
+        source: Where the rule was read.
+    """
+
+    rule: str
+    message: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.rule}; {self.source}]"
+
+
+def canonical(configuration: Configuration, study: Study) -> Configuration:
+    """The one form of a configuration: every spelling of a server gives the same. Idempotent.
+
+    - Algorithm names are upper case, NEXTN is EAGLE; numbers that SGLang overwrites are what it
+      writes (at topk 1 `num_draft_tokens` is `num_steps + 1`), or `None` where they do not apply.
+    - Without speculation the other speculation numbers, `draft_tp` and `speculative-...` flags go.
+    - `draft_tp` is the target's tp-size where nothing else was asked for, `None` without a draft.
+    - Every flag and variable that the study varies is present; `None` is "not set", and so is a
+      flag that is `False`.
+    """
+    speculation = canonical_speculation(configuration.speculation, study)
+    flags = canonical_tuned_flags(dict(configuration.flags), speculation, study)
+    env: dict[str, Value] = dict.fromkeys(study.space.env)
+    env |= {name: canonical_env_value(value) for name, value in configuration.env}
+    draft_tp = canonical_draft_tp(configuration.draft_tp, speculation, flags, study)
+    return Configuration.of(speculation, draft_tp=draft_tp, flags=flags, env=env)
+
+
+def violations(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
+    """The rules that a configuration breaks under the study's server flags; empty if legal."""
+    return broken_rules(candidate(canonical(configuration, study), study))
+
+
+def broken_rules(server: Candidate) -> tuple[Violation, ...]:
+    """The rules that a server breaks."""
+    out = []
+    for rule in RULES:
+        if (message := rule.check(server)) is not None:
+            out.append(Violation(rule.name, message, rule.source))
+    return tuple(out)
+
+
+def candidate(configuration: Configuration, study: Study) -> Candidate:
+    """What the rules look at: a canonical configuration on top of the study's server."""
+    return Candidate(
+        speculation=configuration.speculation,
+        draft_tp=configuration.draft_tp,
+        flags=_given(study.server.flags) | _given(dict(configuration.flags)),
+        env=_given(dict(study.server.env)) | _given(dict(configuration.env)),
+        has_draft_model=study.model.draft is not None,
+    )
+
+
+def canonical_speculation(speculation: Speculation, study: Study) -> Speculation:
+    """The one form of the speculation numbers; what is missing or illegal stays so."""
+    algorithm = canonical_algorithm(speculation.algorithm)
+    if algorithm not in ALGORITHMS:
+        return replace(speculation, algorithm=algorithm)
+    steps, topk = speculation.num_steps, speculation.topk
+    tokens = speculation.num_draft_tokens
+    default = default_speculation(algorithm, model_family(study.model))
+    match ALGORITHMS[algorithm].shape:
+        case Shape.NONE:
+            return default
+        case Shape.LOOKUP | Shape.BLOCK:
+            return default if tokens is None else replace(default, num_draft_tokens=tokens)
+        case Shape.TREE:
+            if steps is None and topk is None and tokens is None:
+                return default
+            if topk == 1 and steps is not None:
+                tokens = steps + 1
+            return Speculation(algorithm, steps, topk, tokens)
+
+
+def canonical_tuned_flags(
+    flags: Mapping[str, Value], speculation: Speculation, study: Study
+) -> dict[str, Value]:
+    """The one form of a configuration's flags, beside this speculation."""
+    out: dict[str, Value] = dict.fromkeys(study.space.flags)
+    out |= canonical_flags(flags)
+    for name in out:
+        # Without an algorithm SGLang ignores them without a word (0.5.23).
+        if name.startswith("speculative-") and not speculation.enabled:
+            out[name] = None
+    if out.get("speculative-adaptive") is not None:
+        server = Candidate(speculation, None, _given(study.server.flags) | _given(out))
+        if adaptive_is_dropped(server):
+            out["speculative-adaptive"] = None
+    return out
+
+
+def canonical_draft_tp(
+    draft_tp: int | None, speculation: Speculation, flags: Mapping[str, Value], study: Study
+) -> int | None:
+    """The draft's tensor-parallel size: the target's, unless another was asked for."""
+    algorithm = ALGORITHMS.get(speculation.algorithm)
+    if algorithm is None or not algorithm.has_draft:
+        return None
+    if draft_tp is not None:
+        return draft_tp
+    tp = flags.get("tp-size") or study.server.flags.get("tp-size") or 1
+    return tp if isinstance(tp, int) else None
+
+
+def _given(values: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,41 @@
+"""What is wrong with a study file, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a study file.
+
+    Attributes:
+        key: Dotted path of the key (`"space.speculation[1].topk"`); empty for the file itself.
+        line: Line in the file, from 1; `None` where there is no file.
+        message: What is wrong, and what to write instead.
+    """
+
+    key: str
+    line: int | None
+    message: str
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """The JSON shape of `docs/contract.md`."""
+        return {"key": self.key, "line": self.line, "message": self.message}
+
+
+class StudyFileError(ValueError):
+    """A study file cannot be used; `problems` says everything that is wrong with it."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        lines = [
+            f"{source}{f':{p.line}' if p.line else ''}: {f'{p.key}: ' if p.key else ''}{p.message}"
+            for p in self.problems
+        ]
+        super().__init__("\n".join(lines))

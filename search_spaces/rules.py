@@ -1,0 +1,341 @@
+"""The legality rules, each a small named value with the place where it was read.
+
+Paths are under `sglang/srt/` of SGLang 0.5.23. To add a rule, write a function that gives the
+message for a candidate that breaks it (else `None`) and decorate it. A rule sees the flags that
+were asked for: what SGLang resolves from the model or the GPU shows only after a launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from search_spaces.algorithms import ALGORITHMS, NAMES, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from search_spaces.configuration import Speculation, Value
+
+ENGINE = "SGLang 0.5.23"
+"""The version that the rules were read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A server as the rules see it.
+
+    Attributes:
+        speculation: In canonical form.
+        draft_tp: Tensor-parallel size of the draft.
+        flags: The study's server flags and the configuration's, without those not given.
+        env: Likewise.
+        has_draft_model: Whether the study names a draft.
+    """
+
+    speculation: Speculation
+    draft_tp: int | None
+    flags: Mapping[str, Value]
+    env: Mapping[str, Value] = field(default_factory=dict)
+    has_draft_model: bool = True
+
+    @property
+    def shape(self) -> Shape:
+        """The algorithm's shape."""
+        known = ALGORITHMS.get(self.speculation.algorithm)
+        return known.shape if known else Shape.NONE
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether more than one branch is drafted (an EAGLE-like algorithm, topk > 1)."""
+        return self.shape is Shape.TREE and (self.speculation.topk or 0) > 1
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether one branch is drafted step by step."""
+        return self.shape is Shape.TREE and self.speculation.topk == 1
+
+    @property
+    def attention_backends(self) -> tuple[Value, ...]:
+        """Attention backends that were asked for."""
+        names = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
+        return tuple(self.flags[name] for name in names if name in self.flags)
+
+    @property
+    def page_size(self) -> int:
+        """KV page size, as far as the flags tell."""
+        # flashmla works on pages of 64 only (cpu notes on speculative_hook.py:1271-1282).
+        if self.flags.get("attention-backend") == "flashmla":
+            return 64
+        return self.number("page-size", 1)
+
+    @property
+    def attention_dp(self) -> bool:
+        """Whether attention runs data-parallel (`runtime_context.py:191-199`)."""
+        enabled = bool(self.flags.get("enable-dp-attention")) and self.number("dp-size", 1) > 1
+        return enabled or self.number("attn-dp-size", 1) > 1
+
+    def number(self, flag: str, default: int) -> int:
+        """A flag's whole number."""
+        value = self.flags.get(flag, default)
+        return value if isinstance(value, int) else default
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: Stable, shown with every violation.
+        source: Version, file and line.
+        check: The message for a candidate that breaks it, else `None`.
+    """
+
+    name: str
+    source: str
+    check: Callable[[Candidate], str | None]
+
+
+_rules: list[Rule] = []
+
+
+def _rule(source: str) -> Callable[[Callable[[Candidate], str | None]], None]:
+    def register(check: Callable[[Candidate], str | None]) -> None:
+        _rules.append(Rule(check.__name__.lstrip("_"), f"{ENGINE}, {source}", check))
+
+    return register
+
+
+def adaptive_is_dropped(server: Candidate) -> bool:
+    """Whether SGLang drops `--speculative-adaptive` with a warning.
+
+    Source: `speculative/adaptive_spec_params.py:56-100`.
+    """
+    return (
+        server.speculation.algorithm not in {"EAGLE", "EAGLE3"}
+        or server.speculation.topk not in {None, 1}
+        or server.attention_dp
+        or any(
+            server.flags.get(flag)
+            for flag in ("enable-multi-layer-eagle", "enable-two-batch-overlap", "enable-pdmux")
+        )
+    )
+
+
+@_rule("speculative/spec_info.py:49-65 (UNO is not supported by the tuner)")
+def _unknown_algorithm(server: Candidate) -> str | None:
+    if server.speculation.algorithm in ALGORITHMS:
+        return None
+    return f"{server.speculation.algorithm} is not among {', '.join(NAMES)}"
+
+
+@_rule("managers/scheduler.py: it dies ('hot_token_id') when it loads the draft")
+def _draft_model_missing(server: Candidate) -> str | None:
+    known = ALGORITHMS.get(server.speculation.algorithm)
+    if known is None or not known.needs_draft or server.has_draft_model:
+        return None
+    return f"{known.name} needs a draft model; set model.draft"
+
+
+@_rule("arg_groups/speculative_hook.py:1160-1163 and :1274, managers/utils.py:497")
+def _numbers_missing(server: Candidate) -> str | None:
+    if server.shape is not Shape.TREE:
+        return None
+    numbers = server.speculation
+    for name in ("num_steps", "topk", "num_draft_tokens"):
+        if getattr(numbers, name) is None:
+            return f"{numbers.algorithm} without {name}, while others of the three are given"
+    return None
+
+
+@_rule("not checked there; 0 steps is no baseline, and less fails in the first draft")
+def _steps_positive(server: Candidate) -> str | None:
+    steps = server.speculation.num_steps
+    if server.shape is not Shape.TREE or steps is None or steps >= 1:
+        return None
+    return f"num_steps {steps} is less than 1; for no speculation take algorithm none"
+
+
+@_rule("not checked there; the first draft step takes no token")
+def _topk_positive(server: Candidate) -> str | None:
+    topk = server.speculation.topk
+    if server.shape is not Shape.TREE or topk is None or topk >= 1:
+        return None
+    return f"topk {topk} is less than 1"
+
+
+@_rule("not checked there (DSPARK: arg_groups/speculative_hook.py:850-855)")
+def _draft_tokens_minimum(server: Candidate) -> str | None:
+    tokens = server.speculation.num_draft_tokens
+    if server.shape is Shape.NONE or tokens is None or tokens >= 2:
+        return None
+    return f"num_draft_tokens {tokens} is less than 2: the bonus token's slot and one draft"
+
+
+@_rule("speculative/eagle_utils.py:110 (torch.topk fails in the warm-up request, exit 137)")
+def _tree_capacity(server: Candidate) -> str | None:
+    spec = server.speculation
+    if not server.is_tree or not (spec.num_steps and spec.topk and spec.num_draft_tokens):
+        return None
+    if spec.num_steps < 1:
+        return None
+    capacity = spec.topk + (spec.num_steps - 1) * spec.topk**2
+    if spec.num_draft_tokens - 1 <= capacity:
+        return None
+    return (
+        f"num_draft_tokens {spec.num_draft_tokens} is more than a tree of {spec.num_steps} steps "
+        f"and topk {spec.topk} holds; at most {capacity + 1}"
+    )
+
+
+@_rule("arg_groups/speculative_hook.py:1176-1180")
+def _trtllm_mha_chain_only(server: Candidate) -> str | None:
+    if not server.is_tree or "trtllm_mha" not in server.attention_backends:
+        return None
+    return f"attention backend trtllm_mha takes only topk 1, not {server.speculation.topk}"
+
+
+_PAGED_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
+
+
+@_rule("arg_groups/speculative_hook.py:1271-1282")
+def _paged_tree_backend(server: Candidate) -> str | None:
+    if not server.is_tree or server.page_size <= 1:
+        return None
+    backend = server.flags.get("attention-backend")
+    # Unset, SGLang takes one of the three on GPUs, and one that cannot on CPUs.
+    if backend in _PAGED_TREE_BACKENDS or (backend is None and server.flags.get("device") != "cpu"):
+        return None
+    return (
+        f"topk {server.speculation.topk} with page-size {server.page_size} runs only on "
+        f"{', '.join(_PAGED_TREE_BACKENDS)}, not on {backend or 'the CPU'}"
+    )
+
+
+@_rule("arg_groups/speculative_hook.py:1356-1366")
+def _paged_ngram_backend(server: Candidate) -> str | None:
+    if server.shape is not Shape.LOOKUP or server.page_size <= 1:
+        return None
+    if server.number("speculative-ngram-max-bfs-breadth", 10) <= 1:
+        return None
+    backend = server.flags.get("attention-backend")
+    if backend == "flashinfer":
+        return None
+    return (
+        f"NGRAM with page-size {server.page_size} runs only on attention backend flashinfer, "
+        f"named as such, not on {backend or 'the default'}"
+    )
+
+
+@_rule("arg_groups/speculative_hook.py:1074-1083 and :1367-1370")
+def _attention_dp(server: Candidate) -> str | None:
+    if server.speculation.algorithm not in {"STANDALONE", "NGRAM"} or not server.attention_dp:
+        return None
+    return f"{server.speculation.algorithm} does not run with data-parallel attention"
+
+
+_ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
+
+
+@_rule("arg_groups/speculative_hook.py:1411-1421")
+def _adaptive_steps(server: Candidate) -> str | None:
+    if not server.flags.get("speculative-adaptive") or adaptive_is_dropped(server):
+        return None
+    # The candidates of a configuration file are not known here.
+    if "speculative-adaptive-config" in server.flags or not server.is_chain:
+        return None
+    steps = server.speculation.num_steps
+    if steps in _ADAPTIVE_STEPS:
+        return None
+    return f"speculative-adaptive starts only at num_steps {_ADAPTIVE_STEPS}, not at {steps}"
+
+
+@_rule("arg_groups/speculative_hook.py:1211-1251")
+def _rejection_sampling(server: Candidate) -> str | None:
+    spec = server.speculation
+    if not server.flags.get("speculative-use-rejection-sampling") or not spec.enabled:
+        return None
+    if server.shape is Shape.TREE and spec.algorithm not in {"EAGLE", "EAGLE3"}:
+        return f"speculative-use-rejection-sampling does not run with {spec.algorithm}"
+    if server.is_tree:
+        return f"speculative-use-rejection-sampling takes only topk 1, not {spec.topk}"
+    return None
+
+
+@_rule("arg_groups/speculative_hook.py:176-184")
+def _block_verification(server: Candidate) -> str | None:
+    spec = server.speculation
+    if not server.flags.get("speculative-use-block-verification") or not spec.enabled:
+        return None
+    if spec.algorithm not in {"EAGLE", "EAGLE3", "DFLASH", "DSPARK"}:
+        return f"speculative-use-block-verification does not run with {spec.algorithm}"
+    if server.is_tree:  # It switches rejection sampling on, which takes chains only.
+        return f"speculative-use-block-verification takes only topk 1, not {spec.topk}"
+    return None
+
+
+@_rule("arg_groups/speculative_hook.py:285-299 and :690-696")
+def _block_device(server: Candidate) -> str | None:
+    if server.shape is not Shape.BLOCK or server.flags.get("device") != "cpu":
+        return None
+    return f"{server.speculation.algorithm} does not run on a CPU"
+
+
+@_rule("arg_groups/speculative_hook.py:318-321, arg_groups/validation_hook.py:119-160")
+def _pipeline_parallel(server: Candidate) -> str | None:
+    spec = server.speculation
+    if server.number("pp-size", 1) <= 1 or not spec.enabled:
+        return None
+    if spec.algorithm not in {"EAGLE", "DSPARK"}:
+        return f"{spec.algorithm} does not run with pp-size > 1; only EAGLE does"
+    return None
+
+
+@_rule("arg_groups/validation_hook.py:241-246")
+def _chunk_divides_into_pages(server: Candidate) -> str | None:
+    chunk, page = server.number("chunked-prefill-size", 0), server.page_size
+    if chunk <= 0 or page < 1 or chunk % page == 0:
+        return None
+    return f"chunked-prefill-size {chunk} is not a multiple of page-size {page}"
+
+
+@_rule("arg_groups/validation_hook.py:244 (page-size 0 divides by zero)")
+def _page_size_positive(server: Candidate) -> str | None:
+    return None if server.page_size >= 1 else f"page-size {server.page_size} is less than 1"
+
+
+@_rule("the draft is split over ranks of the target's group")
+def _draft_tp_divides_tp(server: Candidate) -> str | None:
+    tp = server.number("tp-size", 1)
+    if server.draft_tp is None or (server.draft_tp >= 1 and tp % server.draft_tp == 0):
+        return None
+    return f"draft_tp {server.draft_tp} does not divide the target's tp-size {tp}"
+
+
+RULES: tuple[Rule, ...] = tuple(_rules)
+"""Every rule, in the order in which violations are listed."""
+
+RULE_FLAGS = frozenset(
+    {
+        "attention-backend",
+        "attn-dp-size",
+        "chunked-prefill-size",
+        "decode-attention-backend",
+        "device",
+        "dp-size",
+        "enable-dp-attention",
+        "enable-multi-layer-eagle",
+        "enable-pdmux",
+        "enable-two-batch-overlap",
+        "page-size",
+        "pp-size",
+        "prefill-attention-backend",
+        "speculative-adaptive",
+        "speculative-adaptive-config",
+        "speculative-ngram-max-bfs-breadth",
+        "speculative-use-block-verification",
+        "speculative-use-rejection-sampling",
+        "tp-size",
+    }
+)
+"""Flags that the rules look at: two candidates equal in them are equally legal."""

@@ -1,0 +1,194 @@
+"""Study files: one tuning problem in YAML, read and checked.
+
+study = load_study("kimi")              # a study that is shipped
+study = load_study("my-studies/qwen.yaml")
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PrivateAttr, TypeAdapter, ValidationError
+
+from search_spaces import yaml_nodes
+from search_spaces.catalog import shipped, shipped_text
+from search_spaces.problems import Problem, StudyFileError
+from search_spaces.study_checks import check
+from search_spaces.study_errors import problems_of
+from search_spaces.study_parts import (
+    Budget,
+    Model,
+    Objective,
+    Part,
+    Server,
+    Simulated,
+    SpaceSpec,
+    StudyName,
+    WorkloadSpec,
+    nearest,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+SHIPPED = "shipped"
+"""`Study.source` of a study that came with the tuner."""
+
+
+class Study(Part):
+    """One tuning problem: model, server, space, workload, objective and budget.
+
+    Attributes:
+        name: The study's name (key `study`).
+        runner: Who runs the servers, unless the command says otherwise.
+    """
+
+    name: StudyName = Field(alias="study")
+    model: Model
+    server: Server = Server()
+    space: SpaceSpec
+    workload: WorkloadSpec
+    objective: Objective = Objective()
+    budget: Budget
+    runner: Literal["sglang", "simulated"] = "sglang"
+    simulated: Simulated = Simulated()
+
+    _source: str = PrivateAttr(default="")
+    _text: str = PrivateAttr(default="")
+
+    @property
+    def source(self) -> str:
+        """Path of the file, or `"shipped"`."""
+        return self._source
+
+    @property
+    def text(self) -> str:
+        """The file, as it was read."""
+        return self._text
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `text`: part of a stored study's identity."""
+        return hashlib.sha256(self._text.encode()).hexdigest()
+
+
+def load_study(name_or_path: str | PathLike[str]) -> Study:
+    """Reads a study.
+
+    Args:
+        name_or_path: The name of a shipped study, or a path (it has a slash or ends in `.yaml` or
+            `.yml`, or is a file).
+
+    Raises:
+        StudyFileError: It does not exist or is wrong, with everything that is wrong with it.
+    """
+    given = str(name_or_path)
+    if given in {name for name, _ in shipped()}:
+        return parse_study(shipped_text(given), SHIPPED, shown=f"{given}.yaml (shipped)")
+    path = Path(given)
+    if not ("/" in given or path.suffix in {".yaml", ".yml"} or path.is_file()):
+        names = tuple(name for name, _ in shipped())
+        message = (
+            f"No study is named {given!r}; {nearest(given, names)} "
+            "A file of your own: give its path, such as ./my-study.yaml"
+        )
+        raise StudyFileError(given, [Problem("", None, message)])
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        message = f"Cannot read the study file: {error.strerror or error}"
+        raise StudyFileError(given, [Problem("", None, message)]) from None
+    except UnicodeDecodeError as error:
+        message = f"Not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        raise StudyFileError(given, [Problem("", None, message)]) from None
+    return parse_study(text, given)
+
+
+def parse_study(text: str, source: str, *, shown: str | None = None) -> Study:
+    """Reads a study from the text of its file.
+
+    Args:
+        text: YAML.
+        source: Kept as `Study.source`.
+        shown: How messages name the file; `source` by default.
+
+    Raises:
+        StudyFileError: With everything that is wrong with it.
+    """
+    document = yaml_nodes.read(text)
+    problems = list(document.problems)
+    study: Study | None = None
+    if not isinstance(document.data, dict):
+        if not problems:
+            what = "empty" if document.data is None else "not a mapping of keys to values"
+            message = f"The file is {what}; a study begins with `study: NAME`"
+            problems.append(Problem("", 1, message))
+    else:
+        _keep_env_as_written(document)
+        try:
+            study = Study.model_validate(document.data)
+        except ValidationError as error:
+            problems += problems_of(error.errors(include_url=False), Study, document)
+        problems += check(_sections(study, document.data), document)
+    if study is not None and not problems:
+        problems += _space_problems(study, document)
+    if study is None or problems:
+        ordered = sorted(problems, key=lambda p: (p.line or 0, p.key))
+        raise StudyFileError(shown or source, ordered)
+    study._source, study._text = source, text  # noqa: SLF001 - set once, where it is made
+    return study
+
+
+def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
+    """The sections that can be read, so that relations are checked beside other mistakes."""
+    if study is not None:
+        return {name: getattr(study, name) for name in ("model", "server", "space", "workload")}
+    out: dict[str, Any] = {}
+    kinds: dict[str, type[Part]] = {
+        "model": Model,
+        "server": Server,
+        "space": SpaceSpec,
+        "workload": WorkloadSpec,
+    }
+    for name, kind in kinds.items():
+        if name in data or name == "server":
+            try:
+                out[name] = kind.model_validate(data.get(name, {}))
+            except ValidationError:
+                continue
+    return out
+
+
+def _keep_env_as_written(document: yaml_nodes.Document) -> None:
+    """Numbers as values of environment variables become the text that was written (`1.50`)."""
+
+    def written(value: Any, path: yaml_nodes.Path) -> Any:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return document.texts[path] if number else value
+
+    for section in ("server", "space"):
+        part = document.data.get(section)
+        env = part.get("env") if isinstance(part, dict) else None
+        if not isinstance(env, dict):
+            continue
+        for name, value in env.items():
+            path = (section, "env", name)
+            if isinstance(value, list):
+                env[name] = [written(item, (*path, i)) for i, item in enumerate(value)]
+            else:
+                env[name] = written(value, path)
+
+
+def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
+    from search_spaces.space import Space, SpaceTooLargeError  # noqa: PLC0415 - it imports Study
+
+    try:
+        space = Space(study)
+    except SpaceTooLargeError as error:
+        return [Problem("space", document.line(("space",)), str(error))]
+    if space.is_empty:
+        message = f"Holds no configuration that SGLang would run: {space.first_violation}"
+        return [Problem("space", document.line(("space",)), message)]
+    return []

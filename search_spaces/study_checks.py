@@ -1,0 +1,180 @@
+"""Relations inside a study file that no single key shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
+from search_spaces.problems import Problem
+from search_spaces.yaml_nodes import Document, Path, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from search_spaces.study_parts import Model, Server, SpaceSpec, SubSpace, WorkloadSpec
+
+_NEEDS_DRAFT = {"EAGLE", *(name for name, a in ALGORITHMS.items() if a.needs_draft)}
+_LEAST = {"num_steps": 1, "topk": 1, "num_draft_tokens": 2}
+
+Found = tuple[Path, str]
+
+
+def check(parts: dict[str, Any], document: Document) -> list[Problem]:
+    """Everything wrong between the sections that could be read.
+
+    Args:
+        parts: The sections that are well-formed, by key.
+        document: The file, for lines.
+    """
+    found: list[Found] = []
+    model: Model | None = parts.get("model")
+    server: Server | None = parts.get("server")
+    space: SpaceSpec | None = parts.get("space")
+    workload: WorkloadSpec | None = parts.get("workload")
+    if server is not None:
+        found += _server(server)
+    if space is not None:
+        found += _space(space)
+    if server is not None and space is not None:
+        found += _fixed_and_tuned(server, space)
+        found += _draft_tp(server, space)
+    if model is not None and space is not None:
+        found += _drafts(model, space)
+    if workload is not None:
+        found += _points(workload)
+    problems = []
+    for path, message in found:
+        written = _as_written(path, document.data)
+        problems.append(Problem(dotted(written), document.line(written), message))
+    return problems
+
+
+def _as_written(path: Path, data: Any) -> Path:
+    """The path with flags spelled as the file spells them."""
+    out: list[str | int] = []
+    for part in path:
+        key = part
+        if isinstance(data, dict):
+            if part not in data and out and out[-1] == "flags":
+                key = next((name for name in data if canonical_flag(name) == part), part)
+            data = data.get(key)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            data = None
+        out.append(key)
+    return tuple(out)
+
+
+def _server(server: Server) -> Iterator[Found]:
+    for name in server.flags:
+        if name in BELONGS_ELSEWHERE:
+            yield (
+                ("server", "flags", name),
+                f"Does not belong here; {BELONGS_ELSEWHERE[name]}",
+            )
+    tp = server.flags.get("tp-size", 1)
+    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
+        yield ("server", "flags", "tp-size"), f"Must be a whole number of GPUs, not {tp!r}"
+    yield from _reserved("server", server.env)
+
+
+def _reserved(section: str, env: Any) -> Iterator[Found]:
+    for name in env:
+        if name == "TUNER_LAUNCH":
+            yield (section, "env", name), "The tuner marks its launches with it; leave it out"
+
+
+def _space(space: SpaceSpec) -> Iterator[Found]:
+    for name in space.flags:
+        if name in BELONGS_ELSEWHERE:
+            yield ("space", "flags", name), f"Does not belong here; {BELONGS_ELSEWHERE[name]}"
+        elif name in {"host", "port"}:
+            yield (
+                ("space", "flags", name),
+                "Cannot be searched; write it under `server.flags` for the exported command",
+            )
+    yield from _reserved("space", space.env)
+    for index, part in enumerate(space.speculation):
+        at: Path = ("space", "speculation", index)
+        for key, least in _LEAST.items():
+            values = getattr(part, key)
+            if values is not None and min(values) < least:
+                hint = "; no speculation is `algorithm: none`" if key == "num_steps" else ""
+                yield (*at, key), f"Must be at least {least}, not {min(values)}{hint}"
+        yield from _sub_space(part, at)
+
+
+def _sub_space(part: SubSpace, at: Path) -> Iterator[Found]:
+    given = [key for key in _LEAST if getattr(part, key) is not None]
+    shape = ALGORITHMS[part.canonical_algorithm].shape
+    if shape is Shape.NONE:
+        for key in given:
+            yield (*at, key), "`algorithm: none` takes no numbers; leave it out"
+    if shape is not Shape.TREE or not given:
+        return
+    for key in ("num_steps", "topk"):
+        if key not in given:
+            example = {"num_steps": "num_steps: {from: 1, to: 5}", "topk": "topk: 1"}[key]
+            yield (
+                at,
+                f"{key} is missing: SGLang takes all of num_steps, topk and num_draft_tokens "
+                f"from its defaults, or none; write `{example}`",
+            )
+    if part.topk is not None and max(part.topk) > 1 and "num_draft_tokens" not in given:
+        yield (
+            at,
+            f"num_draft_tokens is missing: topk {max(part.topk)} drafts a tree, whose size SGLang "
+            "must be told; write `num_draft_tokens: [4, 8]`",
+        )
+
+
+def _fixed_and_tuned(server: Server, space: SpaceSpec) -> Iterator[Found]:
+    for section in ("flags", "env"):
+        fixed = getattr(server, section)
+        for name in getattr(space, section):
+            if name in fixed:
+                yield (
+                    ("space", section, name),
+                    f"Also stands under `server.{section}`; searched or the same in every launch: "
+                    "keep one of them",
+                )
+
+
+def _draft_tp(server: Server, space: SpaceSpec) -> Iterator[Found]:
+    tp = server.flags.get("tp-size", 1)
+    if space.draft_tp is None or "tp-size" in space.flags or not isinstance(tp, int) or tp < 1:
+        return
+    for size in space.draft_tp:
+        if size < 1 or tp % size:
+            fitting = ", ".join(str(n) for n in range(1, tp + 1) if tp % n == 0)
+            yield (
+                ("space", "draft_tp"),
+                f"{size} does not divide the target's tp-size {tp}; take from: {fitting}",
+            )
+
+
+def _drafts(model: Model, space: SpaceSpec) -> Iterator[Found]:
+    if model.draft is not None:
+        return
+    for index, part in enumerate(space.speculation):
+        if part.algorithm in _NEEDS_DRAFT:
+            hint = (
+                "; a model with MTP layers of its own: NEXTN" if part.algorithm == "EAGLE" else ""
+            )
+            yield (
+                ("space", "speculation", index, "algorithm"),
+                f"{part.algorithm} needs a draft model: write `model: {{draft: ...}}`{hint}",
+            )
+
+
+def _points(workload: WorkloadSpec) -> Iterator[Found]:
+    seen: set[int] = set()
+    for index, point in enumerate(workload.points):
+        if point.concurrency in seen:
+            yield (
+                ("workload", "points", index, "concurrency"),
+                f"Concurrency {point.concurrency} stands twice; keep one of them",
+            )
+        seen.add(point.concurrency)

@@ -1,0 +1,144 @@
+"""Pydantic's errors, said the way a study file is written."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from search_spaces.problems import Problem
+from search_spaces.study_parts import nearest
+from search_spaces.yaml_nodes import Document, Path, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_HINTS = {
+    "budget.trials": "the budget counts launches; write `launches`",
+    "objective.minimize": "write `maximize: output_tok_s` and limits under `subject_to`",
+    "budget.minutes": "write `hours: 0.5`",
+    "model.name": "write `path`",
+    "server.model": "write it as `model: {path: ...}` at the top",
+    "draft": "write it as `model: {draft: ...}`",
+    "name": "write `study`",
+    "flags": "write it under `server` (every launch) or `space` (to be searched)",
+    "env": "write it under `server` (every launch) or `space` (to be searched)",
+    "speculation": "write it under `space`",
+    "concurrency": "write it as `workload: {points: [{concurrency: 1}]}`",
+    "workload.concurrency": "write it as `points: [{concurrency: 1}]`",
+    "space.speculation[].steps": "did you mean `num_steps`?",
+    "space.speculation[].draft_tp": "write it under `space`, for all sub-spaces",
+}
+
+_EXAMPLES = {
+    "study": "study: kimi",
+    "model": "model: {path: moonshotai/Kimi-K2.5, draft: lightseekorg/kimi-k2.5-eagle3}",
+    "model.path": "path: moonshotai/Kimi-K2.5",
+    "server": "server: {flags: {tp-size: 8}, env: {}}",
+    "server.flags": "flags: {tp-size: 8}",
+    "server.env": 'env: {OMP_NUM_THREADS: "1"}',
+    "server.prefix": "prefix: [docker, exec, sglang]",
+    "space": "space: {speculation: [{algorithm: none}]}",
+    "space.speculation": (
+        "speculation: [{algorithm: none}, "
+        "{algorithm: EAGLE3, num_steps: {from: 1, to: 5}, topk: 1}]"
+    ),
+    "space.speculation[]": "{algorithm: EAGLE3, num_steps: {from: 1, to: 5}, topk: 1}",
+    "space.speculation[].algorithm": "algorithm: EAGLE3",
+    "space.flags": "flags: {attention-backend: [fa3, flashinfer]}",
+    "space.env": "env: {NCCL_PROTO: [null, LL, LL128, Simple]}",
+    "workload": "workload: {prompts: {chat: 0.5, code: 0.5}, output_tokens: 256}",
+    "workload.prompts": "prompts: {chat: 0.5, code: 0.5}",
+    "workload.output_tokens": "output_tokens: 256",
+    "workload.points": "points: [{concurrency: 1}]",
+    "workload.points[]": "{concurrency: 1}",
+    "workload.points[].concurrency": "concurrency: 1",
+    "objective": "objective: {maximize: output_tok_s, subject_to: {ttft_p95_ms: 2000}}",
+    "objective.subject_to": "subject_to: {ttft_p95_ms: 2000}",
+    "budget": "budget: {launches: 24, hours: 6}",
+    "budget.launches": "launches: 24",
+    "budget.hours": "hours: 6",
+    "simulated": "simulated: {profile: kimi, time_scale: 10.0}",
+}
+
+_KINDS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "keys with values",
+    "model_type": "keys with values",
+    "finite_number": "a finite number",
+}
+
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "too_short": ("of length", "min_length"),
+}
+
+
+def problems_of(
+    errors: Sequence[Mapping[str, Any]], root: type[BaseModel], document: Document | None
+) -> list[Problem]:
+    """Pydantic's `errors()` as problems, in the order of the file."""
+    out = []
+    for error in errors:
+        path: Path = tuple(part for part in error["loc"] if part != "[key]")
+        if (at := (error.get("ctx") or {}).get("at")) is not None:
+            path = (*path, at)
+        line = document.line(path) if document else None
+        out.append(Problem(dotted(path), line, _message(error, path, root)))
+    return out
+
+
+def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str:
+    kind, context, value = error["type"], error.get("ctx") or {}, error.get("input")
+    pattern = dotted(tuple("[]" if isinstance(part, int) else part for part in path))
+    pattern = pattern.replace(".[]", "[]")
+    example = f", such as `{_EXAMPLES[pattern]}`" if pattern in _EXAMPLES else ""
+    if kind == "study":
+        return str(context["text"])
+    if kind == "extra_forbidden":
+        if hint := _HINTS.get(pattern):
+            return f"Unknown key; {hint}"
+        return f"Unknown key; {nearest(str(path[-1]), _keys_at(root, path[:-1]))}"
+    if kind == "missing":
+        return f"Missing{example}"
+    if kind == "literal_error":
+        return f"Must be {context['expected']}, not {value!r}"
+    if kind == "string_too_short":
+        return f"Must not be empty{example}"
+    if kind == "too_short":
+        return f"Must not be empty{example}"
+    if kind in _BOUNDS:
+        words, bound = _BOUNDS[kind]
+        return f"Must be {words} {context[bound]:g}, not {value!r}"
+    if kind in _KINDS:
+        given = "nothing" if value is None else repr(value)
+        return f"Must be {_KINDS[kind]}{example}, not {given}"
+    return f"{error['msg']}{example}"
+
+
+def _keys_at(root: type[BaseModel], path: Path) -> tuple[str, ...]:
+    model: Any = root
+    for part in path:
+        if isinstance(part, int):
+            continue
+        by_key = {field.alias or name: field for name, field in model.model_fields.items()}
+        model = _model_in(by_key[str(part)].annotation)
+    return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in {Union, types.UnionType, tuple}:
+        for inner in get_args(annotation):
+            if (found := _model_in(inner)) is not None:
+                return found
+    return None
