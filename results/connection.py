@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Integer, bindparam, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from results import tables
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine, Table
+
+# Statements are built once: to build one costs more than to execute it.
+_STUDY = bindparam("the_study", type_=Integer)
+_NUMBER = bindparam("the_number", type_=Integer)
+_LOCK: Final = select(tables.studies.c.id).where(tables.studies.c.id == _STUDY).with_for_update()
+_NEXT: Final = {
+    table: select(func.max(table.c.number)).where(table.c.study_id == _STUDY)
+    for table in (tables.launches, tables.trials)
+}
+_ROW: Final = {
+    table: select(table.c.id).where(table.c.study_id == _STUDY, table.c.number == _NUMBER)
+    for table in (tables.launches, tables.trials)
+}
+_INSERT: Final = {table: insert(table) for table in tables.metadata.sorted_tables}
 
 
 class Connected:
@@ -59,10 +73,7 @@ def lock_study(connection: Connection, study_id: int) -> None:
     Raises:
         StudyNotFound: There is no such study.
     """
-    found = connection.execute(
-        select(tables.studies.c.id).where(tables.studies.c.id == study_id).with_for_update()
-    ).first()
-    if found is None:
+    if connection.execute(_LOCK, {"the_study": study_id}).first() is None:
         raise no_study(study_id)
 
 
@@ -73,15 +84,13 @@ def no_study(study_id: int) -> StudyNotFound:
 
 def next_number(connection: Connection, table: Table, study_id: int) -> int:
     """The next launch or trial number of a study: consecutive from 0."""
-    highest = connection.execute(
-        select(func.max(table.c.number)).where(table.c.study_id == study_id)
-    ).scalar_one()
+    highest = connection.execute(_NEXT[table], {"the_study": study_id}).scalar_one()
     return 0 if highest is None else int(highest) + 1
 
 
 def insert_row(connection: Connection, table: Table, values: dict[str, Any]) -> int:
     """Inserts a row; returns its id."""
-    key = connection.execute(insert(table), values).inserted_primary_key
+    key = connection.execute(_INSERT[table], values).inserted_primary_key
     return int(key[0]) if key else 0
 
 
@@ -92,7 +101,7 @@ def row_id(connection: Connection, table: Table, study_id: int, number: int) -> 
         StoreError: There is none.
     """
     found = connection.execute(
-        select(table.c.id).where(table.c.study_id == study_id, table.c.number == number)
+        _ROW[table], {"the_study": study_id, "the_number": number}
     ).scalar_one_or_none()
     if found is None:
         kind = "launch" if table is tables.launches else "trial"

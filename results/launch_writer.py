@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import insert, update
+from sqlalchemy import bindparam, insert, update
 
 from results import rows, tables
 from results.connection import Connected, insert_row, lock_study, next_number, row_id
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
         Purpose,
     )
     from search_spaces.configuration import Configuration
+
+# Statements are built once: to build one costs more than to execute it.
+_UPDATE: Final = (
+    update(tables.launches)
+    .where(tables.launches.c.study_id == bindparam("the_study"))
+    .where(tables.launches.c.number == bindparam("the_number"))
+    .where(tables.launches.c.state == LaunchState.RUNNING.value)
+)
+_SET_VERSION: Final = (
+    update(tables.studies)
+    .where(tables.studies.c.id == bindparam("the_study"))
+    .where(tables.studies.c.sglang_version.is_(None))
+)
 
 
 class LaunchWriter(Connected):
@@ -158,24 +171,15 @@ class LaunchWriter(Connected):
         )
 
     def _update_launch(self, study_id: int, launch: int, **values: object) -> None:
-        c = tables.launches.c
         with self._writing() as connection:
             changed = connection.execute(
-                update(tables.launches)
-                .where(c.study_id == study_id, c.number == launch)
-                .where(c.state == LaunchState.RUNNING.value)
-                .values(**values)
+                _UPDATE, {**values, "the_study": study_id, "the_number": launch}
             )
             if not changed.rowcount:
                 row_id(connection, tables.launches, study_id, launch)
                 raise StoreError(f"launch {launch} of study {study_id} has ended already")
             if version := values.get("sglang_version"):
-                studies = tables.studies.c
-                connection.execute(
-                    update(tables.studies)
-                    .where(studies.id == study_id, studies.sglang_version.is_(None))
-                    .values(sglang_version=version)
-                )
+                connection.execute(_SET_VERSION, {"the_study": study_id, "sglang_version": version})
 
 
 def _insert_trial(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from results import rows, tables
 from results.connection import Connected, insert_row, row_id
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from results.records import Failure, Measurement, Purpose, Resolved
+
+# Statements are built once: to build one costs more than to execute it.
+_FINISH: Final = (
+    update(tables.trials)
+    .where(tables.trials.c.id == bindparam("the_trial"))
+    .where(tables.trials.c.state == TrialState.RUNNING.value)
+)
+_LATEST: Final = (
+    select(tables.launch_trials.c.launch_id)
+    .where(tables.launch_trials.c.trial_id == bindparam("the_trial"))
+    .order_by(tables.launch_trials.c.launch_id.desc())
+    .limit(1)
+)
 
 
 class TrialWriter(Connected):
@@ -81,7 +94,6 @@ class TrialWriter(Connected):
         """
         if state is TrialState.RUNNING:
             raise ValueError("a trial does not finish as running")
-        c = tables.trials.c
         with self._writing() as connection:
             trial_id = row_id(connection, tables.trials, study_id, trial)
             if launch is None:
@@ -98,17 +110,10 @@ class TrialWriter(Connected):
                 values["resolved"] = resolved.configuration.to_dict()
                 values["server_info"] = resolved.server_info
                 values["time_scale"] = resolved.time_scale
-            changed = connection.execute(
-                update(tables.trials)
-                .where(c.id == trial_id, c.state == TrialState.RUNNING.value)
-                .values(values)
-            )
+            changed = connection.execute(_FINISH, {**values, "the_trial": trial_id})
             if not changed.rowcount:
                 raise StoreError(f"trial {trial} of study {study_id} is finished already")
 
 
 def _latest_launch(connection: Connection, trial_id: int) -> int | None:
-    c = tables.launch_trials.c
-    return connection.execute(
-        select(c.launch_id).where(c.trial_id == trial_id).order_by(c.launch_id.desc()).limit(1)
-    ).scalar_one_or_none()
+    return connection.execute(_LATEST, {"the_trial": trial_id}).scalar_one_or_none()
