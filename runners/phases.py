@@ -1,0 +1,128 @@
+"""The phases of SGLang's start-up, read from its log.
+
+Lines are those of 0.5.9, 0.5.17 and 0.5.23. Phases may come back: 0.5.9 loads the draft after the
+target's graphs. A phase's time is then the sum of its parts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FIRST = "arguments"
+"""Interpreter start, imports and argument handling, up to the first line of a scheduler."""
+
+READY = "ready"
+"""SGLang's own warm-up request was answered. Not yet proof of anything: with its port taken it
+says so as well, because the request reached the other server (0.5.23)."""
+
+_BEGINS = (
+    ("distributed", re.compile(r"Init (torch distributed|parallel) begin")),
+    ("weights", re.compile(r"Load weight begin")),
+    ("kv_cache", re.compile(r"Load weight end")),
+    ("cuda_graph", re.compile(r"Capture .*(graph|begin)|Capturing batches", re.IGNORECASE)),
+    ("warmup", re.compile(r"Application startup complete|Uvicorn running on")),
+    (READY, re.compile(r"The server is fired up and ready to roll")),
+)
+_OTHER_RANK = re.compile(r"^\[[^\]]*\b(?:TP|PP|DP|EP)[1-9]\d*[^\]]*\]")
+
+
+def phase_begun(line: str) -> str | None:
+    """The phase that begins with this line of the log, if any.
+
+    Lines of ranks other than the first are ignored: they run a little ahead or behind.
+    """
+    if _OTHER_RANK.match(line):
+        return None
+    if "Disable" in line or "disabled" in line:
+        return None
+    return next((phase for phase, pattern in _BEGINS if pattern.search(line)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimeouts:
+    """Longest time for each phase, in the server's seconds: finite, so that a hang ends.
+
+    Attributes:
+        phases: Seconds by phase.
+        floor_s: Least time in real seconds, however fast a simulated server runs.
+    """
+
+    phases: tuple[tuple[str, float], ...] = (
+        (FIRST, 300.0),
+        ("distributed", 300.0),
+        ("weights", 3600.0),  # a terabyte from a network disk
+        ("kv_cache", 300.0),
+        ("cuda_graph", 1200.0),
+        ("warmup", 600.0),  # kernels are compiled at their first use
+        (READY, 120.0),
+    )
+    floor_s: float = 20.0
+
+    def real_seconds(self, phase: str, time_scale: float) -> float:
+        """Seconds of this machine's clock that `phase` may take."""
+        return max(self.floor_s, dict(self.phases).get(phase, 300.0) / time_scale)
+
+
+class PhaseClock:
+    """Follows the phases on a given clock."""
+
+    def __init__(self, now: float) -> None:
+        self.current = FIRST
+        self._begun = now
+        self._seconds: dict[str, float] = {FIRST: 0.0}
+
+    def enter(self, phase: str, now: float) -> bool:
+        """Notes that `phase` has begun; whether it is a new one."""
+        if phase == self.current:
+            return False
+        self._seconds[self.current] += now - self._begun
+        self._seconds.setdefault(phase, 0.0)
+        self.current, self._begun = phase, now
+        return True
+
+    def in_current(self, now: float) -> float:
+        """Seconds since the current phase began."""
+        return now - self._begun
+
+    def finish(self, now: float) -> tuple[tuple[str, float], ...]:
+        """Seconds per phase, in order of first appearance."""
+        seconds = dict(self._seconds)
+        seconds[self.current] += now - self._begun
+        return tuple(seconds.items())
+
+
+class LogFollower:
+    """Gives the lines of a growing log, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[str] = path.open(encoding="utf-8", errors="replace", newline="\n")
+        self._partial = ""
+
+    def lines(self) -> Iterator[str]:
+        """The complete lines that came since the last call."""
+        while line := self._file.readline():
+            self._partial += line
+            if self._partial.endswith("\n"):
+                yield self._partial.rstrip("\r\n")
+                self._partial = ""
+
+    def close(self) -> None:
+        """Closes the log. Idempotent."""
+        self._file.close()
+
+
+def log_tail(path: Path, size: int = 256 * 1024) -> str:
+    """The last `size` bytes of a log; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - size))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,189 @@
+"""One server process tree: started in a session of its own, stopped with proof.
+
+A process belongs to a launch if it carries the launch's mark in its environment, or lives in the
+session that the launch began. Nothing is ever found by name: another server on this machine is
+none of ours, and SGLang's schedulers outlive a parent that was killed, with init as their parent
+(sglang#31645), so that walking from parent to child misses them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+from results.records import ProcessIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from runners.base import LaunchCommand
+
+MARK = "TUNER_LAUNCH"
+"""The variable that carries a launch's mark to all its processes."""
+
+KEEP_ENVIRON = ("SPT_NOENV", "1")
+"""SGLang renames its processes, and setproctitle writes the name over `/proc/PID/environ` unless
+this is set: the mark would be lost (setproctitle 1.3)."""
+
+_SAME_START_S = 2.0
+"""A start time is seconds since boot plus the boot's time, which the kernel may correct."""
+
+_POLL_S = 0.05
+
+
+class ServerProcess:
+    """A process tree that this tuner started."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], identity: ProcessIdentity) -> None:
+        self._popen = popen
+        self.identity = identity
+
+    @classmethod
+    def start(cls, command: LaunchCommand, *, mark: str, port: int, log: Path) -> ServerProcess:
+        """Starts `command` in a new session, its output going to `log`.
+
+        Raises:
+            OSError: The program could not be started, or the log not be written.
+        """
+        environment = {k: v for k, v in os.environ.items() if k not in command.unset}
+        environment.update(command.env)
+        environment.update({MARK: mark, KEEP_ENVIRON[0]: KEEP_ENVIRON[1]})
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                command.argv,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            started = psutil.Process(popen.pid).create_time()
+        except psutil.NoSuchProcess:
+            started = time.time()
+        identity = ProcessIdentity(popen.pid, started, mark, port, socket.gethostname())
+        return cls(popen, identity)
+
+    def poll(self) -> int | None:
+        """The exit code as Python has it (negative: a signal), or `None` while it lives."""
+        return self._popen.poll()
+
+    def members(self) -> list[psutil.Process]:
+        """All living processes of the launch."""
+        return _living(lambda process: _in_session(process, self.identity) or self._marked(process))
+
+    def environ(self) -> dict[str, str]:
+        """The environment of the started process, as the kernel has it; empty if unreadable."""
+        try:
+            return psutil.Process(self.identity.pid).environ()
+        except psutil.Error:
+            return {}
+
+    def stop(self, grace_s: float, kill_wait_s: float = 15.0) -> tuple[int, ...]:
+        """SIGTERM, then after `grace_s` SIGKILL to the group; returns the pids that live even so.
+
+        SIGTERM goes to the leader alone while it lives: it ends its own processes in order and
+        exits with 0. Sent to the whole group, SGLang takes it for a crash of a scheduler, and ends
+        by SIGKILL after its crash diagnostics (0.5.23).
+        """
+        if self.poll() is None:
+            self._popen.terminate()
+        else:
+            _signal_group(self.identity.pid, signal.SIGTERM)
+        if self._gone_within(grace_s):
+            return ()
+        self.kill()
+        if self._gone_within(kill_wait_s):
+            return ()
+        return tuple(process.pid for process in self.members())
+
+    def kill(self) -> None:
+        """SIGKILL to the group and to whatever of the launch has left it."""
+        _signal_group(self.identity.pid, signal.SIGKILL)
+        for process in self.members():
+            with suppress(psutil.Error):
+                process.kill()
+
+    def _marked(self, process: psutil.Process) -> bool:
+        return _mark_of(process) == self.identity.mark
+
+    def _gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while True:
+            if self.poll() is not None and not self.members():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+
+
+def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, ...]:
+    """Ends what is left of a launch whose tuner is gone; returns the pids that were ended.
+
+    Ours is what carries the mark, and the session of the recorded leader if that very process
+    (pid and start time) still leads it.
+    """
+    if process.host and process.host != socket.gethostname():
+        return ()
+
+    def ours(candidate: psutil.Process) -> bool:
+        return _mark_of(candidate) == process.mark or (leads and _in_session(candidate, process))
+
+    leads = _is_same(process)
+    ended: dict[int, None] = {}
+    deadline = time.monotonic() + wait_s
+    while (left := _living(ours)) and time.monotonic() < deadline:
+        for found in left:
+            with suppress(psutil.Error):
+                found.kill()
+                ended[found.pid] = None
+        psutil.wait_procs(left, timeout=1.0)
+    return tuple(ended)
+
+
+def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if wanted(process) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _in_session(process: psutil.Process, identity: ProcessIdentity) -> bool:
+    try:
+        same = os.getsid(process.pid) == identity.pid
+    except (ProcessLookupError, PermissionError):
+        return False
+    return same and process.create_time() >= identity.started - _SAME_START_S
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(MARK)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _is_same(identity: ProcessIdentity) -> bool:
+    try:
+        started = psutil.Process(identity.pid).create_time()
+    except psutil.Error:
+        return False
+    return abs(started - identity.started) <= _SAME_START_S
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

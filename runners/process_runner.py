@@ -1,0 +1,202 @@
+"""What the real and the simulated runner share: one server process per launch."""
+
+from __future__ import annotations
+
+import abc
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.records import Failure
+from runners.base import Runner, RunnerError
+from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
+from runners.phases import StartTimeouts
+from runners.ports import NoFreePortError, free_port_block
+from runners.process import ServerProcess, end_leftover
+from runners.process_session import ProcessSession, stop_with_proof
+from runners.readback import resolved_of
+from runners.server_client import ServerClient
+from runners.server_facts import read_server_info
+from runners.sglang_command import DEFAULT_HOST, tp_size
+from runners.startup import Startup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from results.records import Fault, LaunchIntent, ProcessIdentity, Resolved
+    from runners.base import LaunchCommand, Session, StartProgress
+    from runners.load import Renderer
+    from runners.server_environment import ServerEnvironment
+    from search_spaces.study import Study
+
+_FAILED_GRACE_S = 5.0
+"""For a server that failed to start: a hung one would use up any grace."""
+
+
+class ProcessRunner(Runner):
+    """Starts one server process per launch, in a server environment.
+
+    Attributes:
+        environment: Where it runs.
+        time_scale: The server's seconds per real second, as far as known before it runs.
+    """
+
+    environment: ServerEnvironment
+    time_scale: float = 1.0
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        seed: int,
+        log_dir: Path | str,
+        timeouts: StartTimeouts | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            study: Gives the fixed part of every command, and the load.
+            seed: Selects the prompts, the same for every configuration.
+            log_dir: Where logs go whose intent names no folder.
+            timeouts: Longest time per start-up phase.
+        """
+        self._study = study
+        self._seed = seed
+        self._log_dir = Path(log_dir)
+        self._timeouts = timeouts or StartTimeouts()
+        self._workload = study.workload.to_workload()
+        self._varied_flags = frozenset(study.space.flags)
+
+    @abc.abstractmethod
+    def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
+        """The command of one launch, its own port and mark included."""
+
+    def renderer(self) -> Renderer:
+        """Applies the model's chat template to the prompts."""
+        return IdentityRenderer()
+
+    def supports_draft_tp(self, draft_tp: int) -> bool:
+        """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""
+        return draft_tp == tp_size(self._study)
+
+    def now(self) -> float:
+        """See `Runner.now`."""
+        return time.monotonic() * self.time_scale
+
+    def end_leftover(self, process: ProcessIdentity) -> tuple[int, ...]:
+        """See `Runner.end_leftover`."""
+        return end_leftover(process)
+
+    def start(
+        self,
+        intent: LaunchIntent,
+        on_process: Callable[[ProcessIdentity, LaunchCommand], None],
+        on_progress: Callable[[StartProgress], None] | None = None,
+    ) -> Session:
+        """See `Runner.start`."""
+        self._check_intent(intent)
+        try:
+            port = free_port_block()
+        except NoFreePortError as error:
+            raise _refusal("no_free_port", "host", str(error)) from error
+        host = str(self._study.server.flags.get("host") or DEFAULT_HOST)
+        command = self.environment.wrap(self.launch_command(intent, host=host, port=port))
+        log = self._log_path(intent)
+        try:
+            process = ServerProcess.start(command, mark=intent.mark, port=port, log=log)
+        except OSError as error:
+            message = f"cannot start {command.argv[0]} with its log at {log}: {error}"
+            raise _refusal("not_started", "study", message) from error
+        base_url = f"http://{_reachable(host)}:{port}"
+        client = ServerClient(base_url, api_key=self._api_key())
+        try:
+            on_process(process.identity, command)
+            startup = Startup(
+                process,
+                client,
+                log,
+                sees_processes=self.environment.sees_processes,
+                timeouts=self._timeouts,
+                time_scale=self.time_scale,
+                varied_flags=self._varied_flags,
+                on_progress=on_progress or (lambda _: None),
+            )
+            started = startup.wait()
+
+            def read_back() -> Resolved:
+                info = read_server_info(base_url, api_key=self._api_key())
+                environ = process.environ() if self.environment.sees_processes else {}
+                return resolved_of(intent.configuration, self._study, info, environ)
+
+            resolved = read_back()
+            self._check_resolved(resolved)
+            return ProcessSession(
+                process,
+                log,
+                client,
+                resolved,
+                self._load(base_url, resolved),
+                read_back=read_back,
+                phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
+                ready_s=started.ready_s * resolved.time_scale,
+                varied_flags=self._varied_flags,
+            )
+        except BaseException:
+            # Also for an interrupt: nothing of a launch may outlive the call that failed.
+            client.close()
+            stop_with_proof(process, _FAILED_GRACE_S)
+            raise
+
+    def _load(self, base_url: str, resolved: Resolved) -> LoadGenerator:
+        return LoadGenerator(
+            base_url,
+            self._workload,
+            BuiltInPrompts(self._workload.prompts),
+            self.renderer(),
+            seed=self._seed,
+            time_scale=resolved.time_scale,
+            simulated=resolved.simulated,
+            api_key=self._api_key(),
+        )
+
+    def _check_intent(self, intent: LaunchIntent) -> None:
+        draft_tp = intent.configuration.draft_tp
+        if draft_tp is not None and not self.supports_draft_tp(draft_tp):
+            message = (
+                f"draft_tp {draft_tp} was asked for, but this runner can place the draft only at "
+                f"the target's tp-size {tp_size(self._study)}"
+            )
+            raise _refusal("unsupported_draft_tp", "configuration", message)
+        for setting in intent.settings:
+            if setting == intent.configuration.setting:
+                continue
+            other = intent.configuration.with_setting(setting)
+            if not self.can_switch(intent.configuration, other):
+                message = f"this runner cannot switch a running server to {setting}"
+                raise _refusal("cannot_switch", "client", message)
+
+    def _check_resolved(self, resolved: Resolved) -> None:
+        if resolved.simulated != self.simulated:
+            wrong = "a simulated" if resolved.simulated else "a real"
+            message = f"the {self.name} runner started {wrong} server: check `server.python`"
+            raise _refusal("wrong_server", "study", message, phase="ready")
+
+    def _api_key(self) -> str | None:
+        key = self._study.server.flags.get("api-key")
+        return None if key is None else str(key)
+
+    def _log_path(self, intent: LaunchIntent) -> Path:
+        path = Path(intent.log)
+        return path if path.parent != Path() else self._log_dir / path
+
+
+def _reachable(host: str) -> str:
+    if host in {"0.0.0.0", "localhost"}:
+        return DEFAULT_HOST
+    if ":" in host:
+        return "[::1]" if host == "::" else f"[{host}]"
+    return host
+
+
+def _refusal(kind: str, fault: Fault, message: str, phase: str = "arguments") -> RunnerError:
+    return RunnerError(Failure(kind, phase, fault, message))

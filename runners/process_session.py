@@ -1,0 +1,156 @@
+"""A running server process: measured, switched, and stopped with proof."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from results.records import Failure
+from runners.base import RunnerError, Session
+from runners.failures import recognise
+from runners.phases import log_tail
+from runners.ports import is_free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from results.records import Measurement, Resolved
+    from runners.load import LoadGenerator
+    from runners.process import ServerProcess
+    from runners.server_client import ServerClient
+    from search_spaces.configuration import Setting
+    from search_spaces.workload import OperatingPoint
+
+GRACE_S = 20.0
+"""From SIGTERM to SIGKILL. An idle server ends in under 7 s (0.5.23)."""
+
+_DEATH_S = 10.0
+"""SGLang takes 5 s for diagnostics between a scheduler's crash and its own end (0.5.23)."""
+
+_POLL_S = 0.1
+
+
+class ProcessSession(Session):
+    """A session whose server is a process tree of this tuner."""
+
+    def __init__(
+        self,
+        process: ServerProcess,
+        log: Path,
+        client: ServerClient,
+        resolved: Resolved,
+        load: LoadGenerator,
+        *,
+        read_back: Callable[[], Resolved],
+        phases: tuple[tuple[str, float], ...],
+        ready_s: float,
+        varied_flags: Collection[str],
+    ) -> None:
+        self.resolved = resolved
+        self.phases = phases
+        self.ready_s = ready_s
+        self._process = process
+        self._log = log
+        self._client = client
+        self._load = load
+        self._read_back = read_back
+        self._varied_flags = varied_flags
+        self._closed = False
+
+    def apply(self, setting: Setting) -> Resolved:
+        """See `Session.apply`; what the server then says it runs is the proof."""
+        if setting.num_steps is None or setting == self.resolved.configuration.setting:
+            return self.resolved
+        refused = self._client.set_num_steps(setting.num_steps)
+        if refused is None:
+            try:
+                self.resolved = self._read_back()
+            except RunnerError as error:
+                raise self._explained(error, "load") from error
+            runs = self.resolved.configuration.speculation.num_steps
+            if runs == setting.num_steps:
+                return self.resolved
+            refused = f"it still runs {runs}"
+        failure = Failure(
+            "switch_refused",
+            "load",
+            "configuration",
+            f"the server did not take {setting.num_steps} draft steps: {refused}",
+        )
+        raise self._explained(RunnerError(failure), "load")
+
+    def measure(self, point: OperatingPoint) -> Measurement:
+        """See `Session.measure`."""
+        speculation = self.resolved.configuration.speculation
+        try:
+            measurement = self._load.measure(point, speculation=speculation)
+        except RunnerError as error:
+            raise self._explained(error, "load") from error
+        if (failure := self._death("load")) is not None:
+            raise RunnerError(failure)
+        return measurement
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._client.close()
+        stop_with_proof(self._process, GRACE_S)
+
+    def kill(self) -> None:
+        """See `Session.kill`."""
+        self._client.close()
+        self._process.kill()
+
+    def _explained(self, error: RunnerError, phase: str) -> RunnerError:
+        """The cause in the log, if the server is dying of one; else the error as it is."""
+        if error.failure.fault == "client":
+            return error
+        wait = _DEATH_S if error.failure.kind in {"server_gone", "server_hung"} else 0.5
+        deadline = time.monotonic() + wait
+        while True:
+            if (failure := self._death(phase)) is not None:
+                return RunnerError(failure)
+            if time.monotonic() >= deadline:
+                return error
+            time.sleep(_POLL_S)
+
+    def _death(self, phase: str) -> Failure | None:
+        exit_code = self._process.poll()
+        if exit_code is None:
+            return None
+        return recognise(
+            log_tail(self._log),
+            exit_code=exit_code,
+            phase=phase,
+            varied_flags=self._varied_flags,
+        )
+
+
+def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
+    """Stops the server; returns only when none of its processes lives and its port is free.
+
+    Raises:
+        RunnerError: Something is left: a fault of the host, which the next launch would meet.
+    """
+    try:
+        left = process.stop(grace_s)
+    except BaseException:
+        # A second interrupt while the server is given time to end: then it gets none.
+        process.kill()
+        raise
+    if left:
+        message = (
+            f"processes {', '.join(map(str, left))} of launch {process.identity.mark} live on "
+            "after SIGKILL (a driver that does not answer?): end them before going on"
+        )
+        raise RunnerError(Failure("process_left", "stop", "host", message))
+    port = process.identity.port
+    deadline = time.monotonic() + 5.0
+    while not is_free(port):
+        if time.monotonic() >= deadline:
+            message = f"port {port} is still in use although no process of the launch is left"
+            raise RunnerError(Failure("port_left", "stop", "host", message))
+        time.sleep(_POLL_S)

@@ -1,0 +1,107 @@
+"""What a running server says it runs, in the shape of what was asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from results.records import Resolved
+from runners.server_facts import simulated_of, speculation_of
+from runners.sglang_command import flag_destination
+from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.configuration import Configuration
+from search_spaces.legality import canonical_speculation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from search_spaces.configuration import Speculation, Value
+    from search_spaces.study import Study
+
+_ABSENT = object()
+
+
+def resolved_of(
+    asked: Configuration, study: Study, info: Mapping[str, Any], environ: Mapping[str, str]
+) -> Resolved:
+    """Reads a configuration back.
+
+    Flags come from `/server_info`, variables from the process's environment. A flag that the
+    server does not show cannot be read back and is left out. A flag that was not given shows the
+    value that the server chose by itself.
+
+    Args:
+        asked: What was asked for; its flags and variables are those that the study varies.
+        study: The study that it belongs to.
+        info: The `/server_info` body.
+        environ: The server process's environment; empty where it can't be seen, then no variable
+            is read back.
+    """
+    speculation = _canonical(speculation_of(info), study)
+    has_draft = (
+        speculation.enabled and ALGORITHMS.get(speculation.algorithm, ALGORITHMS["EAGLE"]).has_draft
+    )
+    flags: dict[str, Value] = {}
+    for name, value in asked.flags:
+        found = info.get(flag_destination(name), _ABSENT)
+        if found is not _ABSENT:
+            flags[name] = _as_asked(value, found)
+    env = {name: environ.get(name) for name, _ in asked.env} if environ else {}
+    simulated, time_scale = simulated_of(info)
+    return Resolved(
+        configuration=Configuration.of(
+            speculation,
+            # Stock SGLang gives the draft the target's groups (0.5.9 to 0.5.23).
+            draft_tp=info.get("tp_size", asked.draft_tp) if has_draft else None,
+            flags=flags,
+            env=env,
+        ),
+        sglang_version=str(info.get("version") or "unknown"),
+        simulated=simulated,
+        time_scale=time_scale,
+        server_info=dict(info),
+    )
+
+
+def differences(asked: Configuration, resolved: Configuration) -> tuple[str, ...]:
+    """The knobs that the server does not run as asked, in words; empty if it runs them all.
+
+    What was left to the server (`None`) and what could not be read back is no difference.
+    """
+    found = []
+    for name in ("algorithm", "num_steps", "topk", "num_draft_tokens"):
+        wanted, is_ = getattr(asked.speculation, name), getattr(resolved.speculation, name)
+        if wanted is not None and wanted != is_:
+            found.append(f"{name}: asked {wanted}, runs {is_}")
+    if asked.draft_tp is not None and asked.draft_tp != resolved.draft_tp:
+        found.append(f"draft_tp: asked {asked.draft_tp}, runs {resolved.draft_tp}")
+    flags, env = dict(resolved.flags), dict(resolved.env)
+    for name, value in asked.flags:
+        if value is not None and name in flags and flags[name] != value:
+            found.append(f"{name}: asked {value!r}, runs {flags[name]!r}")
+    for name, value in asked.env:
+        if name in env and env[name] != value:
+            found.append(f"{name}: asked {value!r}, runs {env[name]!r}")
+    return tuple(found)
+
+
+def _canonical(speculation: Speculation, study: Study) -> Speculation:
+    """NGRAM and the block algorithms show steps and topk that follow from the rest."""
+    algorithm = ALGORITHMS.get(speculation.algorithm)
+    if algorithm is not None and algorithm.shape in {Shape.LOOKUP, Shape.BLOCK}:
+        return canonical_speculation(speculation, study)
+    return speculation
+
+
+def _as_asked(asked: Value, found: Any) -> Value:  # noqa: ANN401 - JSON
+    """`found`, in the type that was asked for where both mean the same."""
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if isinstance(found, (list, dict)):
+        return json.dumps(found, separators=(",", ":"))
+    if asked is not None and not isinstance(asked, bool) and str(found) == str(asked):
+        return asked
+    if found is False:
+        return None  # a switch that is off is one that is not given
+    value: Value = found
+    return value

@@ -1,0 +1,95 @@
+"""The few calls that a session makes itself: health, a first generation, switching the steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_CANARY_TOKENS = 8
+_CANARY_TEXT = "Readiness check {mark}: count from one to eight."
+
+HEALTH_TIMEOUT_S = 25.0
+"""Longer than SGLang's own 20 s for a scheduler that does not answer (0.5.23)."""
+
+
+class ServerClient:
+    """A blocking client of one server."""
+
+    def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        # trust_env off: a proxy of the user's environment must not stand before a local server.
+        self._http = httpx.Client(
+            base_url=base_url, headers=headers, trust_env=False, timeout=HEALTH_TIMEOUT_S
+        )
+
+    def healthy(self, timeout_s: float) -> bool:
+        """Whether `/health` answers 200: a proxy's word, so `generates` must follow."""
+        try:
+            return self._http.get("/health", timeout=timeout_s).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def generates(self, mark: str, timeout_s: float) -> str | None:
+        """Sends one real request with a prompt of this launch; `None` if the answer is whole.
+
+        Returns:
+            What was wrong with the answer.
+        """
+        body = {
+            "text": _CANARY_TEXT.format(mark=mark),
+            "sampling_params": {
+                "temperature": 0,
+                "max_new_tokens": _CANARY_TOKENS,
+                "ignore_eos": True,
+            },
+        }
+        try:
+            response = self._http.post("/generate", json=body, timeout=timeout_s)
+            if response.status_code != httpx.codes.OK:
+                return f"/generate answers HTTP {response.status_code}: {response.text[:200]}"
+            tokens = response.json()["meta_info"]["completion_tokens"]
+        except httpx.HTTPError as error:
+            return f"/generate: {type(error).__name__} {error}"
+        except (ValueError, KeyError, TypeError) as error:
+            return f"/generate gave no SGLang answer ({type(error).__name__} {error})"
+        if tokens != _CANARY_TOKENS:
+            return f"/generate gave {tokens} tokens where {_CANARY_TOKENS} were asked for"
+        return None
+
+    def model_names(self) -> tuple[str, ...]:
+        """The names under which `/v1/models` lists the model; empty if it does not answer."""
+        try:
+            listed: list[dict[str, Any]] = self._http.get("/v1/models").json()["data"]
+            return tuple(str(model["id"]) for model in listed)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return ()
+
+    def set_num_steps(self, num_steps: int) -> str | None:
+        """Asks for other draft steps; `None` if the server took it, else what it said."""
+        body = {"server_args": {"speculative_num_steps": num_steps}}
+        try:
+            response = self._http.post("/set_internal_state", json=body)
+        except httpx.HTTPError as error:
+            return f"{type(error).__name__} {error}"
+        if response.status_code != httpx.codes.OK:
+            return f"HTTP {response.status_code}: {response.text[:200]}"
+        return None
+
+    def close(self) -> None:
+        """Closes the connections. Idempotent."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,183 @@
+"""Where, and with which interpreter, a server and everything that must see what it sees run."""
+
+from __future__ import annotations
+
+import abc
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runners.base import LaunchCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from search_spaces.study import Study
+
+PYTHON_VARIABLE = "TUNER_SGLANG_PYTHON"
+"""Names the interpreter of the environment that has SGLang, where the study does not."""
+
+# Runs in the server's interpreter, so standard library only. Importing sglang takes seconds and
+# may fail for reasons that only its own start explains: the distribution's metadata is enough.
+_FACTS = """
+import glob, importlib.metadata, json, os, sys
+try:
+    version = importlib.metadata.version("sglang")
+except importlib.metadata.PackageNotFoundError:
+    version = None
+gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+if not gpus and os.path.exists("/dev/kfd"):
+    gpus = len(glob.glob("/dev/dri/renderD*"))
+print(json.dumps({
+    "sglang": version,
+    "gpus": gpus,
+    "missing": [path for path in sys.argv[1:] if not os.path.exists(os.path.expanduser(path))],
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentFacts:
+    """What was found in a server environment.
+
+    Attributes:
+        sglang_version: The installed version; `None` where SGLang is not installed.
+        gpus: GPU devices that can be seen.
+        missing_paths: Those of the asked paths that do not exist there.
+    """
+
+    sglang_version: str | None
+    gpus: int
+    missing_paths: tuple[str, ...]
+
+
+class EnvironmentUnusableError(Exception):
+    """The environment's interpreter could not be run."""
+
+
+class ServerEnvironment(abc.ABC):
+    """Where the server runs, and so the flag check, chat template, probe, plugin and doctor.
+
+    Attributes:
+        python: The interpreter, as it is called there.
+        sees_processes: Whether the server's processes are children of ours that `/proc` shows.
+            Then a port is proven to be ours by its process; otherwise by the name that the
+            launch gave its model (`ownership_flags`), which only our server answers with.
+    """
+
+    python: str
+    sees_processes: bool
+
+    @abc.abstractmethod
+    def wrap(self, command: LaunchCommand) -> LaunchCommand:
+        """`command` as it must be started from here."""
+
+    def ownership_flags(self, mark: str) -> tuple[str, ...]:
+        """Flags by which a server that is not seen as a process is known to be this launch's."""
+        return () if self.sees_processes else ("--served-model-name", served_name(mark))
+
+    def run(
+        self, arguments: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the environment's interpreter with `arguments` and waits for it.
+
+        Raises:
+            EnvironmentUnusableError: It could not be started, or did not end in time.
+        """
+        command = self.wrap(LaunchCommand((self.python, *arguments)))
+        try:
+            return subprocess.run(
+                command.argv,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except OSError as error:
+            raise EnvironmentUnusableError(f"cannot run {command.argv[0]}: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            raise EnvironmentUnusableError(
+                f"{' '.join(command.argv[:3])} ... did not end within {timeout_s:.0f} s"
+            ) from error
+
+    def facts(self, paths: Sequence[str] = ()) -> EnvironmentFacts:
+        """Looks for SGLang, GPUs and `paths` where the server would run.
+
+        Raises:
+            EnvironmentUnusableError: The interpreter could not be run.
+        """
+        done = self.run(["-c", _FACTS, *paths])
+        try:
+            found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        except (IndexError, ValueError) as error:
+            salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            raise EnvironmentUnusableError(
+                f"{self.python} ended with exit code {done.returncode}: {salient}"
+            ) from error
+        return EnvironmentFacts(found["sglang"], found["gpus"], tuple(found["missing"]))
+
+    def missing(self) -> str | None:
+        """Why SGLang cannot be started here, or `None`."""
+        try:
+            facts = self.facts()
+        except EnvironmentUnusableError as error:
+            return str(error)
+        return None if facts.sglang_version else f"SGLang is not installed for {self.python}"
+
+
+class LocalEnvironment(ServerEnvironment):
+    """An interpreter of this machine."""
+
+    sees_processes = True
+
+    def __init__(self, python: str) -> None:
+        self.python = python
+
+    def wrap(self, command: LaunchCommand) -> LaunchCommand:
+        """Nothing to add: the process's own environment carries the variables."""
+        return command
+
+
+class CommandPrefix(ServerEnvironment):
+    """Behind a command (`docker exec NAME`, `srun ...`, `ssh HOST`).
+
+    Variables are set by `env` behind the prefix, as most prefixes pass none on. Stopping signals
+    the prefix command's own process group; whether it passes them on is the command's business,
+    and the proof is that the port is free again.
+    """
+
+    sees_processes = False
+
+    def __init__(self, prefix: Sequence[str], python: str) -> None:
+        self.prefix = tuple(prefix)
+        self.python = python
+
+    def wrap(self, command: LaunchCommand) -> LaunchCommand:
+        """The prefix, `env` with the variables, then the command."""
+        variables = [f"{name}={value}" for name, value in command.env]
+        unset = [word for name in command.unset for word in ("-u", name)]
+        middle = ["env", *unset, *variables] if variables or unset else []
+        return LaunchCommand((*self.prefix, *middle, *command.argv), command.env, command.unset)
+
+
+def served_name(mark: str) -> str:
+    """The model name by which a launch behind a prefix is recognised."""
+    return f"tuner-{mark}"
+
+
+def server_environment(study: Study, *, default_python: str | None = None) -> ServerEnvironment:
+    """The study's environment.
+
+    The interpreter is `server.python`, else `$TUNER_SGLANG_PYTHON`, else `default_python`
+    (the tuner's own).
+    """
+    python = (
+        study.server.python or os.environ.get(PYTHON_VARIABLE) or default_python or sys.executable
+    )
+    if study.server.prefix:
+        return CommandPrefix(study.server.prefix, python)
+    return LocalEnvironment(python)

@@ -1,0 +1,109 @@
+"""The runner of real SGLang servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runners.base import LaunchCommand
+from runners.load import ChatTemplateRenderer
+from runners.process_runner import ProcessRunner
+from runners.server_environment import EnvironmentUnusableError, server_environment
+from runners.sglang_command import sglang_command, tp_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from results.records import LaunchIntent
+    from runners.load import Renderer
+    from runners.phases import StartTimeouts
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
+
+_WITHOUT_GPU = "use `--runner simulated` to try the tuner without SGLang or a GPU"
+
+
+class SGLangRunner(ProcessRunner):
+    """Starts `python -m sglang.launch_server` in the study's server environment."""
+
+    name = "sglang"
+    simulated = False
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        seed: int,
+        log_dir: Path | str,
+        timeouts: StartTimeouts | None = None,
+    ) -> None:
+        """See `ProcessRunner`."""
+        super().__init__(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
+        self.environment = server_environment(study)
+        self._renderer: Renderer | None = None
+
+    def check(self) -> str | None:
+        """Looks for SGLang, the models and enough GPUs where the server would run."""
+        models = {"model.path": self._study.model.path, "model.draft": self._study.model.draft}
+        local = {key: path for key, path in models.items() if path and _looks_local(path)}
+        try:
+            facts = self.environment.facts(tuple(local.values()))
+        except EnvironmentUnusableError as error:
+            return f"{error}; check `server.python` and `server.prefix`, or {_WITHOUT_GPU}"
+        if facts.sglang_version is None:
+            return (
+                f"SGLang is not installed for {self.environment.python}; name the interpreter that "
+                f"has it as `server.python` or in TUNER_SGLANG_PYTHON, or {_WITHOUT_GPU}"
+            )
+        for key, path in local.items():
+            if path in facts.missing_paths:
+                return f"{key} {path} does not exist; correct the study, or {_WITHOUT_GPU}"
+        needed = self._gpus_needed()
+        if facts.gpus < needed:
+            return (
+                f"the study needs {needed} GPU(s), {facts.gpus} found; run it where they are, set "
+                f"`server.flags.device` if it needs none, or {_WITHOUT_GPU}"
+            )
+        return None
+
+    def can_switch(self, a: Configuration, b: Configuration) -> bool:
+        """Stock SGLang cannot be switched: only a configuration and itself."""
+        return a == b
+
+    def command(self, configuration: Configuration) -> LaunchCommand:
+        """See `Runner.command`."""
+        return sglang_command(self._study, configuration, python=self.environment.python)
+
+    def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
+        """See `ProcessRunner.launch_command`."""
+        return sglang_command(
+            self._study,
+            intent.configuration,
+            python=self.environment.python,
+            host=host,
+            port=port,
+            extra=self.environment.ownership_flags(intent.mark),
+        )
+
+    def renderer(self) -> Renderer:
+        """The chat template, applied by the server environment's `transformers`; kept."""
+        if self._renderer is None:
+            flags = self._study.server.flags
+            command = self.environment.wrap(LaunchCommand((self.environment.python,)))
+            self._renderer = ChatTemplateRenderer(
+                command.argv,
+                str(flags.get("tokenizer-path") or self._study.model.path),
+                trust_remote_code=flags.get("trust-remote-code") is True,
+            )
+        return self._renderer
+
+    def _gpus_needed(self) -> int:
+        flags = self._study.server.flags
+        if str(flags.get("device") or "cuda").split(":")[0] != "cuda":
+            return 0
+        nodes = int(flags.get("nnodes") or 1)
+        return -(-tp_size(self._study) * int(flags.get("pp-size") or 1) // nodes)
+
+
+def _looks_local(path: str) -> bool:
+    """Whether a model is meant as a folder; else it is `owner/name` on a hub."""
+    return path.startswith(("/", "./", "../", "~", ".")) or path.count("/") != 1

@@ -1,0 +1,5 @@
+"""The real SGLang on a CPU: installed with a kernel stand-in and tiny models, for tests."""
+
+from runners.sglang_cpu.install import DEFAULT_DIR, CpuServer, install
+
+__all__ = ["DEFAULT_DIR", "CpuServer", "install"]

@@ -1,0 +1,133 @@
+"""The runner of simulated servers: real processes and real HTTP, figures of a cost model."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runners.process_runner import ProcessRunner
+from runners.server_environment import LocalEnvironment, server_environment
+from runners.sglang_command import sglang_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from results.records import LaunchIntent
+    from runners.base import LaunchCommand
+    from runners.phases import StartTimeouts
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
+
+SIMULATED_MODULE = "runners.simulated_server"
+SWITCHABLE_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
+
+
+class SimulatedRunner(ProcessRunner):
+    """Starts the simulated server with SGLang's own flags and the study's environment.
+
+    `command` is the real SGLang command all the same: it is what a study exports.
+    """
+
+    name = "simulated"
+    simulated = True
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        seed: int,
+        log_dir: Path | str,
+        profile: str | None = None,
+        time_scale: float | None = None,
+        first_launch: int = 0,
+        timeouts: StartTimeouts | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `ProcessRunner`.
+
+        Args:
+            study: Gives profile and time scale too, where they are not given here.
+            seed: Also the seed of the simulated noise.
+            log_dir: See `ProcessRunner`.
+            profile: Name or path of the cost model.
+            time_scale: Simulated seconds per real second.
+            first_launch: Number of the first launch, so that a resumed study does not repeat the
+                noise of its first launches.
+            timeouts: See `ProcessRunner`.
+            env: Further variables for the server (its misbehaviours).
+        """
+        super().__init__(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
+        self._profile = profile or str(study.simulated.profile)
+        self.time_scale = float(time_scale or study.simulated.time_scale)
+        self._next_launch = first_launch
+        self._env = dict(env or {})
+        self.environment = LocalEnvironment(sys.executable)
+        # What a real run of the study would use, for `command` only.
+        self._real = server_environment(study, default_python="python")
+
+    def check(self) -> str | None:
+        """Nothing is needed beside the tuner itself."""
+        return None
+
+    def can_switch(self, a: Configuration, b: Configuration) -> bool:
+        """Chains of one algorithm whose draft steps alone differ."""
+        if a == b:
+            return True
+        return _is_chain(a) and _is_chain(b) and _without_steps(a) == _without_steps(b)
+
+    def command(self, configuration: Configuration) -> LaunchCommand:
+        """The real SGLang command; `simulated_command` gives this runner's own."""
+        return sglang_command(self._study, configuration, python=self._real.python)
+
+    def simulated_command(self, configuration: Configuration) -> LaunchCommand:
+        """The simulated server's command, without a trial's own port."""
+        return sglang_command(
+            self._study,
+            configuration,
+            python=sys.executable,
+            module=SIMULATED_MODULE,
+            env=self._variables,
+        )
+
+    def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
+        """See `ProcessRunner.launch_command`; starts with the largest of the settings."""
+        steps = tuple(s.num_steps for s in intent.settings if s.num_steps is not None)
+        configuration = intent.configuration
+        if len(steps) > 1:
+            largest = max(intent.settings, key=lambda setting: setting.num_steps or 0)
+            configuration = configuration.with_setting(largest)
+        variables: dict[str, str | None] = {
+            **self._variables,
+            "TUNER_SIM_LAUNCH_INDEX": str(self._next_launch),
+            "TUNER_SWITCHABLE_STEPS": ",".join(map(str, sorted(set(steps)))) or None,
+        }
+        self._next_launch += 1
+        return sglang_command(
+            self._study,
+            configuration,
+            python=sys.executable,
+            module=SIMULATED_MODULE,
+            host=host,
+            port=port,
+            env={**variables, **self._env},
+        )
+
+    @property
+    def _variables(self) -> dict[str, str]:
+        return {
+            "TUNER_SIM_PROFILE": self._profile,
+            "TUNER_SIM_TIME_SCALE": f"{self.time_scale:g}",
+            "TUNER_SIM_SEED": str(self._seed),
+        }
+
+
+def _is_chain(configuration: Configuration) -> bool:
+    speculation = configuration.speculation
+    return speculation.algorithm in SWITCHABLE_ALGORITHMS and speculation.topk == 1
+
+
+def _without_steps(configuration: Configuration) -> Configuration:
+    speculation = replace(configuration.speculation, num_steps=None, num_draft_tokens=None)
+    return replace(configuration, speculation=speculation)

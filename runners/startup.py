@@ -1,0 +1,150 @@
+"""From a started process to a server that is ready and proven to be ours."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.records import Failure
+from runners.base import RunnerError, StartProgress
+from runners.failures import ready_timeout, recognise
+from runners.phases import READY, LogFollower, PhaseClock, StartTimeouts, log_tail, phase_begun
+from runners.ports import is_free, listens
+from runners.server_client import HEALTH_TIMEOUT_S
+from runners.server_environment import served_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from runners.process import ServerProcess
+    from runners.server_client import ServerClient
+
+_POLL_S = 0.05
+_TRY_S = 0.2
+_EARLY_TRY_S = 2.0
+"""Between looks at the port before the log says that it serves: a log may be of a version whose
+lines are not known."""
+_SERVING = frozenset({"warmup", READY})
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A start-up that succeeded; times are real seconds.
+
+    Attributes:
+        phases: Seconds per phase.
+        ready_s: Seconds until the first good generation.
+    """
+
+    phases: tuple[tuple[str, float], ...]
+    ready_s: float
+
+
+class Startup:
+    """Waits for one server."""
+
+    def __init__(
+        self,
+        process: ServerProcess,
+        client: ServerClient,
+        log: Path,
+        *,
+        sees_processes: bool,
+        timeouts: StartTimeouts,
+        time_scale: float,
+        varied_flags: Collection[str],
+        on_progress: Callable[[StartProgress], None],
+    ) -> None:
+        self._process = process
+        self._client = client
+        self._log = log
+        self._sees_processes = sees_processes
+        self._timeouts = timeouts
+        self._time_scale = time_scale
+        self._varied_flags = varied_flags
+        self._on_progress = on_progress
+        self._begun = time.monotonic()
+        self._clock = PhaseClock(self._begun)
+        self._last_try = 0.0
+        self._wrong: str | None = None
+
+    def wait(self) -> Started:
+        """Waits until it is ready.
+
+        Raises:
+            RunnerError: It died, stood still in a phase, or its port is another's.
+        """
+        follower = LogFollower(self._log)
+        self._on_progress(StartProgress(self._clock.current, 0.0))
+        try:
+            while True:
+                self._follow(follower)
+                # A phase's lines may come in one piece with the end: read first, then judge.
+                if (exit_code := self._process.poll()) is not None:
+                    self._follow(follower)
+                    raise RunnerError(self._recognised(exit_code))
+                if self._ready():
+                    now = time.monotonic()
+                    return Started(self._clock.finish(now), now - self._begun)
+                self._check_patience()
+                time.sleep(_POLL_S)
+        finally:
+            follower.close()
+
+    def _follow(self, follower: LogFollower) -> None:
+        for line in follower.lines():
+            phase = phase_begun(line)
+            now = time.monotonic()
+            if phase is not None and self._clock.enter(phase, now):
+                elapsed = (now - self._begun) * self._time_scale
+                self._on_progress(StartProgress(phase, elapsed))
+
+    def _ready(self) -> bool:
+        """Whether a real generation succeeded, at a port that is ours, and the server lives."""
+        now = time.monotonic()
+        if now - self._last_try < (_TRY_S if self._clock.current in _SERVING else _EARLY_TRY_S):
+            return False
+        self._last_try = now
+        # Not by trying to bind the port: the server might meet our socket on it.
+        if not self._owned():
+            return False
+        if not self._client.healthy(self._patience(HEALTH_TIMEOUT_S)):
+            return False
+        mark = self._process.identity.mark
+        self._wrong = self._client.generates(mark, self._patience(600.0))
+        return self._wrong is None and self._process.poll() is None and self._owned()
+
+    def _owned(self) -> bool:
+        if self._sees_processes:
+            return listens(self._process.members(), self._process.identity.port)
+        return served_name(self._process.identity.mark) in self._client.model_names()
+
+    def _patience(self, at_most: float) -> float:
+        return max(1.0, min(at_most, self._limit() - self._clock.in_current(time.monotonic())))
+
+    def _limit(self) -> float:
+        return self._timeouts.real_seconds(self._clock.current, self._time_scale)
+
+    def _check_patience(self) -> None:
+        waited = self._clock.in_current(time.monotonic())
+        if waited < self._limit():
+            return
+        phase, port = self._clock.current, self._process.identity.port
+        if phase in _SERVING and not is_free(port) and not self._owned():
+            message = f"port {port} is served by a process that is not of this launch"
+            raise RunnerError(Failure("port_taken", phase, "host", message))
+        failure = ready_timeout(log_tail(self._log), phase=phase, seconds=waited * self._time_scale)
+        if self._wrong is not None:
+            message = f"{failure.message}; {self._wrong}"
+            failure = Failure(failure.kind, failure.phase, failure.fault, message)
+        raise RunnerError(failure)
+
+    def _recognised(self, exit_code: int) -> Failure:
+        return recognise(
+            log_tail(self._log),
+            exit_code=exit_code,
+            phase=self._clock.current,
+            varied_flags=self._varied_flags,
+        )
