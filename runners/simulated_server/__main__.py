@@ -1,0 +1,70 @@
+"""`python -m runners.simulated_server --model-path X --port P [any SGLang flag]`.
+
+A process that behaves like `python -m sglang.launch_server` of SGLang 0.5.23, without a GPU and
+without a model: same flags, environment, log, API, failures. What it serves is simulated, and its
+`/server_info` says so. `TUNER_SIM_*` variables steer it, see `environment`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from runners.simulated_server import deaths
+from runners.simulated_server.environment import read_environment
+from runners.simulated_server.flags import parse_flags
+from runners.simulated_server.log import ServerLog
+from runners.simulated_server.resolution import FlagsRefusedError, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Serves until SIGTERM or SIGINT (exit status 0), or dies as SGLang does."""
+    began = time.monotonic()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_quietly)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    given = parse_flags(arguments)
+    log = ServerLog(int(given.get("tp_size", 1)))
+    # Imported here, so that a refused command line is refused at once.
+    from runners.simulated_server.profile import load_profile  # noqa: PLC0415
+
+    try:
+        simulation = read_environment()
+        profile = load_profile(simulation.profile)
+    except (ValueError, OSError) as error:
+        log.raw(f"simulated server: error: {error}")
+        sys.exit(2)
+    try:
+        flags = resolve(given)
+    except FlagsRefusedError as error:
+        deaths.refuse_flags(log, error)
+    log.main(
+        f"SIMULATED SGLang: profile={profile.name}, time_scale={simulation.time_scale}, "
+        f"seed={simulation.seed}. No model and no GPU is behind this server."
+    )
+    for warning in flags.warnings:
+        log.main(warning)
+    log.main(f"server_args={flags.values}")
+
+    from runners.simulated_server.launch import Launch  # noqa: PLC0415
+
+    sys.exit(Launch(arguments, flags, simulation, profile, log, began=began).run())
+
+
+def _end_quietly(_signal: int, _frame: FrameType | None) -> None:
+    # uvicorn has its own handlers while it serves, and calls these once it has ended.
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""How many drafts are correct: a deterministic function of prompt, verify call and depth.
+
+The verify calls of a prompt walk through a low-discrepancy sequence, so that even a short window
+has almost exactly the profile's accept length.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runners.simulated_server.profile import Acceptance
+
+_GOLDEN = 0.6180339887498949
+
+
+def at_least(
+    acceptance: Acceptance, num_steps: int, topk: int, num_draft_tokens: int
+) -> tuple[float, ...]:
+    """`P(at least j drafts are correct)` for j = 1 to the depth that a verify can accept.
+
+    A chain takes the profile's values. A tree raises each by the profile's gain of its topk, in
+    proportion to the nodes that it has beyond a chain of its depth (an assumption).
+    """
+    depth = min(num_steps, num_draft_tokens - 1)
+    chain = [acceptance.at_least[j] if j < len(acceptance.at_least) else 0.0 for j in range(depth)]
+    known = [k for k in acceptance.tree_gain if k <= topk]
+    if topk == 1 or not known or depth == 0:
+        return tuple(chain)
+    spare = num_draft_tokens - 1 - depth
+    share = min(1.0, spare / (depth * (topk - 1)))
+    gain = 1.0 + acceptance.tree_gain[max(known)] * share
+    return tuple(min(1.0, p * gain) for p in chain)
+
+
+def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) -> int:
+    """Correct drafts of a prompt's n-th verify call.
+
+    Args:
+        offset: The prompt's own number in [0, 1).
+        verify_call: Counted from 0 within the request.
+        chances: `P(at least j)` for j = 1, 2, ...; must not rise.
+    """
+    u = (offset + verify_call * _GOLDEN) % 1.0
+    # The chances fall, so those above u are the first ones.
+    return bisect_right([-p for p in chances], -u)

@@ -1,0 +1,88 @@
+"""What the simulated scheduler counts, for `/metrics`, `/server_info` and the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runners.simulated_server.request import Request
+
+DECODE_LOG_INTERVAL = 40
+"""Decode iterations between two looks at the gauges (`--decode-log-interval`'s default)."""
+
+
+@dataclass(slots=True)
+class Window:
+    """Sums over the decode iterations since the last tick."""
+
+    iterations: int = 0
+    tokens: int = 0
+    accepted: int = 0
+    correct: int = 0
+    verify_calls: int = 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters (by whether the request streamed) and gauges.
+
+    The accept length's gauges keep their last value when the server is idle and after a flush, and
+    are 0 before the first tick; the average is absent before the first tick and after a flush.
+    """
+
+    prompt_tokens: Counter[bool] = field(default_factory=Counter)
+    generation_tokens: Counter[bool] = field(default_factory=Counter)
+    requests: Counter[bool] = field(default_factory=Counter)
+    cached_tokens: int = 0
+    verify_calls: int = 0
+    gen_throughput: float = 0.0
+    accept_length: float = 0.0
+    accept_rate: float = 0.0
+    shown_steps: int = 0
+    shown_draft_tokens: int = 0
+    window: Window = field(default_factory=Window)
+    total_accepted: int = 0
+    total_verify_calls: int = 0
+    last_tick: float = 0.0
+
+    def finished(self, request: Request) -> None:
+        """Counts a request at its end, as SGLang does."""
+        self.prompt_tokens[request.streaming] += request.prompt_tokens
+        self.generation_tokens[request.streaming] += request.completion_tokens
+        self.requests[request.streaming] += 1
+        self.cached_tokens += request.cached_tokens
+        self.verify_calls += request.verify_calls
+
+    def tick(self, now: float, num_steps: int, num_draft_tokens: int, proposed: int) -> None:
+        """Renews the gauges from the window, and begins another.
+
+        Args:
+            now: Seconds of a monotonic clock.
+            num_steps: In force now.
+            num_draft_tokens: In force now.
+            proposed: Drafts per verify.
+        """
+        window = self.window
+        self.gen_throughput = window.tokens / max(1e-9, now - self.last_tick)
+        self.last_tick = now
+        if window.verify_calls:
+            self.accept_length = window.accepted / window.verify_calls
+            self.accept_rate = window.correct / (window.verify_calls * max(1, proposed))
+            self.total_accepted += window.accepted
+            self.total_verify_calls += window.verify_calls
+        self.shown_steps = num_steps
+        self.shown_draft_tokens = num_draft_tokens
+        self.window = Window()
+
+    @property
+    def average_accept_length(self) -> float | None:
+        """`avg_spec_accept_length`; `None` while there is none."""
+        if not self.total_verify_calls:
+            return None
+        return self.total_accepted / self.total_verify_calls
+
+    def flushed(self) -> None:
+        """What `/flush_cache` resets."""
+        self.total_accepted = self.total_verify_calls = 0

@@ -1,0 +1,83 @@
+"""The variables that steer the simulation itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runners.simulated_server.profile import Misbehaviour
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationEnvironment:
+    """What the environment says about the simulation.
+
+    Attributes:
+        profile: `TUNER_SIM_PROFILE`: a shipped profile's name, or a path.
+        time_scale: `TUNER_SIM_TIME_SCALE`: simulated seconds per real second.
+        seed: `TUNER_SIM_SEED`: of the noise.
+        launch: What tells this launch's noise from another's: `TUNER_SIM_LAUNCH_INDEX`, else the
+            launch's mark (`TUNER_LAUNCH`), else pid and time (then nothing is reproducible).
+        switchable_steps: `TUNER_SWITCHABLE_STEPS`: step counts that the running server takes.
+        misbehave: `TUNER_SIM_MISBEHAVE`: a JSON list in the shape of the profile's.
+    """
+
+    profile: str
+    time_scale: float
+    seed: int
+    launch: str
+    switchable_steps: tuple[int, ...]
+    misbehave: tuple[Misbehaviour, ...]
+
+
+def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvironment:
+    """Reads the variables.
+
+    Raises:
+        ValueError: One of them is not understood; the message names it.
+    """
+    env = os.environ if environ is None else environ
+    scale = _number(env, "TUNER_SIM_TIME_SCALE", "1")
+    if not scale > 0.0:
+        raise ValueError(f"TUNER_SIM_TIME_SCALE must be above 0, got {scale}")
+    seed = _number(env, "TUNER_SIM_SEED", "0")
+    steps = env.get("TUNER_SWITCHABLE_STEPS", "")
+    try:
+        switchable = tuple(sorted({int(part) for part in steps.split(",") if part.strip()}))
+    except ValueError:
+        raise ValueError(f"TUNER_SWITCHABLE_STEPS must be like 1,2,3, got {steps!r}") from None
+    launch = env.get("TUNER_SIM_LAUNCH_INDEX") or env.get("TUNER_LAUNCH")
+    return SimulationEnvironment(
+        profile=env.get("TUNER_SIM_PROFILE") or "kimi",
+        time_scale=scale,
+        seed=int(seed),
+        launch=launch or f"{os.getpid()}@{time.time_ns()}",
+        switchable_steps=switchable,
+        misbehave=_misbehaviour(env.get("TUNER_SIM_MISBEHAVE", "")),
+    )
+
+
+def _number(env: Mapping[str, str], name: str, default: str) -> float:
+    text = env.get(name) or default
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number, got {text!r}") from None
+
+
+def _misbehaviour(text: str) -> tuple[Misbehaviour, ...]:
+    if not text.strip():
+        return ()
+    from runners.simulated_server.profile import Misbehaviour  # noqa: PLC0415 - rarely needed
+
+    try:
+        entries = json.loads(text)
+        return tuple(Misbehaviour.model_validate(entry) for entry in entries)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"TUNER_SIM_MISBEHAVE must be a JSON list: {error}") from error

@@ -1,0 +1,41 @@
+"""An event loop whose timers are good to some ten microseconds.
+
+asyncio's default selector rounds every wait up to a whole millisecond, which is as long as a
+decode cycle when the simulation runs ten times faster than life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import selectors
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from selectors import SelectorKey
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Makes the loop; for `asyncio.Runner(loop_factory=...)`."""
+    return asyncio.SelectorEventLoop(_selector())
+
+
+if sys.platform == "linux":
+
+    class _PreciseSelector(selectors.EpollSelector):
+        """Waits with `select` on the epoll descriptor alone: microseconds, any number of files."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+            if timeout is not None and timeout > 0:
+                select.select([self.fileno()], [], [], timeout)
+                timeout = 0
+            return super().select(timeout)
+
+    def _selector() -> selectors.BaseSelector:
+        return _PreciseSelector()
+
+else:
+
+    def _selector() -> selectors.BaseSelector:
+        return selectors.SelectSelector()

@@ -1,0 +1,182 @@
+"""A profile: the file that says how fast a simulated machine is, and how it goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PROFILES = Path(__file__).parent / "profiles"
+
+_Ms = Annotated[float, Field(ge=0.0)]
+_Seconds = Annotated[float, Field(ge=0.0)]
+_Deviation = Annotated[float, Field(ge=0.0, le=0.2)]
+_Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+When = dict[str, Any]
+"""A condition: names and the values they must have, all of them.
+
+A name is a flag (`num_steps` and `topk` are short for SGLang's), or a variable where it is in
+capitals. `null` means: not set.
+"""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Verify(_Part):
+    """The target's verify forward of `w >= 2` tokens: `base_ms + per_token_ms * w`."""
+
+    base_ms: _Ms
+    per_token_ms: _Ms
+
+
+class Draft(_Part):
+    """The draft's time: per step by topk, and its forward over the verified tokens."""
+
+    step_ms: dict[int, _Ms]
+    extend_ms: _Ms
+
+    @model_validator(mode="after")
+    def _has_chain(self) -> Draft:
+        if 1 not in self.step_ms:
+            raise ValueError("draft.step_ms needs the time of topk 1")
+        return self
+
+
+class Batch(_Part):
+    """What each token of a forward beyond those of its first request costs."""
+
+    token_ms: _Ms
+
+
+class Prefill(_Part):
+    """A prefill forward: `base_ms + token_ms * uncached prompt tokens`."""
+
+    base_ms: _Ms
+    token_ms: _Ms
+
+
+class CollectiveSaving(_Part):
+    """What a setting takes off every forward, in milliseconds; the first match counts."""
+
+    when: When
+    verify_ms: float
+    decode_ms: float
+
+
+class Acceptance(_Part):
+    """How many drafts are correct.
+
+    Attributes:
+        at_least: `P(at least j correct)` of a chain for j = 1, 2, ...; 0 beyond its end.
+        tree_gain: Relative gain of a full tree on each of them, by topk.
+    """
+
+    at_least: Annotated[tuple[_Probability, ...], Field(min_length=1)]
+    tree_gain: dict[int, float] = {}
+
+    @model_validator(mode="after")
+    def _falls(self) -> Acceptance:
+        if any(a < b for a, b in zip(self.at_least, self.at_least[1:], strict=False)):
+            raise ValueError("acceptance.at_least must not rise with the depth")
+        return self
+
+
+class Noise(_Part):
+    """Relative standard deviations of the factors on every time."""
+
+    launch: _Deviation = 0.0
+    block: _Deviation = 0.0
+    prompt: _Deviation = 0.0
+
+
+class Startup(_Part):
+    """Seconds of each phase of the start-up."""
+
+    imports_s: _Seconds
+    distributed_s: _Seconds
+    load_weight_s: _Seconds
+    load_draft_s: _Seconds
+    kv_cache_s: _Seconds
+    cuda_graph_s: _Seconds
+    draft_cuda_graph_s: _Seconds
+    switchable_step_s: _Seconds
+    """For every step count beyond the first that the server can be switched to."""
+    warmup_s: _Seconds
+
+
+class Misbehaviour(_Part):
+    """One way to go wrong.
+
+    Attributes:
+        when: In which configuration; an empty condition is every one.
+        kind: `exit` dies as SGLang does (killing its process group), `hang` stays for ever.
+        phase: Where. `cuda_graph` dies of memory, `load_weight` and `warmup` too; `serving`
+            needs requests.
+        after_requests: For `serving`: this many requests are served well before it happens.
+        health: For a hang while serving: whether `/health` still says 200 (`ok`) or not (`dead`).
+    """
+
+    when: When = {}
+    kind: Literal["exit", "hang"]
+    phase: Literal["load_weight", "cuda_graph", "warmup", "serving"]
+    after_requests: Annotated[int, Field(ge=0)] = 0
+    health: Literal["ok", "dead"] = "dead"
+
+
+class Profile(_Part):
+    """A simulated machine with its models; see `profiles/kimi.yaml` for what each number means."""
+
+    name: str
+    decode_ms: _Ms
+    verify: Verify
+    draft: Draft
+    rest_ms: _Ms
+    batch: Batch
+    prefill: Prefill
+    collectives: tuple[CollectiveSaving, ...] = ()
+    acceptance: Acceptance
+    noise: Noise = Noise()
+    startup: Startup
+    misbehave: tuple[Misbehaviour, ...] = ()
+
+
+def load_profile(name_or_path: str | Path = "kimi") -> Profile:
+    """Reads a profile by the name of a shipped one, or by its path.
+
+    Raises:
+        FileNotFoundError: There is no such profile.
+        ValueError: It is not a good profile (`pydantic.ValidationError`, or not YAML).
+    """
+    path = Path(name_or_path)
+    shipped = PROFILES / f"{name_or_path}.yaml"
+    if path.suffix not in {".yaml", ".yml"} and shipped.is_file():
+        path = shipped
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in PROFILES.glob("*.yaml")))
+        raise FileNotFoundError(
+            f"there is no profile {str(name_or_path)!r}: name a shipped one ({known}) or a file"
+        )
+    try:
+        data = yaml.load(path.read_text(), Loader=_LOADER)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from error
+    return Profile.model_validate(data)
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def holds(when: When, facts: dict[str, Any]) -> bool:
+    """Whether a condition holds; a fact that is absent counts as `None`."""
+    return all(_same(facts.get(name.replace("-", "_")), value) for name, value in when.items())
+
+
+def _same(fact: object, value: object) -> bool:
+    if fact is None or value is None:
+        return fact is None and value is None
+    return bool(fact == value) or str(fact) == str(value)

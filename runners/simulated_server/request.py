@@ -1,0 +1,133 @@
+"""One request inside the simulated scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from runners.simulated_server import tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LENGTH = "length"
+STOP = "stop"
+ABORT = "abort"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request, from its arrival to its last token. Times are the server's wall clock.
+
+    Attributes:
+        rid: Its id.
+        prompt: The prompt's fingerprint.
+        prompt_tokens: Tokens of the prompt.
+        limit: Tokens of the answer, at most.
+        answer: What the model says.
+        offset: The prompt's number for the acceptance.
+        arrived: Event loop time of its arrival.
+        received_at: The same on the wall clock.
+        noise: The prompt's factor on every time.
+        stops: Whether it ends by itself at the answer's natural length.
+        streaming: Whether the client streams.
+        counted: Whether it is in the metrics; health checks are not.
+    """
+
+    rid: str
+    prompt: str
+    prompt_tokens: int
+    limit: int
+    answer: tokens.Answer
+    offset: float
+    arrived: float
+    received_at: float
+    noise: float
+    stops: bool
+    streaming: bool
+    counted: bool = True
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    verify_calls: int = 0
+    correct_drafts: int = 0
+    histogram: list[int] = field(default_factory=list)
+    finish: str | None = None
+    forward_entry_at: float = 0.0
+    prefill_finished_at: float = 0.0
+    finished_at: float = 0.0
+    progress: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return self.answer.text[: self.answer.ends[self.completion_tokens]]
+
+    @property
+    def output_ids(self) -> list[int]:
+        """The token ids so far."""
+        return self.answer.ids[: self.completion_tokens]
+
+    @property
+    def finish_reason(self) -> dict[str, Any] | None:
+        """SGLang's `finish_reason`; `None` while it runs."""
+        if self.finish is None:
+            return None
+        if self.finish == LENGTH:
+            return {"type": LENGTH, "length": self.completion_tokens}
+        if self.finish == STOP:
+            return {"type": STOP, "matched": tokens.EOS_TOKEN}
+        return {"type": ABORT, "message": "Aborted", "status_code": None, "err_type": None}
+
+    def record_verify(self, correct: int) -> None:
+        """Accounts for a verify call; drafts beyond the limit count too, as in SGLang."""
+        self.verify_calls += 1
+        self.correct_drafts += correct
+        while len(self.histogram) <= correct:
+            self.histogram.append(0)
+        self.histogram[correct] += 1
+
+    def emit(self, count: int) -> None:
+        """Adds tokens, and ends the request where it is to end."""
+        end = self.limit
+        if self.stops:
+            end = min(end, self.answer.natural_length)
+        self.completion_tokens = min(end, self.completion_tokens + count)
+        if self.completion_tokens >= end:
+            self.end(STOP if self.stops and end < self.limit else LENGTH)
+        self.progress.set()
+
+    def end(self, how: str) -> None:
+        """Ends it."""
+        self.finish = how
+        self.finished_at = time.time()
+        self.progress.set()
+
+
+def make_request(
+    rid: str,
+    input_ids: Sequence[int],
+    limit: int,
+    *,
+    stops: bool,
+    streaming: bool,
+    arrived: float,
+    noise: float,
+    received_at: float,
+    prompt: str,
+) -> Request:
+    """Builds a request of a tokenized prompt; `prompt` is its fingerprint."""
+    return Request(
+        rid=rid,
+        prompt=prompt,
+        prompt_tokens=len(input_ids),
+        limit=limit,
+        answer=tokens.answer(prompt, limit),
+        offset=tokens.offset(prompt),
+        arrived=arrived,
+        received_at=received_at,
+        noise=noise,
+        stops=stops,
+        streaming=streaming,
+    )

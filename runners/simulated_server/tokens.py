@@ -1,0 +1,77 @@
+"""Prompts into tokens and tokens into answers: simple, deterministic, the same at every depth."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CHARACTERS_PER_TOKEN = 4
+_VOCABULARY = 160_000
+_EOS = 163_585
+
+_WORDS = (
+    "the", "of", "and", "to", "in", "is", "that", "for", "with", "as", "on", "by", "this", "from",
+    "one", "two", "value", "server", "request", "model", "token", "draft", "cache", "first",
+    "time", "when", "then", "each", "over", "may", "more", "next", "list", "where", "result",
+    "number", "small", "large", "after", "before", "between", "under", "return", "should", "could",
+    "system", "answer", "reason", "because", "while", "data", "page", "code", "note", "line",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the model would say to a prompt, to its end.
+
+    Attributes:
+        ids: Output token ids.
+        text: All of the text.
+        ends: `ends[n]` is where the text of the first n tokens ends.
+        natural_length: Tokens after which the model would stop by itself.
+    """
+
+    ids: list[int]
+    text: str
+    ends: list[int]
+    natural_length: int
+
+
+def tokenize(text: str) -> list[int]:
+    """About four characters to a token, one at least."""
+    pieces = [
+        text[i : i + _CHARACTERS_PER_TOKEN] for i in range(0, len(text), _CHARACTERS_PER_TOKEN)
+    ]
+    return [_hash(piece.encode()) % _VOCABULARY for piece in pieces or [""]]
+
+
+def fingerprint(ids: Sequence[int]) -> str:
+    """Names a prompt."""
+    return hashlib.blake2b(repr(list(ids)).encode(), digest_size=16).hexdigest()
+
+
+def offset(prompt: str) -> float:
+    """A prompt's own number in [0, 1), by its fingerprint."""
+    return (_hash(b"offset" + prompt.encode()) & 0xFFFFFFFF) / 2**32
+
+
+def answer(prompt: str, tokens: int) -> Answer:
+    """The first `tokens` tokens of the answer to a prompt, by its fingerprint."""
+    rng = random.Random(_hash(b"answer" + prompt.encode()))  # noqa: S311 - not a secret
+    natural = rng.randrange(64, 768)
+    ids = rng.choices(range(_VOCABULARY), k=tokens)
+    pieces = [" " + _WORDS[token % len(_WORDS)] for token in ids]
+    ends = [0, *accumulate(len(piece) for piece in pieces)]
+    return Answer(ids, "".join(pieces), ends, natural)
+
+
+EOS_TOKEN = _EOS
+"""The id that ends an answer by itself."""
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest())
