@@ -124,11 +124,17 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
 
 
 def simulated_of(server_info: Mapping[str, Any]) -> tuple[bool, float]:
-    """Whether the server is a simulation, and its simulated seconds per real second."""
+    """Whether the server is a simulation, and its simulated seconds per real second.
+
+    Raises:
+        ValueError: The server states a time scale that is not positive.
+    """
     simulated = server_info.get("simulated")
     if not simulated:
         return False, 1.0
     scale = simulated.get("time_scale", 1.0) if isinstance(simulated, dict) else 1.0
+    if not float(scale) > 0:
+        raise ValueError(f"a simulated server's time scale must be positive, not {scale!r}")
     return True, float(scale)
 
 

@@ -20,18 +20,18 @@ from runners.load.prompts import (
 )
 
 if TYPE_CHECKING:
-    from runners.load.bench import bench
-    from runners.load.fingerprint import fingerprint
+    from runners.load.digest import fingerprint
     from runners.load.generator import LoadGenerator
     from runners.load.rendering import ChatTemplateRenderer, IdentityRenderer, Renderer
+    from runners.load.running_server import bench
 
 _LAZY = {
     "ChatTemplateRenderer": "rendering",
     "IdentityRenderer": "rendering",
     "LoadGenerator": "generator",
     "Renderer": "rendering",
-    "bench": "bench",
-    "fingerprint": "fingerprint",
+    "bench": "running_server",
+    "fingerprint": "digest",
 }
 
 __all__ = [

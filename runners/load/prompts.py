@@ -100,8 +100,8 @@ class BuiltInPrompts(PromptSource):
             if taken[name] == len(shuffled[name]):
                 raise NotEnoughPromptsError(
                     f"{count} distinct prompts were asked for, but the prompt set {name!r} has "
-                    f"only {len(shuffled[name])}: lower the concurrency or the requests per window, "
-                    "or add another prompt set"
+                    f"only {len(shuffled[name])}: lower the concurrency or the requests per "
+                    "window, or add another prompt set"
                 )
             selection.append(shuffled[name][taken[name]])
             taken[name] += 1

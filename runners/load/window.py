@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Measurement, RequestSample
 from runners.load.acceptance import accept_length, acceptance_of
-from runners.load.fingerprint import fingerprint
+from runners.load.digest import fingerprint
 from runners.load.validity import reasons_against
 
 if TYPE_CHECKING:

@@ -1,0 +1,183 @@
+"""The chat-template hook: the helper process, real ones and misbehaving ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from runners.base import RunnerError
+from runners.load import ChatTemplateRenderer, IdentityRenderer, Prompt
+
+PROMPTS = (Prompt("a", "Hello there"), Prompt("b", "How are you?"))
+
+# Stands in for the `transformers` of a server's environment: one token per byte.
+TRANSFORMERS = """
+    import os
+    class _Tokenizer:
+        chat_template = os.environ.get("TEMPLATE") or None
+        def encode(self, text, add_special_tokens=True):
+            return ([1] if add_special_tokens else []) + list(text.encode())
+        def apply_chat_template(self, messages, tokenize, add_generation_prompt):
+            assert not tokenize and add_generation_prompt
+            [message] = messages
+            return self.chat_template.format(**message)
+    class AutoTokenizer:
+        @staticmethod
+        def from_pretrained(path, trust_remote_code):
+            print("a library that prints")
+            if path == "missing":
+                raise OSError("no such model: " + path)
+            if path == "remote" and not trust_remote_code:
+                raise ValueError("needs trust_remote_code")
+            with open(os.environ["CALLS"], "a") as calls:
+                calls.write(path + "\\n")
+            return _Tokenizer()
+"""
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    (tmp_path / "transformers.py").write_text(textwrap.dedent(TRANSFORMERS))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("TEMPLATE", "<{role}>{content}<assistant>")
+    return tmp_path
+
+
+def renderer(model_path="model", **more):
+    return ChatTemplateRenderer([sys.executable], model_path, **more)
+
+
+def test_identity():
+    assert IdentityRenderer().render(PROMPTS) == PROMPTS
+
+
+def test_the_template_is_applied(environment):
+    chat = renderer()
+    assert chat.used_template is None
+    rendered = chat.render(PROMPTS)
+    assert [prompt.id for prompt in rendered] == ["a", "b"]
+    assert [bytes(prompt.input_ids).decode() for prompt in rendered] == [
+        "<user>Hello there<assistant>",
+        "<user>How are you?<assistant>",
+    ]
+    assert all(prompt.text is None for prompt in rendered)
+    assert chat.used_template is True
+
+
+def test_each_prompt_is_rendered_once(environment):
+    chat = renderer()
+    first = chat.render(PROMPTS)
+    assert chat.render(PROMPTS[::-1]) == first[::-1]
+    chat.render((*PROMPTS, Prompt("c", "One more")))
+    assert (environment / "calls").read_text() == "model\n" * 2
+
+
+def test_token_ids_are_left_alone(environment):
+    prompt = Prompt("x", input_ids=(1, 2, 3))
+    assert renderer().render((prompt,)) == (prompt,)
+    assert not (environment / "calls").exists()
+
+
+def test_without_a_template_it_encodes_and_says_so(environment, monkeypatch, caplog):
+    monkeypatch.setenv("TEMPLATE", "")
+    chat = renderer()
+    [rendered] = chat.render(PROMPTS[:1])
+    assert rendered.input_ids == (1, *b"Hello there")
+    assert chat.used_template is False
+    assert "has no chat template" in caplog.text
+
+
+def test_trust_remote_code_is_passed_on(environment):
+    assert renderer("remote", trust_remote_code=True).render(PROMPTS)
+    with pytest.raises(RunnerError, match="needs trust_remote_code"):
+        renderer("remote").render(PROMPTS)
+
+
+def failing(environment, script, **more):
+    fake = environment / "python"
+    fake.write_text(f"#!{sys.executable}\n{script}")
+    fake.chmod(0o755)
+    with pytest.raises(RunnerError) as caught:
+        ChatTemplateRenderer([str(fake)], "model", **more).render(PROMPTS)
+    failure = caught.value.failure
+    assert (failure.kind, failure.fault) == ("chat_template", "study")
+    assert "model" in failure.message
+    return failure.message
+
+
+def test_a_missing_model(environment):
+    with pytest.raises(RunnerError, match=r"exit status 1.*no such model: missing"):
+        renderer("missing").render(PROMPTS)
+
+
+def test_no_such_interpreter(environment):
+    with pytest.raises(RunnerError, match="cannot be started"):
+        ChatTemplateRenderer([str(environment / "nothing")], "model").render(PROMPTS)
+
+
+def test_a_helper_that_hangs(environment):
+    message = failing(environment, "import time; time.sleep(60)", timeout_s=0.5)
+    assert "no answer within 0.5 s" in message
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["", "nonsense", "[]", json.dumps({"used_template": True})],
+)
+def test_an_unreadable_answer(environment, printed):
+    assert "unreadable answer" in failing(environment, f"print({printed!r})")
+
+
+@pytest.mark.parametrize("ids", [[[1]], [[1], []]])
+def test_an_incomplete_answer(environment, ids):
+    answer = json.dumps({"used_template": True, "input_ids": ids})
+    assert "2 texts gave" in failing(environment, f"print({answer!r})")
+
+
+@pytest.mark.sglang
+def test_with_the_real_transformers(tmp_path):
+    python = os.environ.get("TUNER_SGLANG_PYTHON")
+    if not python:
+        pytest.skip("TUNER_SGLANG_PYTHON does not name the Python of an SGLang environment")
+    make = """
+        import json, sys
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+        folder = sys.argv[1]
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        tokens = {token: n for n, token in enumerate(["<s>", "</s>", "<|im_start|>", *alphabet])}
+        tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[]))
+        tokenizer.add_special_tokens(["<s>", "</s>", "<|im_start|>"])
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.save(folder + "/tokenizer.json")
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>",
+                  "eos_token": "</s>", "chat_template": "{{bos_token}}{% for m in messages %}"
+                  "<|im_start|>{{m.role}}:{{m.content}};{% endfor %}<|im_start|>assistant:"}
+        if sys.argv[2] == "plain":
+            del config["chat_template"]
+        json.dump(config, open(folder + "/tokenizer_config.json", "w"))
+        json.dump({"model_type": "llama"}, open(folder + "/config.json", "w"))
+    """
+    for kind in ("chat", "plain"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        subprocess.run(
+            [python, "-c", textwrap.dedent(make), str(folder), kind], check=True, timeout=120
+        )
+    chat = ChatTemplateRenderer([python], str(tmp_path / "chat"))
+    [ids] = [prompt.input_ids for prompt in chat.render(PROMPTS[:1])]
+    assert chat.used_template is True
+    assert ids[0] == 0  # one begin of sequence, not two
+    assert ids.count(0) == 1
+    assert ids.count(2) == 2  # <|im_start|> is one token each time
+    assert len(ids) == 1 + 2 + len("user:Hello there;assistant:")
+    plain = ChatTemplateRenderer([python], str(tmp_path / "plain"))
+    [ids] = [prompt.input_ids for prompt in plain.render(PROMPTS[:1])]
+    assert plain.used_template is False
+    assert len(ids) == len("Hello there")
