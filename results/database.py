@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from pathlib import Path
@@ -82,10 +83,26 @@ def open_engine(url: URL, *, create: bool) -> Engine:
 def _engine(url: URL, **options: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy's own
     return create_engine(
         url,
-        json_serializer=lambda value: orjson.dumps(value).decode(),
-        json_deserializer=orjson.loads,
+        json_serializer=_to_json,
+        json_deserializer=_from_json,
         **options,
     )
+
+
+def _to_json(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # What a server answered may hold what orjson refuses (broken Unicode, huge integers):
+        # no reason to lose a finished trial.
+        return json.dumps(value)
+
+
+def _from_json(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _postgres(url: URL) -> Engine:
