@@ -7,11 +7,11 @@ file. Names are loaded when they are first used, so that a configuration costs n
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from search_spaces.advice import warnings
-    from search_spaces.baselines import baselines
+    from search_spaces.baseline import baselines
     from search_spaces.catalog import shipped
     from search_spaces.configuration import Configuration, Setting, Speculation, Value
     from search_spaces.legality import Violation, canonical, violations
@@ -47,7 +47,7 @@ __all__ = [
 
 _HOMES = {
     "advice": ("warnings",),
-    "baselines": ("baselines",),
+    "baseline": ("baselines",),
     "catalog": ("shipped",),
     "configuration": ("Configuration", "Setting", "Speculation", "Value"),
     "legality": ("Violation", "canonical", "violations"),
@@ -60,7 +60,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)

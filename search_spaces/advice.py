@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, Shape
-from search_spaces.baselines import baselines, default_baseline
+from search_spaces.baseline import baselines, default_baseline
 from search_spaces.defaults import family_is_guessed, model_family
 from search_spaces.legality import violations
 from search_spaces.parameters import sub_space_trees
@@ -22,7 +22,8 @@ def warnings(study: Study) -> tuple[str, ...]:
 
 
 def _unfair(study: Study) -> Iterator[str]:
-    flags = {*study.server.flags, *study.space.flags}
+    fixed = {name for name, value in study.server.flags.items() if value is not None}
+    flags = fixed | {*study.space.flags}
     speculates = any(part.algorithm != "none" for part in study.space.speculation)
     if speculates and "max-running-requests" not in flags:
         yield (
@@ -75,9 +76,10 @@ def _wasted(study: Study) -> Iterator[str]:
             }
         )
         if short:
-            tokens, steps = short[0][0], short[-1][1]
+            tokens, steps = short[0]
+            count = "1 pair" if len(short) == 1 else f"{len(short)} pairs"
             yield (
-                f"{tree.label}: {len(short)} pairs of num_draft_tokens and num_steps (such as "
-                f"{tokens} and {steps}) verify fewer tokens than steps + 1: legal, but their last "
-                "steps are wasted"
+                f"{tree.label}: {count} of num_draft_tokens and num_steps (such as {tokens} and "
+                f"{steps}) verify fewer tokens than steps + 1: legal, but their last steps are "
+                "wasted"
             )

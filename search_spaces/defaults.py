@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Family = Literal["llama", "other"]
 
 _LLAMA = {"LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM"}
+_OTHER_NAME = re.compile(r"deepseek|glm|gpt-oss|kimi|minimax|mistral-large|qwen", re.IGNORECASE)
 _LLAMA_NAME = re.compile(r"llama(?!-?_?4)|vicuna|grok-?_?[12]", re.IGNORECASE)
 
 
@@ -35,8 +36,11 @@ def model_family(model: Model) -> Family:
 
 
 def family_is_guessed(model: Model) -> bool:
-    """Whether `model_family` had nothing better than the model's name."""
-    return model.family is None and _architecture(model.path) is None
+    """Whether `model_family` had nothing better than a name that it does not know."""
+    if model.family is not None or _architecture(model.path) is not None:
+        return False
+    name = _last_part(model.path)
+    return bool(_LLAMA_NAME.search(name)) or not _OTHER_NAME.search(name)
 
 
 @functools.cache
@@ -44,7 +48,11 @@ def _family_of(path: str) -> Family:
     architecture = _architecture(path)
     if architecture is not None:
         return "llama" if architecture in _LLAMA else "other"
-    return "llama" if _LLAMA_NAME.search(path.rstrip("/").rsplit("/", 1)[-1]) else "other"
+    return "llama" if _LLAMA_NAME.search(_last_part(path)) else "other"
+
+
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]
 
 
 @functools.cache

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, Shape, canonical_algorithm
+from search_spaces.candidate import Candidate
 from search_spaces.configuration import Configuration, Speculation, Value
 from search_spaces.defaults import default_speculation, model_family
 from search_spaces.flags import canonical_env_value, canonical_flags
-from search_spaces.rules import RULES, Candidate, adaptive_is_dropped
+from search_spaces.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces.study import Study
+    from search_spaces.study_values import FixedValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,11 @@ def violations(configuration: Configuration, study: Study) -> tuple[Violation, .
 
 def broken_rules(server: Candidate) -> tuple[Violation, ...]:
     """The rules that a server breaks."""
-    out = []
-    for rule in RULES:
-        if (message := rule.check(server)) is not None:
-            out.append(Violation(rule.name, message, rule.source))
-    return tuple(out)
+    return tuple(
+        Violation(rule.name, message, rule.source)
+        for rule in RULES
+        if (message := rule.check(server)) is not None
+    )
 
 
 def candidate(configuration: Configuration, study: Study) -> Candidate:
@@ -115,7 +117,7 @@ def canonical_tuned_flags(
             out[name] = None
     if out.get("speculative-adaptive") is not None:
         server = Candidate(speculation, None, _given(study.server.flags) | _given(out))
-        if adaptive_is_dropped(server):
+        if server.drops_adaptive:
             out["speculative-adaptive"] = None
     return out
 
@@ -133,5 +135,5 @@ def canonical_draft_tp(
     return tp if isinstance(tp, int) else None
 
 
-def _given(values: Mapping[str, Value]) -> dict[str, Value]:
+def _given(values: Mapping[str, FixedValue]) -> dict[str, FixedValue]:
     return {name: value for name, value in values.items() if value is not None}

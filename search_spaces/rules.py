@@ -7,78 +7,18 @@ were asked for: what SGLang resolves from the model or the GPU shows only after 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from search_spaces.configuration import Speculation, Value
+    from search_spaces.candidate import Candidate
 
 ENGINE = "SGLang 0.5.23"
 """The version that the rules were read from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A server as the rules see it.
-
-    Attributes:
-        speculation: In canonical form.
-        draft_tp: Tensor-parallel size of the draft.
-        flags: The study's server flags and the configuration's, without those not given.
-        env: Likewise.
-        has_draft_model: Whether the study names a draft.
-    """
-
-    speculation: Speculation
-    draft_tp: int | None
-    flags: Mapping[str, Value]
-    env: Mapping[str, Value] = field(default_factory=dict)
-    has_draft_model: bool = True
-
-    @property
-    def shape(self) -> Shape:
-        """The algorithm's shape."""
-        known = ALGORITHMS.get(self.speculation.algorithm)
-        return known.shape if known else Shape.NONE
-
-    @property
-    def is_tree(self) -> bool:
-        """Whether more than one branch is drafted (an EAGLE-like algorithm, topk > 1)."""
-        return self.shape is Shape.TREE and (self.speculation.topk or 0) > 1
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether one branch is drafted step by step."""
-        return self.shape is Shape.TREE and self.speculation.topk == 1
-
-    @property
-    def attention_backends(self) -> tuple[Value, ...]:
-        """Attention backends that were asked for."""
-        names = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
-        return tuple(self.flags[name] for name in names if name in self.flags)
-
-    @property
-    def page_size(self) -> int:
-        """KV page size, as far as the flags tell."""
-        # flashmla works on pages of 64 only (cpu notes on speculative_hook.py:1271-1282).
-        if self.flags.get("attention-backend") == "flashmla":
-            return 64
-        return self.number("page-size", 1)
-
-    @property
-    def attention_dp(self) -> bool:
-        """Whether attention runs data-parallel (`runtime_context.py:191-199`)."""
-        enabled = bool(self.flags.get("enable-dp-attention")) and self.number("dp-size", 1) > 1
-        return enabled or self.number("attn-dp-size", 1) > 1
-
-    def number(self, flag: str, default: int) -> int:
-        """A flag's whole number."""
-        value = self.flags.get(flag, default)
-        return value if isinstance(value, int) else default
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +46,6 @@ def _rule(source: str) -> Callable[[Callable[[Candidate], str | None]], None]:
     return register
 
 
-def adaptive_is_dropped(server: Candidate) -> bool:
-    """Whether SGLang drops `--speculative-adaptive` with a warning.
-
-    Source: `speculative/adaptive_spec_params.py:56-100`.
-    """
-    return (
-        server.speculation.algorithm not in {"EAGLE", "EAGLE3"}
-        or server.speculation.topk not in {None, 1}
-        or server.attention_dp
-        or any(
-            server.flags.get(flag)
-            for flag in ("enable-multi-layer-eagle", "enable-two-batch-overlap", "enable-pdmux")
-        )
-    )
-
-
 @_rule("speculative/spec_info.py:49-65 (UNO is not supported by the tuner)")
 def _unknown_algorithm(server: Candidate) -> str | None:
     if server.speculation.algorithm in ALGORITHMS:
@@ -129,7 +53,7 @@ def _unknown_algorithm(server: Candidate) -> str | None:
     return f"{server.speculation.algorithm} is not among {', '.join(NAMES)}"
 
 
-@_rule("managers/scheduler.py: it dies ('hot_token_id') when it loads the draft")
+@_rule("seen on a CPU: passes all checks, then the scheduler dies, exit 137")
 def _draft_model_missing(server: Candidate) -> str | None:
     known = ALGORITHMS.get(server.speculation.algorithm)
     if known is None or not known.needs_draft or server.has_draft_model:
@@ -164,10 +88,11 @@ def _topk_positive(server: Candidate) -> str | None:
     return f"topk {topk} is less than 1"
 
 
-@_rule("not checked there (DSPARK: arg_groups/speculative_hook.py:850-855)")
+@_rule("not checked there (DSPARK: arg_groups/speculative_hook.py:846-850)")
 def _draft_tokens_minimum(server: Candidate) -> str | None:
     tokens = server.speculation.num_draft_tokens
-    if server.shape is Shape.NONE or tokens is None or tokens >= 2:
+    # A chain's tokens follow from its steps, which have a rule of their own.
+    if server.shape is Shape.NONE or server.is_chain or tokens is None or tokens >= 2:
         return None
     return f"num_draft_tokens {tokens} is less than 2: the bonus token's slot and one draft"
 
@@ -227,7 +152,7 @@ def _paged_ngram_backend(server: Candidate) -> str | None:
     )
 
 
-@_rule("arg_groups/speculative_hook.py:1074-1083 and :1367-1370")
+@_rule("arg_groups/speculative_hook.py:1077-1084 and :1367-1371")
 def _attention_dp(server: Candidate) -> str | None:
     if server.speculation.algorithm not in {"STANDALONE", "NGRAM"} or not server.attention_dp:
         return None
@@ -239,7 +164,7 @@ _ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
 
 @_rule("arg_groups/speculative_hook.py:1411-1421")
 def _adaptive_steps(server: Candidate) -> str | None:
-    if not server.flags.get("speculative-adaptive") or adaptive_is_dropped(server):
+    if not server.flags.get("speculative-adaptive") or server.drops_adaptive:
         return None
     # The candidates of a configuration file are not known here.
     if "speculative-adaptive-config" in server.flags or not server.is_chain:
@@ -274,14 +199,14 @@ def _block_verification(server: Candidate) -> str | None:
     return None
 
 
-@_rule("arg_groups/speculative_hook.py:285-299 and :690-696")
+@_rule("arg_groups/speculative_hook.py:291-303 and :668-672")
 def _block_device(server: Candidate) -> str | None:
     if server.shape is not Shape.BLOCK or server.flags.get("device") != "cpu":
         return None
     return f"{server.speculation.algorithm} does not run on a CPU"
 
 
-@_rule("arg_groups/speculative_hook.py:318-321, arg_groups/validation_hook.py:119-160")
+@_rule("arg_groups/speculative_hook.py:319-322, arg_groups/validation_hook.py:119-160")
 def _pipeline_parallel(server: Candidate) -> str | None:
     spec = server.speculation
     if server.number("pp-size", 1) <= 1 or not spec.enabled:

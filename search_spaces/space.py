@@ -10,29 +10,22 @@ import math
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS
-from search_spaces.configuration import Configuration, Speculation, Value
+from search_spaces.configuration import Configuration
 from search_spaces.flags import distinct
-from search_spaces.legality import (
-    Violation,
-    broken_rules,
-    candidate,
-    canonical,
-    canonical_draft_tp,
-    canonical_tuned_flags,
-)
-from search_spaces.parameters import Parameter, SubSpaceTree, sub_space_trees
-from search_spaces.rules import RULE_FLAGS
+from search_spaces.legal_servers import LegalServers, Pairs
+from search_spaces.legality import canonical, canonical_tuned_flags
+from search_spaces.parameters import Parameter, sub_space_trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from search_spaces.configuration import Speculation, Value
+    from search_spaces.legality import Violation
     from search_spaces.parameters import Choose, Path
     from search_spaces.study import Study
 
 MOST_POINTS = 1_000_000
 """Spaces with more combinations than this are refused."""
-
-Pairs = tuple[tuple[str, Value], ...]
 
 
 class SpaceTooLargeError(ValueError):
@@ -64,6 +57,7 @@ class Space:
         self.study = study
         self._draft_tp_allowed = draft_tp_allowed
         self._trees = sub_space_trees(study)
+        self._servers = LegalServers(study, self._trees, draft_tp_allowed)
         spec = study.space
         combinations = (
             sum(tree.size for tree in self._trees)
@@ -89,19 +83,19 @@ class Space:
         return tuple(self)
 
     def __iter__(self) -> Iterator[Configuration]:
-        for speculation, draft_tp, flags in self._servers:
+        for speculation, draft_tp, flags in self._servers.all:
             for env in self._environments:
                 yield Configuration(speculation, draft_tp, flags, env)
 
     def __len__(self) -> int:
-        return len(self._servers) * len(self._environments)
+        return len(self._servers.all) * len(self._environments)
 
     def __contains__(self, configuration: object) -> bool:
         """Whether a configuration is a point, as it stands: bring it to canonical form first."""
         if not isinstance(configuration, Configuration):
             return False
         server = (configuration.speculation, configuration.draft_tp, configuration.flags)
-        return server in self._server_set and configuration.env in self._environment_set
+        return server in self._servers.as_set and configuration.env in self._environment_set
 
     @property
     def is_empty(self) -> bool:
@@ -111,11 +105,7 @@ class Space:
     @property
     def first_violation(self) -> Violation | None:
         """Why the first illegal combination is illegal; `None` if all are legal."""
-        for tree in self._trees:
-            for server in self._combinations(tree):
-                if broken := self._violations(server):
-                    return broken[0]
-        return None
+        return self._servers.first_violation
 
     # Parameters
 
@@ -191,52 +181,6 @@ class Space:
     # How points are made
 
     @functools.cached_property
-    def _servers(self) -> tuple[tuple[Speculation, int | None, Pairs], ...]:
-        found: dict[tuple[Speculation, int | None, Pairs], None] = {}
-        for tree in self._trees:
-            for server in self._combinations(tree):
-                if server not in found and not self._violations(server):
-                    found[server] = None
-        return tuple(found)
-
-    @functools.cached_property
-    def _server_set(self) -> frozenset[tuple[Speculation, int | None, Pairs]]:
-        return frozenset(self._servers)
-
-    def _combinations(self, tree: SubSpaceTree) -> Iterator[tuple[Speculation, int | None, Pairs]]:
-        tuned = self.study.space.flags
-        has_draft = ALGORITHMS[tree.algorithm].has_draft
-        sizes: tuple[int | None, ...] = (None,)
-        if has_draft and self.study.space.draft_tp is not None:
-            sizes = self.study.space.draft_tp
-        for speculation in tree.paths:
-            for size in sizes:
-                for values in itertools.product(*tuned.values()):
-                    given = dict(zip(tuned, values, strict=True))
-                    flags = canonical_tuned_flags(given, speculation, self.study)
-                    draft_tp = canonical_draft_tp(size, speculation, flags, self.study)
-                    if draft_tp is None or self._draft_tp_allowed(draft_tp):
-                        yield speculation, draft_tp, tuple(sorted(flags.items()))
-
-    def _violations(self, server: tuple[Speculation, int | None, Pairs]) -> tuple[Violation, ...]:
-        speculation, draft_tp, flags = server
-        seen = tuple((name, value) for name, value in flags if name in RULE_FLAGS)
-        return self._violations_seen(speculation, draft_tp, seen)
-
-    @functools.cached_property
-    def _violations_seen(
-        self,
-    ) -> Callable[[Speculation, int | None, Pairs], tuple[Violation, ...]]:
-        # Servers that differ only in what no rule looks at are judged once.
-        @functools.cache
-        def judge(
-            speculation: Speculation, draft_tp: int | None, flags: Pairs
-        ) -> tuple[Violation, ...]:
-            return broken_rules(candidate(Configuration(speculation, draft_tp, flags), self.study))
-
-        return judge
-
-    @functools.cached_property
     def _environments(self) -> tuple[Pairs, ...]:
         tuned = self.study.space.env
         return tuple(
@@ -252,11 +196,7 @@ class Space:
 
     @functools.cached_property
     def _legal_labels(self) -> tuple[str, ...]:
-        return tuple(
-            tree.label
-            for tree in self._trees
-            if any(not self._violations(server) for server in self._combinations(tree))
-        )
+        return tuple(tree.label for tree in self._trees if self._servers.has_legal(tree))
 
     @property
     def _algorithm(self) -> Parameter:

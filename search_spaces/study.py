@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, TypeAdapter, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from search_spaces import yaml_nodes
 from search_spaces.catalog import shipped, shipped_text
@@ -25,10 +25,9 @@ from search_spaces.study_parts import (
     Server,
     Simulated,
     SpaceSpec,
-    StudyName,
     WorkloadSpec,
-    nearest,
 )
+from search_spaces.study_values import StudyName, nearest
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -164,7 +163,7 @@ def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
 def _keep_env_as_written(document: yaml_nodes.Document) -> None:
     """Numbers as values of environment variables become the text that was written (`1.50`)."""
 
-    def written(value: Any, path: yaml_nodes.Path) -> Any:
+    def written(value: object, path: yaml_nodes.Path) -> object:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return document.texts[path] if number else value
 

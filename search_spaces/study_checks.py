@@ -10,7 +10,7 @@ from search_spaces.problems import Problem
 from search_spaces.yaml_nodes import Document, Path, dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from search_spaces.study_parts import Model, Server, SpaceSpec, SubSpace, WorkloadSpec
 
@@ -50,7 +50,7 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
     return problems
 
 
-def _as_written(path: Path, data: Any) -> Path:
+def _as_written(path: Path, data: object) -> Path:
     """The path with flags spelled as the file spells them."""
     out: list[str | int] = []
     for part in path:
@@ -74,13 +74,17 @@ def _server(server: Server) -> Iterator[Found]:
                 ("server", "flags", name),
                 f"Does not belong here; {BELONGS_ELSEWHERE[name]}",
             )
-    tp = server.flags.get("tp-size", 1)
-    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        yield ("server", "flags", "tp-size"), f"Must be a whole number of GPUs, not {tp!r}"
+    for name, what in (("tp-size", "of GPUs"), ("port", "from 1 to 65535")):
+        number = server.flags.get(name)
+        if number is None and name not in server.flags:
+            continue
+        most = 65535 if name == "port" else 4096
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+            yield ("server", "flags", name), f"Must be a whole number {what}, not {number!r}"
     yield from _reserved("server", server.env)
 
 
-def _reserved(section: str, env: Any) -> Iterator[Found]:
+def _reserved(section: str, env: Iterable[str]) -> Iterator[Found]:
     for name in env:
         if name == "TUNER_LAUNCH":
             yield (section, "env", name), "The tuner marks its launches with it; leave it out"
@@ -117,17 +121,17 @@ def _sub_space(part: SubSpace, at: Path) -> Iterator[Found]:
     for key in ("num_steps", "topk"):
         if key not in given:
             example = {"num_steps": "num_steps: {from: 1, to: 5}", "topk": "topk: 1"}[key]
-            yield (
-                at,
+            message = (
                 f"{key} is missing: SGLang takes all of num_steps, topk and num_draft_tokens "
-                f"from its defaults, or none; write `{example}`",
+                f"from its defaults, or none; write `{example}`"
             )
+            yield at, message
     if part.topk is not None and max(part.topk) > 1 and "num_draft_tokens" not in given:
-        yield (
-            at,
+        message = (
             f"num_draft_tokens is missing: topk {max(part.topk)} drafts a tree, whose size SGLang "
-            "must be told; write `num_draft_tokens: [4, 8]`",
+            "must be told; write `num_draft_tokens: [4, 8]`"
         )
+        yield at, message
 
 
 def _fixed_and_tuned(server: Server, space: SpaceSpec) -> Iterator[Found]:
@@ -135,11 +139,11 @@ def _fixed_and_tuned(server: Server, space: SpaceSpec) -> Iterator[Found]:
         fixed = getattr(server, section)
         for name in getattr(space, section):
             if name in fixed:
-                yield (
-                    ("space", section, name),
+                message = (
                     f"Also stands under `server.{section}`; searched or the same in every launch: "
-                    "keep one of them",
+                    "keep one of them"
                 )
+                yield ("space", section, name), message
 
 
 def _draft_tp(server: Server, space: SpaceSpec) -> Iterator[Found]:
@@ -148,7 +152,7 @@ def _draft_tp(server: Server, space: SpaceSpec) -> Iterator[Found]:
         return
     for size in space.draft_tp:
         if size < 1 or tp % size:
-            fitting = ", ".join(str(n) for n in range(1, tp + 1) if tp % n == 0)
+            fitting = ", ".join(str(n) for n in range(1, min(tp, 64) + 1) if tp % n == 0)
             yield (
                 ("space", "draft_tp"),
                 f"{size} does not divide the target's tp-size {tp}; take from: {fitting}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from search_spaces.problems import Problem
-from search_spaces.study_parts import nearest
+from search_spaces.study_values import nearest
 from search_spaces.yaml_nodes import Document, Path, dotted
 
 if TYPE_CHECKING:
@@ -75,12 +75,6 @@ _KINDS = {
     "finite_number": "a finite number",
 }
 
-_BOUNDS = {
-    "greater_than_equal": ("at least", "ge"),
-    "greater_than": ("more than", "gt"),
-    "too_short": ("of length", "min_length"),
-}
-
 
 def problems_of(
     errors: Sequence[Mapping[str, Any]], root: type[BaseModel], document: Document | None
@@ -101,27 +95,28 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
     pattern = dotted(tuple("[]" if isinstance(part, int) else part for part in path))
     pattern = pattern.replace(".[]", "[]")
     example = f", such as `{_EXAMPLES[pattern]}`" if pattern in _EXAMPLES else ""
-    if kind == "study":
-        return str(context["text"])
-    if kind == "extra_forbidden":
-        if hint := _HINTS.get(pattern):
-            return f"Unknown key; {hint}"
-        return f"Unknown key; {nearest(str(path[-1]), _keys_at(root, path[:-1]))}"
-    if kind == "missing":
-        return f"Missing{example}"
-    if kind == "literal_error":
-        return f"Must be {context['expected']}, not {value!r}"
-    if kind == "string_too_short":
-        return f"Must not be empty{example}"
-    if kind == "too_short":
-        return f"Must not be empty{example}"
-    if kind in _BOUNDS:
-        words, bound = _BOUNDS[kind]
-        return f"Must be {words} {context[bound]:g}, not {value!r}"
-    if kind in _KINDS:
-        given = "nothing" if value is None else repr(value)
-        return f"Must be {_KINDS[kind]}{example}, not {given}"
-    return f"{error['msg']}{example}"
+    given = "nothing" if value is None else repr(value)
+    match kind:
+        case "study":
+            message = str(context["text"])
+        case "extra_forbidden":
+            hint = _HINTS.get(pattern) or nearest(str(path[-1]), _keys_at(root, path[:-1]))
+            message = f"Unknown key; {hint}"
+        case "missing":
+            message = f"Missing{example}"
+        case "string_too_short" | "too_short":
+            message = f"Must not be empty{example}"
+        case "literal_error":
+            message = f"Must be {context['expected']}, not {given}"
+        case "greater_than_equal":
+            message = f"Must be at least {context['ge']:g}, not {given}"
+        case "greater_than":
+            message = f"Must be more than {context['gt']:g}, not {given}"
+        case _ if kind in _KINDS:
+            message = f"Must be {_KINDS[kind]}{example}, not {given}"
+        case _:
+            message = f"{error['msg']}{example}"
+    return message
 
 
 def _keys_at(root: type[BaseModel], path: Path) -> tuple[str, ...]:
@@ -134,7 +129,7 @@ def _keys_at(root: type[BaseModel], path: Path) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
-def _model_in(annotation: Any) -> Any:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in {Union, types.UnionType, tuple}:

@@ -2,7 +2,7 @@
 
 YAML 1.1, as PyYAML reads it, with three traps taken out: `12:30` and `1_000` are text, not
 numbers, and `1e-3` is a number. `null` and the many spellings of booleans stay as they are;
-`Text` keeps how a value was written, for places where text is wanted.
+`Document.texts` keeps how a value was written, for places where text is wanted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def read(text: str) -> Document:
     return document
 
 
-def _value(node: yaml.Node, path: Path, document: Document, around: tuple[yaml.Node, ...]) -> Any:
+def _value(
+    node: yaml.Node, path: Path, document: Document, around: tuple[yaml.Node, ...]
+) -> object:
     document.lines.setdefault(path, node.start_mark.line + 1)
     if any(node is outer for outer in around):
         document.problems.append(
@@ -122,7 +124,7 @@ def _mapping(
     return out
 
 
-def _scalar(node: yaml.Node, path: Path, document: Document) -> Any:
+def _scalar(node: yaml.Node, path: Path, document: Document) -> object:
     text = str(node.value)
     if getattr(node, "style", None) in {"'", '"', "|", ">"}:
         return text

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from search_spaces import Study, parse_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def study_dict(**changes: Any) -> dict[str, Any]:
+    """A small study as a file holds it; `changes` replace whole sections."""
+    data: dict[str, Any] = {
+        "study": "small",
+        "model": {"path": "org/target", "draft": "org/draft", "family": "other"},
+        "server": {"flags": {"tp-size": 8}},
+        "space": {
+            "speculation": [
+                {"algorithm": "none"},
+                {
+                    "algorithm": "EAGLE3",
+                    "num_steps": [1, 2, 3],
+                    "topk": [1, 2],
+                    "num_draft_tokens": [4, 8],
+                },
+            ]
+        },
+        "workload": {"prompts": {"chat": 1.0}, "output_tokens": 16},
+        "budget": {"launches": 4},
+    }
+    return data | changes
+
+
+@pytest.fixture
+def make_study() -> Callable[..., Study]:
+    def make(**changes: Any) -> Study:
+        return parse_study(yaml.safe_dump(study_dict(**changes), sort_keys=False), "small.yaml")
+
+    return make

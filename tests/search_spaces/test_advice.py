@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from search_spaces import load_study, warnings
+
+CHAIN = {"algorithm": "EAGLE3", "num_steps": [1], "topk": 1}
+TREE = {"algorithm": "EAGLE3", "num_steps": [1, 6], "topk": 2, "num_draft_tokens": [3]}
+CLEAN = {"tp-size": 8, "max-running-requests": 64, "attention-backend": "fa3"}
+
+
+def test_a_clean_study(make_study):
+    study = make_study(server={"flags": CLEAN}, space={"speculation": [CHAIN]})
+    assert warnings(study) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"server": {"flags": CLEAN | {"max-running-requests": None}}}, "max-running-requests"),
+        (
+            {
+                "server": {"flags": {"max-running-requests": 64}},
+                "space": {"speculation": [TREE | {"num_steps": 2}]},
+            },
+            "attention-backend is not set",
+        ),
+        ({"space": {"speculation": [TREE]}}, "1 pair of num_draft_tokens and num_steps (such as 3"),
+        ({"space": {"speculation": [{"algorithm": "none"}]}}, "no baseline of SGLang's defaults"),
+        ({"model": {"path": "a/b", "draft": "c"}}, "guessed from its name (other)"),
+        (
+            {"space": {"speculation": [{"algorithm": "NGRAM", "num_steps": 3}]}},
+            "NGRAM: SGLang 0.5.23 ignores num_steps",
+        ),
+        (
+            {
+                "model": {"path": "a/b", "draft": "c", "family": "llama"},
+                "server": {"flags": CLEAN | {"attention-backend": "trtllm_mha"}},
+            },
+            "cannot be a baseline",
+        ),
+    ],
+)
+def test_what_is_worth_a_warning(make_study, changes, says):
+    given = {"server": {"flags": CLEAN}, "space": {"speculation": [CHAIN]}} | changes
+    (warning,) = warnings(make_study(**given))
+    assert says in warning
+
+
+def test_the_demo_is_clean():
+    assert warnings(load_study("kimi-demo")) == ()

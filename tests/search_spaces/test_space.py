@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_spaces import (
+    Configuration,
+    NotInSpaceError,
+    Parameter,
+    Space,
+    SpaceTooLargeError,
+    Speculation,
+    Study,
+    canonical,
+    load_study,
+    parse_study,
+    violations,
+)
+from search_spaces.candidate import Candidate
+from search_spaces.rules import RULE_FLAGS, RULES
+
+from .conftest import study_dict
+
+TREES = ("EAGLE", "EAGLE3", "STANDALONE", "NEXTN", "eagle3")
+numbers = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+trees = st.fixed_dictionaries(
+    {
+        "algorithm": st.sampled_from(TREES),
+        "num_steps": numbers,
+        "topk": numbers,
+        "num_draft_tokens": st.lists(st.integers(2, 40), min_size=1, max_size=3),
+    }
+)
+others = st.sampled_from(
+    [
+        {"algorithm": "none"},
+        {"algorithm": "EAGLE3"},
+        {"algorithm": "ngram", "num_draft_tokens": [4, 8]},
+        {"algorithm": "DFLASH", "num_steps": [1, 2], "num_draft_tokens": 8},
+    ]
+)
+flag_choices = st.fixed_dictionaries(
+    {},
+    optional={
+        "page-size": st.just([1, 64]),
+        "attention_backend": st.just([None, "fa3", "trtllm_mha"]),
+        "speculative-adaptive": st.sampled_from([[False, True], [True]]),
+        "enable-x": st.just([False, None, True]),
+        "tp-size": st.just([2, 4]),
+        "x-size": st.just([3, "3", 0.5]),
+    },
+)
+env_choices = st.dictionaries(
+    st.sampled_from(["A", "B"]),
+    st.lists(st.sampled_from([None, "1", "LL"]), min_size=1, max_size=3),
+    max_size=2,
+)
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> Study:
+    flags = draw(flag_choices)
+    space = {
+        "speculation": draw(st.lists(st.one_of(trees, others), min_size=1, max_size=3)),
+        "flags": flags,
+        "env": draw(env_choices),
+    }
+    space["speculation"].append({"algorithm": "none"})
+    if draw(st.booleans()):
+        space["draft_tp"] = draw(st.sampled_from([[1], [2, 1], [2]]))
+    server = {} if "tp-size" in flags else {"flags": {"tp-size": 4}}
+    data = study_dict(space=space, server=server)
+    return parse_study(yaml.safe_dump(data, sort_keys=False), "drawn.yaml")
+
+
+def chooser(seed):
+    rng = random.Random(seed)
+    return lambda parameter: rng.choice(parameter.choices)
+
+
+@settings(max_examples=60, deadline=None)
+@given(studies())
+def test_points_are_legal_canonical_and_distinct(study):
+    space = Space(study)
+    points = space.points
+    assert len(points) == len(space) == len(set(points)) == len({p.key for p in points})
+    for point in points:
+        assert violations(point, study) == ()
+        assert canonical(point, study) == point
+        assert point in space
+
+
+@settings(max_examples=60, deadline=None)
+@given(studies(), st.integers(0, 10**6))
+def test_samples_are_canonical_and_in_the_space_if_legal(study, seed):
+    space = Space(study)
+    sample = space.sample(chooser(seed))
+    assert canonical(sample, study) == sample
+    assert (sample in space) == (violations(sample, study) == ())
+    assert (sample in space) == (sample in space.points)
+
+
+@settings(max_examples=60, deadline=None)
+@given(studies(), st.integers(0, 10**6))
+def test_assignments_lead_back(study, seed):
+    space = Space(study)
+    for configuration in (space.sample(chooser(seed)), random.Random(seed).choice(space.points)):
+        assignments = space.assignments(configuration)
+        asked: list[Parameter] = []
+
+        def replay(parameter, assignments=assignments, asked=asked):
+            asked.append(parameter)
+            value = assignments[parameter.name]
+            assert value in parameter.choices
+            return value
+
+        assert space.sample(replay) == configuration
+        assert tuple(asked) == space.parameters_of(configuration)
+        assert [p.name for p in asked] == list(assignments)
+
+
+@settings(max_examples=40, deadline=None)
+@given(studies())
+def test_a_parameter_always_has_the_same_choices(study):
+    space = Space(study)
+    seen: dict[str, Parameter] = {}
+    for seed in range(30):
+        rng = random.Random(seed)
+
+        def choose(parameter, rng=rng):
+            assert seen.setdefault(parameter.name, parameter) == parameter
+            assert len(set(parameter.choices)) == len(parameter.choices)
+            if parameter.ordered:
+                assert list(parameter.choices) == sorted(parameter.choices)
+            return rng.choice(parameter.choices)
+
+        space.sample(choose)
+
+
+@settings(max_examples=40, deadline=None)
+@given(studies(), st.randoms(use_true_random=False))
+def test_order_and_spelling_do_not_change_the_digest(study, rng):
+    data = yaml.safe_load(study.text)
+    space = data["space"]
+    rng.shuffle(space["speculation"])
+    for part in space["speculation"]:
+        part["algorithm"] = part["algorithm"].lower()
+        for name in ("num_steps", "topk", "num_draft_tokens"):
+            if isinstance(part.get(name), list):
+                rng.shuffle(part[name])
+    for choices in [*space["flags"].values(), *space["env"].values()]:
+        rng.shuffle(choices)
+    space["flags"] = {
+        "--" + name.replace("-", "_"): choices for name, choices in reversed(space["flags"].items())
+    }
+    space["env"] = dict(reversed(space["env"].items()))
+    data["study"], data["budget"] = "another", {"launches": 99}
+    other = Space(parse_study(yaml.safe_dump(data), "other.yaml"))
+    assert other.digest == Space(study).digest
+    assert set(other.points) == set(Space(study).points)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("model", {"path": "org/other", "draft": "org/draft"}),
+        ("server", {"flags": {"tp-size": 4}}),
+        ("server", {"flags": {"tp-size": 8}, "env": {"A": "1"}}),
+        ("space", {"speculation": [{"algorithm": "none"}], "env": {"A": [None, "1"]}}),
+        ("space", {"speculation": [{"algorithm": "none"}], "env": {"A": [None, "2"]}}),
+        ("space", {"speculation": [{"algorithm": "none"}], "flags": {"a": [1, 2]}}),
+    ],
+)
+def test_what_changes_the_digest(make_study, change):
+    digests = [Space(make_study()).digest, Space(make_study(**dict([change]))).digest]
+    digests.append(Space(make_study(space={"speculation": [{"algorithm": "none"}]})).digest)
+    assert len(set(digests)) == 3
+
+
+def test_a_digest_is_stable_across_versions():
+    # Stored with every study: changing how it is made orphans studies that are under way.
+    assert Space(load_study("kimi-demo")).digest == "ff88fa694a7e9dd1"
+
+
+def test_the_space_of_kimi():
+    # Chains: 10. Trees of topk 2: 0+1+2+2 and three at each of 5..10 steps; topk 4: 1 and 9 x 3.
+    space = Space(load_study("kimi"))
+    assert len(space) == 4 * (1 + 10 + 23 + 28)
+    assert space.points[0] == Configuration.of(env={"NCCL_PROTO": None})
+    assert Counter(space) == {None: 4, 1: 40, 2: 92, 4: 112}
+
+
+def Counter(space):  # noqa: N802 - topk of every point
+    out: dict[int | None, int] = {}
+    for point in space:
+        out[point.speculation.topk] = out.get(point.speculation.topk, 0) + 1
+    return out
+
+
+def test_the_space_of_the_demo():
+    space = Space(load_study("kimi-demo"))
+    assert len(space) == 24
+    assert {(p.speculation.num_steps, p.speculation.num_draft_tokens) for p in space} == {
+        (None, None),
+        *((s, s + 1) for s in range(1, 6)),
+    }
+
+
+def test_an_illegal_sample_names_its_rule():
+    space = Space(load_study("kimi"))
+    wanted = {
+        "algorithm": "EAGLE3",
+        "EAGLE3.num_steps": 1,
+        "EAGLE3.topk": 2,
+        "EAGLE3.num_draft_tokens": 16,
+        "draft_tp": 8,
+        "env.NCCL_PROTO": None,
+    }
+    sample = space.sample(lambda parameter: wanted[parameter.name])
+    assert sample not in space
+    assert [v.rule for v in violations(sample, space.study)] == ["tree_capacity"]
+    assert space.assignments(sample) == wanted
+
+
+def test_only_canonical_forms_are_in_the_space():
+    study = load_study("kimi-demo")
+    spelled = Configuration.of(Speculation("eagle3", 2, 1, 16))
+    assert spelled not in Space(study)
+    assert canonical(spelled, study) in Space(study)
+    assert "EAGLE3" not in Space(study)
+
+
+def test_two_sub_spaces_of_one_algorithm(make_study):
+    parts = [
+        {"algorithm": "EAGLE3", "num_steps": [1, 2], "topk": 1},
+        {"algorithm": "EAGLE3", "num_steps": [2, 3], "topk": [1, 2], "num_draft_tokens": 4},
+    ]
+    space = Space(make_study(space={"speculation": parts}))
+    shapes = [(p.speculation.topk, p.speculation.num_steps) for p in space]
+    assert shapes == [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3)]
+    chain, _, deep, tree, _ = space.points
+    assert space.assignments(chain) == {
+        "algorithm": "EAGLE3",
+        "EAGLE3.num_steps": 1,
+        "EAGLE3.topk": 1,
+    }
+    assert space.assignments(deep)["algorithm"] == "EAGLE3-2"
+    assert space.assignments(tree)["EAGLE3-2.num_draft_tokens"] == 4
+
+
+def test_a_sub_space_without_a_legal_point_is_never_chosen(make_study):
+    parts = [
+        {"algorithm": "none"},
+        {"algorithm": "EAGLE3", "num_steps": 1, "topk": 2, "num_draft_tokens": 16},
+    ]
+    space = Space(make_study(space={"speculation": parts}))
+    (parameter,) = space.parameters_of(space.points[0])
+    assert parameter.choices == ("none",)
+    assert space.first_violation.rule == "tree_capacity"
+
+
+def test_draft_placements_that_the_runner_lacks(make_study):
+    parts = [{"algorithm": "none"}, {"algorithm": "EAGLE3", "num_steps": 1, "topk": 1}]
+    study = make_study(space={"speculation": parts, "draft_tp": [8, 1, 2]})
+    assert [p.draft_tp for p in Space(study)] == [None, 8, 1, 2]
+    only_targets = Space(study, lambda size: size == 8)
+    assert [p.draft_tp for p in only_targets] == [None, 8]
+    assert only_targets.parameters_of(only_targets.points[1])[-1].choices == (8,)
+    assert [p.draft_tp for p in Space(study, lambda _size: False)] == [None]
+
+
+def test_an_empty_space(make_study):
+    study = make_study(space={"speculation": [{"algorithm": "EAGLE3"}]})
+    space = Space(study, lambda _size: False)
+    assert (len(space), space.points, space.is_empty) == (0, (), True)
+    with pytest.raises(NotInSpaceError, match="empty"):
+        space.sample(chooser(0))
+
+
+def test_a_configuration_from_elsewhere_has_no_assignments():
+    space = Space(load_study("kimi-demo"))
+    with pytest.raises(NotInSpaceError, match="No sub-space"):
+        space.assignments(Configuration.of(Speculation("EAGLE3", 9, 1, 10)))
+    with pytest.raises(NotInSpaceError, match=r"env\.NCCL_PROTO"):
+        space.assignments(Configuration.of(env={"NCCL_PROTO": "Tree"}))
+
+
+def test_a_baseline_outside_of_the_choices_has_no_assignments(make_study):
+    space = Space(make_study(space={"speculation": [{"algorithm": "none"}], "env": {"A": ["1"]}}))
+    with pytest.raises(NotInSpaceError, match=r"None is not among the choices of env\.A"):
+        space.assignments(Configuration.of(env={"A": None}))
+
+
+def big(make_study, n):
+    flags = {"a": list(range(n)), "b": list(range(n))}
+    return make_study(space={"speculation": [{"algorithm": "none"}], "flags": flags})
+
+
+def test_a_hundred_thousand_points_take_seconds(make_study):
+    space = Space(big(make_study, 316))
+    begun = time.perf_counter()
+    assert len(space) == len(space.points) == 316**2
+    assert space.points[-1] in space
+    assert time.perf_counter() - begun < 30  # 0.6 s when it was written
+
+
+def test_a_million_and_more_are_refused(make_study):
+    study = make_study()
+    flags = {"a": tuple(range(1001)), "b": tuple(range(1001))}
+    space = study.space.model_copy(update={"flags": flags})
+    with pytest.raises(SpaceTooLargeError, match=r"more than 1,000,000; search fewer"):
+        Space(study.model_copy(update={"space": space}))
+
+
+class Recorder(dict):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.asked: set[str] = set()
+
+    def get(self, key, default=None):
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key):
+        self.asked.add(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key):
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+
+def test_rules_look_at_no_other_flags_than_they_declare():
+    asked: set[str] = set()
+    switches = {
+        "speculative-adaptive": True,
+        "speculative-use-rejection-sampling": True,
+        "speculative-use-block-verification": True,
+        "enable-dp-attention": True,
+    }
+    for algorithm in ("none", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "DFLASH"):
+        for numbers in ((3, 1, 4), (3, 2, 4), (None, None, 4)):
+            for more in ({}, {"page-size": 16}, {"attention-backend": "fa3", "pp-size": 2}):
+                flags = Recorder(switches | more)
+                server = Candidate(Speculation(algorithm, *numbers), 1, flags)
+                for rule in RULES:
+                    rule.check(server)
+                asked |= flags.asked
+    assert asked == RULE_FLAGS

@@ -1,0 +1,277 @@
+"""Mistakes that people make in study files: each is named by key and line, with what to write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from search_spaces import StudyFileError, load_study, parse_study
+
+GOOD = """\
+study: kimi
+model: {path: moonshotai/Kimi-K2.5, draft: lightseekorg/kimi-k2.5-eagle3}
+server:
+  flags: {tp-size: 8, max-running-requests: 64}
+  env: {}
+space:
+  speculation:
+    - algorithm: none
+    - algorithm: EAGLE3
+      num_steps: {from: 1, to: 5}
+      topk: [1, 2]
+      num_draft_tokens: [4, 8]
+  draft_tp: [8]
+  flags: {}
+  env: {NCCL_PROTO: [null, LL]}
+workload:
+  prompts: {chat: 0.5, code: 0.5}
+  output_tokens: 256
+  points: [{concurrency: 1}]
+objective: {maximize: output_tok_s, subject_to: {ttft_p95_ms: 2000}}
+budget: {launches: 24, hours: 6}
+runner: sglang
+"""
+
+
+class Mistake(NamedTuple):
+    old: str
+    new: str
+    key: str
+    line: int | None
+    says: str
+
+
+MISTAKES = {
+    "budget in trials": Mistake(
+        "launches: 24, hours", "trials: 24, launches: 24, hours", "budget.trials", 21, "`launches`"
+    ),
+    "unknown key, near": Mistake(
+        "  output_tokens: 256", "  output_token: 256\n  output_tokens: 256",
+        "workload.output_token", 18, "did you mean `output_tokens`?",
+    ),
+    "unknown section": Mistake(
+        "runner: sglang", "gpu: H200", "gpu", 22, "known here: study, model, server"
+    ),
+    "unknown key in a sub-space": Mistake(
+        "      topk: [1, 2]", "      topk: [1, 2]\n      steps: 3",
+        "space.speculation[1].steps", 12, "`num_steps`",
+    ),
+    "section left out": Mistake(
+        "budget: {launches: 24, hours: 6}\n", "", "budget", 1, "such as `budget: {launches: 24"
+    ),
+    "key left out": Mistake(
+        "{path: moonshotai/Kimi-K2.5, draft", "{draft", "model.path", 2, "Missing, such as `path:"
+    ),
+    "section left empty": Mistake(
+        "objective: {maximize: output_tok_s, subject_to: {ttft_p95_ms: 2000}}", "objective:",
+        "objective", 20, "not nothing",
+    ),
+    "text for a number": Mistake(
+        "launches: 24", "launches: many", "budget.launches", 21, "a whole number"
+    ),
+    "quoted number": Mistake(
+        "launches: 24", 'launches: "24"', "budget.launches", 21, "a whole number"
+    ),
+    "boolean for a number": Mistake(
+        "output_tokens: 256", "output_tokens: yes", "workload.output_tokens", 18, "a whole number"
+    ),
+    "nothing to spend": Mistake(
+        "launches: 24", "launches: 0", "budget.launches", 21, "at least 1, not 0"
+    ),
+    "unquoted no": Mistake(
+        "[null, LL]", "[null, no]", "space.env.NCCL_PROTO[1]", 15, "variable's text in quotes"
+    ),
+    "unquoted on under server": Mistake(
+        "  env: {}\nspace", "  env: {FOO: on}\nspace", "server.env.FOO", 5, "in quotes"
+    ),
+    "one value where choices are wanted": Mistake(
+        "[null, LL]", "LL", "space.env.NCCL_PROTO", 15, "a list of choices, such as [null, 'LL']"
+    ),
+    "choices where one value is wanted": Mistake(
+        "  env: {}\nspace", "  env: {FOO: [a, b]}\nspace", "server.env.FOO", 5, "Must be text"
+    ),
+    "no choices": Mistake("[null, LL]", "[]", "space.env.NCCL_PROTO", 15, "at least one choice"),
+    "not a variable's name": Mistake(
+        "NCCL_PROTO:", "NCCL-PROTO:", "space.env.NCCL-PROTO", 15, "not the name of an environment"
+    ),
+    "the launch mark": Mistake(
+        "NCCL_PROTO: [null, LL]", "TUNER_LAUNCH: [a]", "space.env.TUNER_LAUNCH", 15, "leave it out"
+    ),
+    "a range backwards": Mistake(
+        "{from: 1, to: 5}", "{from: 5, to: 1}", "space.speculation[1].num_steps.to", 10, "swap them"
+    ),
+    "half a range": Mistake(
+        "{from: 1, to: 5}", "{from: 1}", "space.speculation[1].num_steps", 10, "{from: 1, to: 10}"
+    ),
+    "a word in a range": Mistake(
+        "{from: 1, to: 5}", "{from: 1, until: 5}", "space.speculation[1].num_steps.until", 10,
+        "known here: from, to, step",
+    ),
+    "a half step": Mistake(
+        "topk: [1, 2]", "topk: [1, 2.5]", "space.speculation[1].topk[1]", 11, "not 2.5"
+    ),
+    "zero steps": Mistake(
+        "{from: 1, to: 5}", "{from: 0, to: 5}", "space.speculation[1].num_steps", 10,
+        "no speculation is `algorithm: none`",
+    ),
+    "an algorithm misspelled": Mistake(
+        "algorithm: EAGLE3", "algorithm: EAGEL3", "space.speculation[1].algorithm", 9,
+        "did you mean `EAGLE3`?",
+    ),
+    "no algorithm": Mistake(
+        "algorithm: EAGLE3", "algorithm:", "space.speculation[1].algorithm", 9, "EAGLE3 or none"
+    ),
+    "no draft": Mistake(
+        ", draft: lightseekorg/kimi-k2.5-eagle3", "", "space.speculation[1].algorithm", 9,
+        "EAGLE3 needs a draft model",
+    ),
+    "topk left out": Mistake(
+        "      topk: [1, 2]\n", "", "space.speculation[1]", 9, "topk is missing"
+    ),
+    "tree without tokens": Mistake(
+        "      num_draft_tokens: [4, 8]\n", "", "space.speculation[1]", 9,
+        "num_draft_tokens is missing: topk 2",
+    ),
+    "numbers for none": Mistake(
+        "- algorithm: none", "- {algorithm: none, topk: 1}", "space.speculation[0].topk", 8,
+        "takes no numbers",
+    ),
+    "speculation among the flags": Mistake(
+        "tp-size: 8,", "tp-size: 8, --speculative_num_steps: 3,",
+        "server.flags.--speculative_num_steps", 4, "`num_steps` in a sub-space",
+    ),
+    "the model among the flags": Mistake(
+        "tp-size: 8,", "tp-size: 8, model: x,", "server.flags.model", 4, "`model: {path: ...}`"
+    ),
+    "a port to be searched": Mistake(
+        "  flags: {}\n", "  flags: {port: [1, 2]}\n", "space.flags.port", 14, "under `server.flags`"
+    ),
+    "a flag both fixed and searched": Mistake(
+        "  flags: {}\n", "  flags: {tensor_parallel_size: [4, 8]}\n",
+        "space.flags.tensor_parallel_size", 14, "Also stands under `server.flags`",
+    ),
+    "a variable both fixed and searched": Mistake(
+        "  env: {}\nspace", "  env: {NCCL_PROTO: LL}\nspace", "space.env.NCCL_PROTO", 15,
+        "Also stands under `server.env`",
+    ),
+    "one flag in two spellings": Mistake(
+        "tp-size: 8,", "tp-size: 8, tp_size: 4,", "server.flags.tp_size", 4, "flag as 'tp-size'"
+    ),
+    "choices that Python takes for one": Mistake(
+        "  flags: {}\n", "  flags: {foo: [1, true]}\n", "space.flags.foo", 14, "differ only in kind"
+    ),
+    "draft does not fit": Mistake(
+        "draft_tp: [8]", "draft_tp: [8, 3]", "space.draft_tp", 13, "3 does not divide"
+    ),
+    "prompts misspelled": Mistake(
+        "chat: 0.5", "chats: 0.5", "workload.prompts.chats", 17, "did you mean `chat`?"
+    ),
+    "no share": Mistake("chat: 0.5", "chat: 0", "workload.prompts.chat", 17, "more than 0, not 0"),
+    "a point twice": Mistake(
+        "[{concurrency: 1}]", "[{concurrency: 1}, {concurrency: 1}]",
+        "workload.points[1].concurrency", 19, "stands twice",
+    ),
+    "an unknown limit": Mistake(
+        "ttft_p95_ms", "ttft_p99_ms", "objective.subject_to.ttft_p99_ms", 20, "mean `ttft_p9"
+    ),
+    "another objective": Mistake(
+        "maximize: output_tok_s", "maximize: goodput", "objective.maximize", 20, "'output_tok_s'"
+    ),
+    "an unknown runner": Mistake("runner: sglang", "runner: vllm", "runner", 22, "'sglang' or"),
+    "a key twice": Mistake(
+        "  output_tokens: 256", "  output_tokens: 256\n  output_tokens: 128",
+        "workload.output_tokens", 19, "Given twice (first on line 18)",
+    ),
+    "a name with a slash": Mistake("study: kimi", "study: a/b", "study", 1, "plain name"),
+    "a bracket left open": Mistake("draft_tp: [8]", "draft_tp: [8", "", 14, "Not YAML"),
+    "indented with a tab": Mistake("  env: {}\nspace", "\tenv: {}\nspace", "", 5, "with spaces"),
+    "not a port": Mistake(
+        "tp-size: 8,", "tp-size: 8, port: 70000,", "server.flags.port", 4, "from 1 to 65535"
+    ),
+    "too large": Mistake(
+        "  flags: {}\n",
+        f"  flags: {{a: {list(range(500))}, b: {list(range(500))}}}\n",
+        "space", 6, "more than 1,000,000",
+    ),
+    "nothing legal": Mistake(
+        "    - algorithm: none\n    - algorithm: EAGLE3\n      num_steps: {from: 1, to: 5}\n"
+        "      topk: [1, 2]\n      num_draft_tokens: [4, 8]",
+        "    - {algorithm: EAGLE3, num_steps: 1, topk: 2, num_draft_tokens: 8}",
+        "space", 6, "tree_capacity",
+    ),
+}  # fmt: skip
+
+
+def test_the_good_file_is_good():
+    assert parse_study(GOOD, "good.yaml").name == "kimi"
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_named_with_key_line_and_advice(mistake):
+    assert GOOD.count(mistake.old) == 1
+    with pytest.raises(StudyFileError) as caught:
+        parse_study(GOOD.replace(mistake.old, mistake.new), "bad.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.line) == (mistake.key, mistake.line)
+    assert mistake.says in problem.message
+    where = "bad.yaml" if mistake.line is None else f"bad.yaml:{mistake.line}"
+    assert str(caught.value).startswith(where)
+
+
+def test_all_mistakes_are_told_at_once():
+    text = (
+        GOOD.replace("study: kimi", "study: a/b")
+        .replace(", draft: lightseekorg/kimi-k2.5-eagle3", "")
+        .replace("output_tokens: 256", "output_tokens: 0")
+        .replace("launches: 24", "trials: 24")
+        .replace("tp-size: 8", "model-path: x")
+    )
+    with pytest.raises(StudyFileError) as caught:
+        parse_study(text, "bad.yaml")
+    assert [(p.line, p.key) for p in caught.value.problems] == [
+        (1, "study"),
+        (4, "server.flags.model-path"),
+        (9, "space.speculation[1].algorithm"),
+        (13, "space.draft_tp"),
+        (18, "workload.output_tokens"),
+        (21, "budget.launches"),
+        (21, "budget.trials"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "empty"), ("# only a comment\n", "empty"), ("- a\n- b\n", "not a mapping")],
+)
+def test_a_file_that_is_no_study(text, says):
+    with pytest.raises(StudyFileError, match=says):
+        parse_study(text, "bad.yaml")
+
+
+def test_an_alias_of_itself_is_refused():
+    with pytest.raises(StudyFileError) as caught:
+        parse_study(GOOD.replace("env: {}\nspace", "env: &e {A: *e}\nspace"), "bad.yaml")
+    assert any("contains itself" in p.message for p in caught.value.problems)
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(StudyFileError, match=r"No study is named 'kimmi'; did you mean `kimi`\?"):
+        load_study("kimmi")
+
+
+def test_a_missing_file_says_so(tmp_path):
+    with pytest.raises(StudyFileError, match="No such file"):
+        load_study(tmp_path / "none.yaml")
+
+
+def test_a_folder_says_so(tmp_path):
+    with pytest.raises(StudyFileError, match="Cannot read"):
+        load_study(tmp_path)
+
+
+def test_a_file_that_is_not_text_says_so(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_bytes(b"study: \xff\xfe")
+    with pytest.raises(StudyFileError, match=r"Not UTF-8 text \(byte 7\)"):
+        load_study(file)
