@@ -1,0 +1,1 @@
+"""Decides: command line, sweep loop, planners, scores, verdict, reports."""

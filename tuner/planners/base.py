@@ -24,7 +24,8 @@ class LaunchPlan:
     """One launch: trials that one server can be switched through, measured in this order.
 
     Attributes:
-        trials: At least one; `Runner.can_switch` holds between any two.
+        trials: At least one; `Runner.can_switch` holds between any two. Each is measured at
+            every operating point of the study.
     """
 
     trials: tuple[PlannedTrial, ...]
@@ -65,4 +66,8 @@ class Planner(abc.ABC):
 
     @abc.abstractmethod
     def observe(self, observation: Observation) -> None:
-        """Learns of a judged trial; called once per trial, in order of their numbers."""
+        """Learns of a judged trial; called once per trial, in the order of judgement."""
+
+    @abc.abstractmethod
+    def launches_left(self) -> int | None:
+        """Launches until it would stop by itself, for an ETA; `None` if it cannot say."""

@@ -1,0 +1,108 @@
+"""The command line's manners: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tuner.bench import parse_shares
+from tuner.cli import run
+from tuner.errors import CommandError
+
+HEAVY = ("optuna", "sqlalchemy", "httpx", "aiohttp", "pydantic", "yaml", "numpy", "psutil", "rich")
+
+
+def test_help_names_every_command(capsys):
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    for command in (
+        "sweep", "resume", "show", "export", "validate", "spaces", "bench", "doctor",
+    ):  # fmt: skip
+        assert command in out
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from tuner.cli import run; run(['--help']);"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_wrong_option_is_a_usage_error(capsys):
+    assert run(["sweep", "--study", "kimi", "--launches", "none"]) == 2
+    assert "--launches" in capsys.readouterr().err
+
+
+def test_an_unknown_study_names_the_shipped_ones(capsys):
+    assert run(["validate", "--study", "kimmi"]) == 2
+    err = capsys.readouterr().err
+    assert "kimi" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["kimi", "kimi-demo", "tiny"])
+def test_shipped_studies_are_valid(name, capsys):
+    assert run(["validate", "--study", name, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"]
+    assert data["errors"] == []
+    if name == "kimi-demo":
+        assert data["legal_points"] == 24
+
+
+def test_validate_tells_key_and_line(tmp_path, capsys):
+    file = tmp_path / "wrong.yaml"
+    file.write_text("study: x\nmodle: {path: y}\n")
+    assert run(["validate", "--study", str(file), "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert {"key": "modle", "line": 2}.items() <= next(
+        e for e in data["errors"] if e["key"] == "modle"
+    ).items()
+
+
+def test_spaces_lists_the_shipped_studies(capsys):
+    assert run(["spaces", "--json"]) == 0
+    names = [s["name"] for s in json.loads(capsys.readouterr().out)["studies"]]
+    assert {"kimi", "kimi-demo", "tiny"} <= set(names)
+
+
+def test_a_sweep_without_sglang_names_the_simulation(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_SGLANG_PYTHON", sys.executable)
+    assert run(["sweep", "--study", "kimi"]) == 2
+    err = capsys.readouterr().err
+    assert "SGLang is not installed" in err
+    assert "--runner simulated" in err
+    assert not (tmp_path / "tuner.db").exists()
+
+
+def test_doctor(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["doctor", "--json"]) == 0
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert set(checks) == {"python", "sglang", "gpus", "storage"}
+    assert checks["storage"]["ok"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        ("chat", (("chat", 1.0),)),
+        ("chat=0.5,code=0.5", (("chat", 0.5), ("code", 0.5))),
+        ("code=3, chat=1", (("chat", 0.25), ("code", 0.75))),
+    ],
+)
+def test_prompt_shares(text, shares):
+    assert parse_shares(text) == shares
+
+
+@pytest.mark.parametrize("text", ["", "chat=x", "chat=-1", "=1", "chat=inf"])
+def test_wrong_prompt_shares(text):
+    with pytest.raises(CommandError, match="write it like"):
+        parse_shares(text)

@@ -1,0 +1,118 @@
+"""Scores, standings and judgements."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.records import Measurement, Purpose, Trial, TrialState
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.workload import OperatingPoint
+from tuner.scoring import Reference, Standing, judge
+
+NONE = Configuration.of()
+DEFAULT = Configuration.of(Speculation("EAGLE3", 3, 1, 4))
+
+
+def measurement(tok_s: float, *, concurrency: int = 1, weight: float = 1.0, **kw) -> Measurement:
+    values = {
+        "point": OperatingPoint(concurrency, weight),
+        "started_at": 0.0,
+        "window_s": 1.0,
+        "requests": 1,
+        "failed_requests": 0,
+        "output_tokens": int(tok_s),
+        "output_tok_s": tok_s,
+        "accept_length": None,
+        "ttft_p50_ms": 50.0,
+        "ttft_p95_ms": 70.0,
+        "tpot_p50_ms": 10.0,
+        "tpot_p95_ms": 11.0,
+        "e2e_p50_ms": 1000.0,
+        "e2e_p95_ms": 1100.0,
+        "prompt_tokens": 10,
+        "cached_tokens": 0,
+        "histogram": (),
+        "workload_fingerprint": "x",
+        "simulated": True,
+    }
+    return Measurement(**{**values, **kw})
+
+
+def trial(number: int, configuration: Configuration, *speeds: float, state=TrialState.COMPLETE):
+    points = tuple(measurement(s, concurrency=c) for c, s in zip((1, 8, 64), speeds, strict=False))
+    return Trial(number, Purpose.SEARCH, state, configuration, measurements=points)
+
+
+BASELINES = {"none": NONE, "default": DEFAULT}
+
+
+def test_score_is_the_gain_over_the_best_baseline():
+    other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
+    standing = Standing.of(
+        [trial(0, NONE, 90.0), trial(1, DEFAULT, 72.0), trial(2, other, 99.0)], BASELINES
+    )
+    assert standing.score(standing.trials[0]) == pytest.approx(1.0)
+    assert standing.score(standing.trials[1]) == pytest.approx(0.8)
+    assert standing.score(standing.trials[2]) == pytest.approx(1.1)
+    assert standing.best is standing.trials[2]
+    assert standing.gain_over("default", standing.trials[2]) == pytest.approx(99 / 72)
+
+
+def test_several_points_take_the_best_baseline_at_each():
+    other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
+    standing = Standing.of(
+        [trial(0, NONE, 100.0, 400.0), trial(1, DEFAULT, 80.0, 500.0), trial(2, other, 110, 450)],
+        BASELINES,
+    )
+    assert standing.reference == Reference((100.0, 500.0))
+    assert standing.score(standing.trials[2]) == pytest.approx(math.sqrt(1.1 * 0.9))
+
+
+def test_no_score_before_every_baseline_is_judged():
+    standing = Standing.of([trial(0, NONE, 90.0)], BASELINES)
+    assert standing.score(standing.trials[0]) is None
+    assert standing.best is standing.trials[0]
+    assert standing.baselines["default"] is None
+
+
+def test_an_infeasible_default_baseline_leaves_the_other_as_reference():
+    crashed = Trial(1, Purpose.BASELINE, TrialState.INFEASIBLE, DEFAULT)
+    standing = Standing.of([trial(0, NONE, 90.0), crashed], BASELINES)
+    assert standing.reference == Reference((90.0,))
+    assert standing.gain_over("default", standing.trials[0]) is None
+
+
+def test_an_unbelieved_measurement_is_no_reference_and_never_best():
+    wrong = trial(1, DEFAULT, 900.0, state=TrialState.INVALID)
+    standing = Standing.of([trial(0, NONE, 90.0), wrong], BASELINES)
+    assert standing.reference == Reference((90.0,))
+    assert standing.best is standing.trials[0]
+
+
+@given(
+    speeds=st.lists(st.floats(1.0, 1e5), min_size=1, max_size=4),
+    factor=st.floats(0.1, 10.0),
+    weights=st.lists(st.floats(0.1, 5.0), min_size=4, max_size=4),
+)
+def test_scaling_every_point_scales_the_gain(speeds, factor, weights):
+    reference = Reference(tuple(speeds))
+    scaled = [
+        measurement(s * factor, concurrency=i + 1, weight=w)
+        for i, (s, w) in enumerate(zip(speeds, weights, strict=False))
+    ]
+    assert reference.gain(scaled) == pytest.approx(factor)
+
+
+def test_judge():
+    good = measurement(90.0)
+    assert judge([good], {"ttft_p95_ms": 70.0}) == (TrialState.COMPLETE, None)
+    state, failure = judge([good], {"ttft_p95_ms": 69.9})
+    assert state is TrialState.INFEASIBLE
+    assert "ttft_p95_ms 70.0 > 69.9 at concurrency 1" in failure.message
+    state, failure = judge([good, measurement(9.0, invalid=("cached_tokens: 8",))], {})
+    assert state is TrialState.INVALID
+    assert "cached_tokens: 8" in failure.message

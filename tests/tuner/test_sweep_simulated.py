@@ -1,0 +1,246 @@
+"""Whole sweeps through the command line, on real simulated servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import jsonschema
+import psutil
+import pytest
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+
+
+def check_schema(data: dict, name: str) -> dict:
+    jsonschema.validate(data, json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+    return data
+
+
+def marked_processes(folder: Path) -> list[int]:
+    """Servers that were started from `folder`, whoever their parent is."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if "TUNER_LAUNCH" in process.environ() and process.cwd() == str(folder):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_sweep_show_export_and_the_same_server_again(tuner):
+    path = tuner.write(points="[{concurrency: 1}, {concurrency: 2, weight: 0.5}]")
+    done = tuner.run("sweep", "--study", path, "--json", "--seed", "3")
+    report = check_schema(json.loads(done.stdout), "report")
+    assert report["simulated"] is True
+    assert report["budget"]["stopped"] == "exhausted"
+    # 2 NCCL settings x (none + 3 steps), each chain measured in one launch
+    assert len(report["trials"]) == 8
+    assert report["budget"]["launches_spent"] == len(report["launches"]) == 4
+    assert {t["state"] for t in report["trials"]} == {"complete"}
+    assert report["baselines"] == {"none": 0, "default": 1, "production": None}
+    assert [len(t["points"]) for t in report["trials"]] == [2] * 8
+    assert report["verdict"]["kind"] == "unconfirmed"
+    for trial in report["trials"]:
+        assert trial["resolved"] == trial["configuration"]
+        steps = trial["configuration"]["speculation"].get("num_steps")
+        if steps is None:
+            assert trial["accept_length"] is None
+        else:
+            assert 1 <= trial["accept_length"] <= steps + 1
+    best = report["trials"][report["best"]["trial"]]
+    assert best["score"] == max(t["score"] for t in report["trials"])
+    assert "simulated" in done.stderr
+
+    shown = json.loads(tuner.run("show", "--study", "small", "--json").stdout)
+    assert shown == report
+    table = tuner.run("show", "--study", "small").stdout
+    assert "every figure is simulated" in table
+    assert "baseline: none" in table
+    assert "baseline: default" in table
+
+    exported = json.loads(tuner.run("export", "--study", "small", "--format", "json").stdout)
+    check_schema(exported, "export")
+    assert exported["simulated"] is True
+    assert exported["command"] == report["best"]["command"]
+    assert exported["argv"][1:3] == ["-m", "sglang.launch_server"]
+    assert exported["argv"][exported["argv"].index("--port") + 1] == "30000"
+
+    script = tuner.run("export", "--study", "small", "--output", "best.sh")
+    assert (tuner.folder / "best.sh").read_text().count("SIMULATED") == 1
+    assert "best.sh" in script.stderr
+    subprocess.run(["sh", "-n", "best.sh"], cwd=tuner.folder, check=True)
+
+
+def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(tuner):
+    path = tuner.write(steps="[1]", protos="[null]")
+    tuner.run("sweep", "--study", path)
+    refused = tuner.run("sweep", "--study", path, code=2)
+    assert "tuner resume" in refused.stderr
+    assert "--name" in refused.stderr
+    again = tuner.run("resume", "--study", "small", "--json")
+    assert "finished already" in again.stderr
+    assert len(json.loads(again.stdout)["trials"]) == 3  # none, steps 1, and the default 3 steps
+    tuner.run("sweep", "--study", path, "--name", "second")
+    assert json.loads(tuner.run("show", "--study", "second", "--json").stdout)["study"] == "second"
+
+
+def test_unknown_studies_and_missing_storage(tuner):
+    assert "tuner sweep" in tuner.run("resume", "--study", "small", code=2).stderr
+    path = tuner.write(steps="[1]", protos="[null]")
+    tuner.run("sweep", "--study", path)
+    missing = tuner.run("show", "--study", "other", code=2)
+    assert "small" in missing.stderr
+    (tuner.folder / "small.yaml").write_text((tuner.folder / "small.yaml").read_text() + "# new\n")
+    assert "not the file" in tuner.run("resume", "--study", path, code=2).stderr
+
+
+def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner):
+    path = tuner.write()
+    stopped = tuner.run("sweep", "--study", path, "--launches", "3", "--no-hot-switch", "--json")
+    report = json.loads(stopped.stdout)
+    assert report["budget"]["stopped"] == "budget"
+    assert report["budget"]["launches_spent"] == 3
+    assert len(report["trials"]) == 3
+    again = json.loads(tuner.run("resume", "--study", "small", "--json").stdout)
+    assert again["trials"] == report["trials"]
+
+
+def test_constraints_and_exit_code_3(tuner):
+    path = tuner.write(limits="{ttft_p95_ms: 0.001}", steps="[1]", protos="[null]")
+    done = tuner.run("sweep", "--study", path, "--json", code=3)
+    report = check_schema(json.loads(done.stdout), "report")
+    assert report["best"] is None
+    assert report["verdict"]["kind"] == "infeasible"
+    assert {t["state"] for t in report["trials"]} == {"infeasible"}
+    assert "ttft_p95_ms" in report["trials"][0]["failure"]["message"]
+    assert "no feasible" in tuner.run("export", "--study", "small", code=3).stderr
+
+
+def test_ctrl_c_ends_cleanly_and_resume_goes_on(tuner):
+    path = tuner.write(time_scale=20)
+    process = tuner.start("sweep", "--study", path, "--json")
+    for line in process.stderr:
+        if "trial 1" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    report = check_schema(json.loads(out), "report")
+    assert report["budget"]["stopped"] == "interrupted"
+    assert report["launches"][-1]["state"] == "lost"
+    assert marked_processes(tuner.folder) == []
+    finished = json.loads(tuner.run("resume", "--study", "small", "--json").stdout)
+    assert finished["budget"]["stopped"] == "exhausted"
+    assert [t["number"] for t in finished["trials"]] == list(range(8))
+    kept = [t for t in report["trials"] if t["state"] == "complete"]
+    assert kept
+    for trial in kept:
+        assert finished["trials"][trial["number"]]["points"] == trial["points"]
+
+
+def test_twice_ctrl_c_ends_now(tuner):
+    path = tuner.write(time_scale=1)
+    process = tuner.start("sweep", "--study", path)
+    deadline = time.monotonic() + 30
+    while not marked_processes(tuner.folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    deadline = time.monotonic() + 10
+    while marked_processes(tuner.folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(600)
+def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner):
+    path = tuner.write(steps="[1, 2, 3, 4]", time_scale=20)
+    process = tuner.start("sweep", "--study", path)
+    finished: dict[int, dict] = {}
+    # Moments spread over start-up, warm-up, windows and stops; primes so that they do not align.
+    for moment in (1.3, 2.9, 0.7, 3.7, 1.9, 4.3, 2.3, 1.1, 3.1, 2.7):
+        try:
+            process.wait(timeout=moment)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.communicate()
+        try:
+            report = json.loads(tuner.run("show", "--study", "small", "--json").stdout)
+        except AssertionError:
+            report = {"trials": []}  # killed before the study was created
+            (tuner.folder / "tuner.db").unlink(missing_ok=True)
+            process = tuner.start("sweep", "--study", path)
+            continue
+        for trial in report["trials"]:
+            if trial["state"] == "complete":
+                finished.setdefault(trial["number"], trial)
+        for number, trial in finished.items():
+            assert report["trials"][number]["points"] == trial["points"]
+        process = tuner.start("resume", "--study", "small")
+    process.communicate(timeout=240)
+    last = tuner.run("resume", "--study", "small", "--json")
+    report = check_schema(json.loads(last.stdout), "report")
+    assert report["budget"]["stopped"] == "exhausted"
+    assert marked_processes(tuner.folder) == []
+    keys = [json.dumps(t["configuration"], sort_keys=True) for t in report["trials"]]
+    assert len(keys) == len(set(keys)) == 10
+    assert {t["state"] for t in report["trials"]} == {"complete"}
+    for number, trial in finished.items():
+        assert report["trials"][number]["points"] == trial["points"]
+    lost = [launch for launch in report["launches"] if launch["state"] == "lost"]
+    assert lost
+    # Optuna's tables say the same.
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.load_study(study_name="small", storage=f"sqlite:///{tuner.folder / 'tuner.db'}")
+    assert [t.state.name for t in study.trials] == ["COMPLETE"] * 10
+    scores = [t["score"] for t in report["trials"]]
+    assert [t.value for t in study.trials] == pytest.approx(scores)
+
+
+def test_dry_run_launches_nothing(tuner):
+    path = tuner.write()
+    done = tuner.run("sweep", "--study", path, "--dry-run")
+    assert "8 legal configurations, planner exhaustive" in done.stdout
+    assert "--speculative-num-steps 3" in done.stdout
+    assert not (tuner.folder / "tuner.db").exists()
+
+
+def test_random_and_tpe_are_reproducible(tuner):
+    path = tuner.write(steps="{from: 1, to: 4}", topk="[1, 2]", requests=2, warmup=0)
+    orders = []
+    for name in ("a", "b"):
+        done = tuner.run(
+            "sweep", "--study", path, "--name", name, "--planner", "tpe", "--launches", "6",
+            "--no-hot-switch", "--json",
+        )  # fmt: skip
+        report = json.loads(done.stdout)
+        assert report["budget"]["launches_spent"] == 6
+        orders.append([t["configuration"] for t in report["trials"]])
+    assert orders[0] == orders[1]
+    tuner.run(
+        "sweep", "--study", path, "--name", "c", "--planner", "random", "--launches", "3", "--json"
+    )
+
+
+def test_optuna_dashboard_can_read_the_study(tuner):
+    path = tuner.write(steps="[1]", protos="[null]")
+    tuner.run("sweep", "--study", path)
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = f"sqlite:///{tuner.folder / 'tuner.db'}"
+    study = optuna.load_study(study_name="small", storage=storage)
+    assert study.best_trial.user_attrs["simulated"] is True
+    assert re.search("steps|no speculation", study.best_trial.user_attrs["configuration"])

@@ -1,0 +1,16 @@
+"""`python -m tuner` and the `tuner` command."""
+
+from __future__ import annotations
+
+import sys
+
+from tuner.cli import run
+
+
+def main() -> None:
+    """Runs the command line and exits with its code."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

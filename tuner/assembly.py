@@ -1,0 +1,189 @@
+"""Puts a study's parts together: space, runner, planner, launcher, loop, report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import make_url
+
+from results.studies import NewStudy
+from runners import make_runner
+from search_spaces import Space, baselines, parse_study, violations
+from tuner.agenda import Agenda
+from tuner.errors import CommandError
+from tuner.launching import Launcher
+from tuner.planners import LaunchBuilder, choose_planner, make_planner
+from tuner.report import StudyReport
+from tuner.scoring import Standing
+from tuner.sweep import Sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from results.store import Store
+    from results.studies import StoredStudy
+    from runners import ProcessRunner
+    from runners.base import Runner
+    from search_spaces import Study
+    from search_spaces.configuration import Configuration
+    from tuner.mirror import Mirror
+    from tuner.planners import Planner
+    from tuner.progress import Progress
+
+
+LOGS = Path("tuner-logs")
+"""Folder of server logs, beside the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be solved, before anything is stored.
+
+    Attributes:
+        study: The study file.
+        space: Its legal points, as far as the runner can place the draft.
+        baselines: By name, in the order of measurement.
+        launches: Fills launches.
+        notes: What its user should know: points left out, baselines that cannot be.
+    """
+
+    study: Study
+    space: Space
+    baselines: Mapping[str, Configuration]
+    launches: LaunchBuilder
+    notes: tuple[str, ...]
+
+
+def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> ProcessRunner:
+    """The runner of a study."""
+    return make_runner(kind, study, seed=seed, log_dir=LOGS, first_launch=first_launch)
+
+
+def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> ProcessRunner:
+    """The runner of a stored study; a simulation goes on with fresh noise."""
+    launches = len(store.launches(stored.id))
+    return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
+
+
+def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
+    """Works out what a study asks of a runner.
+
+    Raises:
+        CommandError: Nothing is left to search.
+    """
+    space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
+    notes = []
+    if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
+        notes.append(
+            f"draft_tp {', '.join(map(str, refused))} is left out: this server environment "
+            f"cannot place the draft apart from the target yet"
+        )
+    known = baselines(study)
+    for name, configuration in tuple(known.items()):
+        if broken := violations(configuration, study):
+            notes.append(f"baseline '{name}' is left out: {broken[0].message}")
+            del known[name]
+    if not len(space):
+        raise CommandError("the study's space has no legal point; `tuner validate` says why")
+    launches = LaunchBuilder(space, runner.can_switch, hot_switch=hot_switch)
+    return Problem(study, space, known, launches, tuple(notes))
+
+
+def describe_new(
+    problem: Problem,
+    runner: Runner,
+    *,
+    name: str,
+    seed: int,
+    planner: str,
+    hot_switch: bool,
+    launches: int | None,
+    hours: float | None,
+) -> NewStudy:
+    """The study as it will be stored; the budget as overridden on the command line."""
+    study = problem.study
+    budget = launches if launches is not None else study.budget.launches
+    if planner == "auto":
+        planner = choose_planner(problem.space, problem.launches, budget)
+    return NewStudy(
+        name=name,
+        text=study.text,
+        digest=study.digest,
+        space_digest=problem.space.digest,
+        runner=runner.name,
+        simulated=runner.simulated,
+        seed=seed,
+        planner=planner,
+        hot_switch=hot_switch,
+        budget_launches=budget,
+        budget_hours=hours if hours is not None else study.budget.hours,
+    )
+
+
+def stored_study_file(stored: StoredStudy) -> Study:
+    """The study file as it was when the study was created: what is stored is the truth."""
+    return parse_study(stored.text, source=f"study {stored.name} (stored)")
+
+
+def log_dir(store: Store, stored: StoredStudy) -> Path:
+    """Where the servers' logs of a study go: beside the database file, else here."""
+    url = make_url(store.url)
+    file = url.database if url.get_backend_name() == "sqlite" and not store.in_memory else None
+    folder = Path(file).parent if file is not None else Path.cwd()
+    return folder / LOGS / stored.name
+
+
+def make_sweep(
+    problem: Problem,
+    stored: StoredStudy,
+    store: Store,
+    runner: Runner,
+    progress: Progress,
+    *,
+    mirror: Mirror | None,
+    shielded: Callable[[], AbstractContextManager[None]],
+) -> tuple[Sweep, Launcher]:
+    """The loop over a stored study, new or resumed."""
+    planner: Planner = make_planner(
+        stored.planner, problem.space, problem.launches, seed=stored.seed
+    )
+    launcher = Launcher(
+        stored=stored,
+        store=store,
+        runner=runner,
+        workload=problem.study.workload.to_workload(),
+        limits=dict(problem.study.objective.subject_to),
+        progress=progress,
+        log_dir=log_dir(store, stored),
+        shielded=shielded,
+    )
+    sweep = Sweep(
+        stored=stored,
+        store=store,
+        runner=runner,
+        agenda=Agenda(problem.baselines, planner, problem.launches),
+        planner=planner,
+        launcher=launcher,
+        baselines=problem.baselines,
+        progress=progress,
+        mirror=mirror,
+        shielded=shielded,
+    )
+    return sweep, launcher
+
+
+def make_report(store: Store, name: str, problem: Problem, runner: Runner) -> StudyReport:
+    """Everything stored about a study, judged."""
+    stored = store.study(name)
+    standing = Standing.of(store.trials(stored.id), problem.baselines)
+    best = standing.best
+    return StudyReport(
+        study=stored,
+        standing=standing,
+        launches=store.launches(stored.id),
+        launches_spent=store.launches_spent(stored.id),
+        command=runner.command(best.configuration) if best is not None else None,
+    )

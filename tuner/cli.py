@@ -1,0 +1,294 @@
+"""The command line: options and help. What the commands do is in `tuner.commands`.
+
+Nothing heavy is imported here: `tuner --help` must feel instant, so each command imports what it
+needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import Annotated
+
+import typer
+
+from tuner.errors import CommandError, Exit
+
+app = typer.Typer(
+    name="tuner",
+    help="Finds, and proves, the fastest SGLang launch command for one model, machine and "
+    "workload.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class RunnerKind(StrEnum):
+    """Where servers come from."""
+
+    SGLANG = "sglang"
+    SIMULATED = "simulated"
+
+
+class PlannerKind(StrEnum):
+    """How configurations are chosen."""
+
+    AUTO = "auto"
+    EXHAUSTIVE = "exhaustive"
+    RANDOM = "random"
+    TPE = "tpe"
+
+
+class ExportFormat(StrEnum):
+    """What `export` writes."""
+
+    SHELL = "shell"
+    JSON = "json"
+
+
+class Entry(StrEnum):
+    """Which server an exported command starts."""
+
+    SGLANG = "sglang"
+    SIMULATED = "simulated"
+
+
+StudyOption = Annotated[
+    str, typer.Option("--study", help="A shipped study (`tuner spaces`), a stored one, or a file.")
+]
+StorageOption = Annotated[
+    str,
+    typer.Option(
+        "--storage",
+        envvar="TUNER_STORAGE",
+        help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+DEFAULT_STORAGE = "sqlite:///tuner.db"
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="TUNER_DEBUG", help="Show tracebacks.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)
+    ] = False,
+) -> None:
+    """Options of every command."""
+    if debug:
+        os.environ["TUNER_DEBUG"] = "1"
+    if version:
+        from importlib.metadata import version as installed  # noqa: PLC0415
+
+        typer.echo(f"tuner {installed('sglang-tuner')}")
+        raise typer.Exit
+
+
+@app.command()
+def sweep(
+    study: StudyOption,
+    *,
+    runner: Annotated[
+        RunnerKind | None, typer.Option(help="Real or simulated servers; the study's by default.")
+    ] = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    name: Annotated[
+        str | None, typer.Option(help="Store it under another name than the file's.")
+    ] = None,
+    launches: Annotated[
+        int | None, typer.Option(min=1, help="Budget of launches; the study's by default.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.0, help="Budget of hours at work; the study's by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of prompts, planner and simulation.")] = 0,
+    planner: Annotated[
+        PlannerKind,
+        typer.Option(help="How to search; auto: exhaustive where the budget reaches all points."),
+    ] = PlannerKind.AUTO,
+    hot_switch: Annotated[
+        bool,
+        typer.Option(help="Measure in one launch what a running server can be switched to."),
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be launched, and launch nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a study and run it to its end: the table, the verdict and the launch command."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(
+        commands.sweep(
+            study,
+            runner=runner.value if runner else None,
+            storage=storage,
+            name=name,
+            launches=launches,
+            hours=hours,
+            seed=seed,
+            planner=planner.value,
+            hot_switch=hot_switch,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def resume(
+    study: StudyOption, *, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False
+) -> None:
+    """Go on with a study to its original target, after cleaning up what a killed run left."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(commands.resume(study, storage=storage, as_json=as_json))
+
+
+@app.command()
+def show(
+    study: StudyOption,
+    *,
+    storage: StorageOption = DEFAULT_STORAGE,
+    trial: Annotated[int | None, typer.Option(help="All that is known of one trial.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a study: its trials, the best, and why others failed."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(commands.show(study, storage=storage, trial=trial, as_json=as_json))
+
+
+@app.command()
+def export(
+    study: StudyOption,
+    *,
+    storage: StorageOption = DEFAULT_STORAGE,
+    format_: Annotated[
+        ExportFormat, typer.Option("--format", help="A shell script, or JSON.")
+    ] = ExportFormat.SHELL,
+    output: Annotated[
+        Path | None, typer.Option(help="Write to this file instead of stdout.")
+    ] = None,
+    trial: Annotated[int | None, typer.Option(help="Another trial than the best.")] = None,
+    entry: Annotated[
+        Entry,
+        typer.Option(help="The real SGLang, or (of a simulated study) the simulated server."),
+    ] = Entry.SGLANG,
+) -> None:
+    """Export the best launch command, with its environment and every explicit flag."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(
+        commands.export(
+            study,
+            storage=storage,
+            format_=format_.value,
+            output=output,
+            trial=trial,
+            entry=entry.value,
+        )
+    )
+
+
+@app.command()
+def validate(study: StudyOption, *, as_json: JsonOption = False) -> None:
+    """Check a study file, and count its legal configurations."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(commands.validate(study, as_json=as_json))
+
+
+@app.command()
+def spaces(*, as_json: JsonOption = False) -> None:
+    """List the shipped studies."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(commands.spaces(as_json=as_json))
+
+
+@app.command()
+def bench(
+    url: Annotated[str, typer.Option(help="A running SGLang server.")],
+    *,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 1,
+    requests: Annotated[int | None, typer.Option(min=1, help="Requests in the window.")] = None,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 256,
+    prompts: Annotated[
+        str, typer.Option(help="Prompt sets and shares: chat=0.5,code=0.5")
+    ] = "chat=0.5,code=0.5",
+    seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a server that is running already, once."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(
+        commands.bench(
+            url,
+            concurrency=concurrency,
+            requests=requests,
+            output_tokens=output_tokens,
+            prompts=prompts,
+            seed=seed,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def doctor(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
+    """Check this machine: SGLang, GPUs, the database."""
+    from tuner import commands  # noqa: PLC0415
+
+    _leave(commands.doctor(storage=storage, as_json=as_json))
+
+
+def _leave(code: Exit) -> None:
+    raise typer.Exit(int(code))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs a command line; returns its exit code. Errors are one message on stderr."""
+    try:
+        # Typer hands a command's exit code back as a value here.
+        code = app(arguments, standalone_mode=False)
+    except CommandError as error:
+        return _failed(str(error), error.code)
+    except KeyboardInterrupt:
+        return _failed("interrupted", Exit.INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
+        return _unexpected(error)
+    return int(code or Exit.DONE)
+
+
+def _failed(message: str, code: Exit) -> int:
+    if os.environ.get("TUNER_DEBUG"):
+        traceback.print_exc()
+    sys.stderr.write(f"tuner: {message}\n")
+    return code
+
+
+def _unexpected(error: Exception) -> int:
+    # Typer's own usage errors know how to show themselves.
+    if hasattr(error, "exit_code") and hasattr(error, "show"):
+        error.show()
+        return int(error.exit_code)
+    from results.errors import StoreError  # noqa: PLC0415
+    from search_spaces.problems import StudyFileError  # noqa: PLC0415
+
+    if isinstance(error, StudyFileError | StoreError):
+        return _failed(str(error), Exit.USAGE)
+    return _failed(
+        f"an error that nobody expected ({type(error).__name__}: {error}); "
+        f"`tuner --debug ...` shows where",
+        Exit.FAULT,
+    )

@@ -1,0 +1,103 @@
+"""`tuner doctor`: what this machine has, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+
+from results.errors import StoreError, StoreMissing
+from results.store import Store
+from runners.server_environment import (
+    PYTHON_VARIABLE,
+    EnvironmentUnusableError,
+    LocalEnvironment,
+)
+from tuner.errors import Exit
+from tuner.export import dump
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at.
+
+    Attributes:
+        name: What it is.
+        ok: Whether a sweep on real servers can rely on it.
+        found: What was found, or what to do.
+    """
+
+    name: str
+    ok: bool
+    found: str
+
+
+def doctor(*, storage: str, as_json: bool) -> Exit:
+    """Prints the checks. Exit code 0 whatever they say: nothing was asked of them."""
+    checks = (_python(), _sglang(), _gpus(), _storage(storage))
+    if as_json:
+        sys.stdout.write(
+            dump({"ok": all(c.ok for c in checks), "checks": [asdict(c) for c in checks]})
+        )
+        return Exit.DONE
+    for check in checks:
+        sys.stdout.write(f"{'ok     ' if check.ok else 'missing'}  {check.name}: {check.found}\n")
+    if not all(check.ok for check in checks[:3]):
+        sys.stdout.write(
+            "Real servers cannot be started here as it is; `--runner simulated` works anywhere.\n"
+        )
+    return Exit.DONE
+
+
+def _python() -> Check:
+    own = version("sglang-tuner")
+    return Check("python", ok=True, found=f"{platform.python_version()}, sglang-tuner {own}")
+
+
+def _sglang() -> Check:
+    python = os.environ.get(PYTHON_VARIABLE) or sys.executable
+    try:
+        found = LocalEnvironment(python).facts().sglang_version
+    except EnvironmentUnusableError as error:
+        return Check("sglang", ok=False, found=str(error))
+    if found is None:
+        return Check(
+            "sglang",
+            ok=False,
+            found=f"not installed for {python}; name the interpreter that has it in "
+            f"{PYTHON_VARIABLE}, or as `server.python` in the study",
+        )
+    return Check("sglang", ok=True, found=f"{found}, with {python}")
+
+
+def _gpus() -> Check:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return Check("gpus", ok=False, found="no nvidia-smi on the PATH, so no NVIDIA driver")
+    try:
+        listed = subprocess.run(
+            [command, "--query-gpu=name,driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("gpus", ok=False, found=f"nvidia-smi does not answer: {error}")
+    gpus = listed.splitlines()
+    return Check("gpus", ok=bool(gpus), found=f"{len(gpus)}: {'; '.join(gpus) or 'none listed'}")
+
+
+def _storage(storage: str) -> Check:
+    try:
+        with Store.open(storage, create=False) as store:
+            count = len(store.studies())
+    except StoreMissing:
+        return Check("storage", ok=True, found=f"{storage}: the first sweep will make it")
+    except StoreError as error:
+        return Check("storage", ok=False, found=str(error))
+    return Check("storage", ok=True, found=f"{storage}: {count} studies")

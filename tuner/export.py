@@ -1,0 +1,60 @@
+"""The best configuration as something that can be run elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from runners.sglang_command import shell
+from tuner.words import describe
+
+if TYPE_CHECKING:
+    from results.records import Trial
+    from runners.base import LaunchCommand
+    from tuner.report import StudyReport
+
+FORMATS = ("shell", "json")
+
+
+def export_json(report: StudyReport, command: LaunchCommand) -> dict[str, Any]:
+    """The JSON of `tuner export --format json`."""
+    return {
+        "simulated": report.study.simulated,
+        "argv": list(command.argv),
+        "env": dict(command.env),
+        "unset": list(command.unset),
+        "command": shell(command),
+    }
+
+
+def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> str:
+    """A shell script that replaces itself with the server."""
+    study = report.study
+    lines = [
+        "#!/bin/sh",
+        f"# Study {study.name}, trial {trial.number}: {describe(trial.configuration)}",
+    ]
+    if study.simulated:
+        lines.append("# SIMULATED: found on a simulated server, not measured on any GPU.")
+    mark = "simulated " if study.simulated else ""
+    for measurement in trial.measurements:
+        accept = measurement.accept_length
+        lines.append(
+            f"# {measurement.output_tok_s:.1f} {mark}output tok/s at concurrency "
+            f"{measurement.point.concurrency}"
+            + (f", accept length {accept:.2f}" if accept is not None else "")
+        )
+    for name, base in report.standing.baselines.items():
+        gain = report.standing.gain_over(name, trial)
+        if gain is not None and base is not None and base.number != trial.number:
+            lines.append(f"# {gain - 1:+.1%} on baseline '{name}' (trial {base.number})")
+    verdict = report.verdict
+    lines.append(f"# Verdict: {verdict.kind} ({verdict.reason})")
+    if study.sglang_version is not None:
+        lines.append(f"# SGLang {study.sglang_version}")
+    return "\n".join([*lines, shell(command), ""])
+
+
+def dump(data: dict[str, Any]) -> str:
+    """JSON as every command prints it."""
+    return json.dumps(data, indent=2) + "\n"

@@ -1,0 +1,70 @@
+"""Ctrl-C: once ends cleanly, twice ends now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType, TracebackType
+
+EXIT_INTERRUPTED = 130
+
+
+class Interrupts:
+    """Turns SIGINT and SIGTERM into one `KeyboardInterrupt`, never inside a shielded section.
+
+    Shielded are the moments that must not be torn: stopping a server, writing a record. A signal
+    there is raised at the end of the section. The second signal calls `on_second` (which ends
+    the server's processes) and leaves at once.
+    """
+
+    def __init__(self, on_second: Callable[[], None]) -> None:
+        self._on_second = on_second
+        self._count = 0
+        self._depth = 0
+        self._pending = False
+        self._before: dict[int, signal.Handlers | Callable[..., object] | int | None] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1:
+            self._on_second()
+            sys.stderr.write("\nended at once; `tuner resume` cleans up and goes on\n")
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)
+        sys.stderr.write("\nstopping the server; once more to end at once\n")
+        if self._depth:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def shielded(self) -> Iterator[None]:
+        """A section in which the first signal waits until the end."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        if self._pending and not self._depth:
+            self._pending = False
+            raise KeyboardInterrupt

@@ -1,0 +1,272 @@
+"""Carries out one launch plan: intent, start, measurements, judgements, stop; all of it stored."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.records import Failure, Launch, LaunchIntent, LaunchState, TrialState
+from runners.base import RunnerError
+from runners.readback import differences
+from tuner.scoring import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from results.records import ProcessIdentity, Resolved
+    from results.store import Store
+    from results.studies import StoredStudy
+    from runners.base import LaunchCommand, Runner, Session
+    from search_spaces.configuration import Configuration
+    from search_spaces.workload import Workload
+    from tuner.planners import LaunchPlan, PlannedTrial
+    from tuner.progress import Progress
+
+HOST_FAULTS = 3
+"""Launches in a row that the host may lose before the study pauses."""
+
+
+class StudyFaultError(Exception):
+    """The study cannot go on: every further launch would be wasted. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """How a launch ended; `stop` is the reason to stop the study with it."""
+
+    state: LaunchState
+    failure: Failure | None = None
+    stop: str | None = None
+
+
+class Launcher:
+    """Carries out launch plans for one study.
+
+    Args:
+        stored: The study.
+        store: Where everything goes, each fact before the next step is taken.
+        runner: Starts servers.
+        workload: With which operating points each setting is measured.
+        limits: Upper bounds that a feasible trial keeps, by metric.
+        progress: Told of every step.
+        log_dir: Where the servers' logs go.
+        shielded: Sections that an interrupt may not tear.
+    """
+
+    def __init__(
+        self,
+        *,
+        stored: StoredStudy,
+        store: Store,
+        runner: Runner,
+        workload: Workload,
+        limits: Mapping[str, float],
+        progress: Progress,
+        log_dir: Path,
+        shielded: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._stored = stored
+        self._store = store
+        self._runner = runner
+        self._workload = workload
+        self._limits = limits
+        self._progress = progress
+        self._log_dir = log_dir
+        self._shielded = shielded
+        self._version = stored.sglang_version
+        self._host_faults = 0
+        self.process: ProcessIdentity | None = None
+        """The server that runs now, for whoever has to end it at once."""
+
+    def intend(self, plan: LaunchPlan) -> Launch:
+        """Stores what is about to be launched, before anything is started."""
+        trials = self._store.trials(self._stored.id)
+        unfinished = {
+            t.configuration.key: t.number for t in trials if t.state is TrialState.RUNNING
+        }
+        count = len(self._store.launches(self._stored.id))
+        several = len(plan.trials) > 1
+        intent = LaunchIntent(
+            configuration=plan.trials[0].configuration,
+            settings=tuple(t.configuration.setting for t in plan.trials) if several else (),
+            mark=uuid.uuid4().hex,
+            log=str(self._log_dir / f"launch-{count:04d}.log"),
+        )
+        with self._shielded():
+            return self._store.add_launch(
+                self._stored.id,
+                intent,
+                [
+                    unfinished.get(t.configuration.key, (t.configuration, t.purpose))
+                    for t in plan.trials
+                ],
+            )
+
+    def carry_out(self, launch: Launch, plan: LaunchPlan) -> None:
+        """Runs an intended launch to its end, whatever that is.
+
+        Raises:
+            StudyFaultError: The study has to stop; the launch is stored.
+            KeyboardInterrupt: The server is stopped and the launch stored as lost.
+        """
+        began = self._runner.now()
+        result = _Result(LaunchState.LOST)
+        try:
+            result = self._serve(launch, plan)
+        except RunnerError as error:
+            # Only stopping raises through: something of the server is left, and whatever ran
+            # next would be measured beside it.
+            result = _Result(
+                LaunchState.FAILED,
+                error.failure,
+                f"the server of launch {launch.id} could not be stopped "
+                f"({error.failure.message}); end it, then run `tuner resume`",
+            )
+        finally:
+            with self._shielded():
+                self.process = None
+                self._store.finish_launch(
+                    self._stored.id,
+                    launch.id,
+                    result.state,
+                    self._runner.now() - began,
+                    result.failure,
+                )
+        if result.failure is not None:
+            self._progress.launch_failed(launch, result.failure)
+        if result.stop is not None:
+            raise StudyFaultError(result.stop)
+
+    def _serve(self, launch: Launch, plan: LaunchPlan) -> _Result:
+        try:
+            session = self._start(launch)
+        except RunnerError as error:
+            return self._blame(launch, launch.trials, plan, error.failure)
+        try:
+            return self._measure(session, launch, plan)
+        finally:
+            with self._shielded():
+                session.close()
+
+    def _start(self, launch: Launch) -> Session:
+        def on_process(process: ProcessIdentity, command: LaunchCommand) -> None:
+            self.process = process
+            with self._shielded():
+                self._store.set_process(
+                    self._stored.id, launch.id, process, command.argv, _environment(command)
+                )
+
+        return self._runner.start(launch.intent, on_process, self._progress.starting)
+
+    def _measure(self, session: Session, launch: Launch, plan: LaunchPlan) -> _Result:
+        version = session.resolved.sglang_version
+        with self._shielded():
+            self._store.launch_ready(
+                self._stored.id, launch.id, session.ready_s, session.phases, version
+            )
+        if self._version not in {None, version}:
+            return _Result(
+                LaunchState.FAILED,
+                Failure("version_changed", "ready", "study", f"SGLang is now {version}"),
+                f"this study was measured with SGLang {self._version}, and the server now is "
+                f"{version}: their figures cannot be compared. Go back to {self._version}, or "
+                f"start a new study with `tuner sweep --name`",
+            )
+        self._version = version
+        for number, planned in zip(launch.trials, plan.trials, strict=True):
+            try:
+                self._judge(session, launch, number, planned)
+            except RunnerError as error:
+                return self._blame(launch, (number,), plan, error.failure)
+        self._host_faults = 0
+        return _Result(LaunchState.COMPLETE)
+
+    def _judge(self, session: Session, launch: Launch, number: int, planned: PlannedTrial) -> None:
+        asked = planned.configuration
+        resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
+        measurements = []
+        for point in self._workload.points:
+            self._progress.measuring(f"trial {number}, concurrency {point.concurrency}")
+            measurement = session.measure(point)
+            with self._shielded():
+                self._store.add_measurement(
+                    self._stored.id, number, launch.id, measurement, planned.purpose
+                )
+            measurements.append(measurement)
+        state, failure = judge(measurements, self._limits)
+        if (ignored := _ignored(asked, resolved)) is not None:
+            state, failure = TrialState.INACTIVE, ignored
+        self._finish(launch, number, state, failure=failure, resolved=resolved)
+
+    def _finish(
+        self,
+        launch: Launch,
+        number: int,
+        state: TrialState,
+        *,
+        failure: Failure | None,
+        resolved: Resolved | None = None,
+    ) -> None:
+        with self._shielded():
+            self._store.finish_trial(
+                self._stored.id, number, state, resolved, failure, launch=launch.id
+            )
+        self._progress.judged(self._store.trial(self._stored.id, number, samples=False))
+
+    def _blame(
+        self, launch: Launch, numbers: tuple[int, ...], plan: LaunchPlan, failure: Failure
+    ) -> _Result:
+        """What a failure means for the trials it met, and for the study."""
+        if failure.fault == "study":
+            for number in numbers:
+                self._finish(launch, number, TrialState.FAILED, failure=failure)
+            return _Result(LaunchState.FAILED, failure, f"{failure.message} ({failure.kind})")
+        if failure.fault == "configuration":
+            self._host_faults = 0
+            if len(numbers) > 1:
+                # A server for many settings needs more memory than any one of them: nobody is
+                # blamed, the agenda starts them one by one.
+                return _Result(LaunchState.FAILED, failure)
+            if not plan.trials[0].configuration.speculation.enabled and _is_baseline(plan):
+                self._finish(launch, numbers[0], TrialState.FAILED, failure=failure)
+                return _Result(
+                    LaunchState.FAILED,
+                    failure,
+                    f"the baseline without speculation does not run, so nothing can be compared "
+                    f"with it: {failure.message} Log: {launch.intent.log}",
+                )
+            self._finish(launch, numbers[0], TrialState.INFEASIBLE, failure=failure)
+            return _Result(LaunchState.INFEASIBLE, failure)
+        self._host_faults += 1
+        if self._host_faults < HOST_FAULTS:
+            return _Result(LaunchState.FAILED, failure)
+        return _Result(
+            LaunchState.FAILED,
+            failure,
+            f"{self._host_faults} launches in a row were lost to this machine, not to a "
+            f"configuration: {failure.message} Mend it, then run `tuner resume`",
+        )
+
+
+def _is_baseline(plan: LaunchPlan) -> bool:
+    return plan.trials[0].purpose == "baseline"
+
+
+def _environment(command: LaunchCommand) -> tuple[tuple[str, str | None], ...]:
+    return (*command.env, *((name, None) for name in command.unset))
+
+
+def _ignored(asked: Configuration, resolved: Resolved) -> Failure | None:
+    """The knobs that the server did not take, as a failure; `None` if it runs what was asked."""
+    found = differences(asked, resolved.configuration)
+    if not found:
+        return None
+    return Failure(
+        "knob_ignored",
+        "ready",
+        "configuration",
+        f"the server runs something else than it was asked for: {'; '.join(found)}",
+    )

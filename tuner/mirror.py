@@ -1,0 +1,63 @@
+"""Shows a study in Optuna's own tables, so that optuna-dashboard works on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.records import Trial, TrialState
+from tuner.words import describe
+
+if TYPE_CHECKING:
+    from results.optuna_mirror import MirrorTrial, OptunaMirror
+    from search_spaces import Space
+    from tuner.scoring import Standing
+
+
+class Mirror:
+    """Translates standings into Optuna's trials; trial n of ours is trial n of Optuna's."""
+
+    def __init__(self, mirror: OptunaMirror, space: Space) -> None:
+        self._mirror = mirror
+        self._space = space
+        self._shown: tuple[MirrorTrial, ...] = ()
+
+    def show(self, standing: Standing) -> None:
+        """Brings Optuna's tables up to `standing`."""
+        scores = [s for t in standing.trials if (s := standing.score(t)) is not None]
+        worst = min(scores, default=0.0)
+        trials = tuple(self._translate(t, standing.score(t), worst) for t in standing.trials)
+        if trials != self._shown:
+            self._mirror.sync(trials)
+            self._shown = trials
+
+    def _translate(self, trial: Trial, score: float | None, worst: float) -> MirrorTrial:
+        from results.optuna_mirror import MirrorParameter, MirrorTrial  # noqa: PLC0415 - heavy
+
+        state = trial.state
+        if state is TrialState.COMPLETE and score is None:
+            state = TrialState.RUNNING  # told once the baselines are known
+        # A baseline may lie outside the space, where Optuna has no parameters for it.
+        parameters: tuple[MirrorParameter, ...] = ()
+        if trial.configuration in self._space:
+            values = self._space.assignments(trial.configuration)
+            parameters = tuple(
+                MirrorParameter(p.name, p.choices, values[p.name], ordered=p.ordered)
+                for p in self._space.parameters_of(trial.configuration)
+            )
+        first = trial.measurements[0] if trial.measurements else None
+        attributes = {
+            "configuration": describe(trial.configuration),
+            "purpose": str(trial.purpose),
+            "output_tok_s": first.output_tok_s if first is not None else None,
+            "accept_length": first.accept_length if first is not None else None,
+            "simulated": first.simulated if first is not None else None,
+            "failure": trial.failure.message if trial.failure is not None else None,
+        }
+        return MirrorTrial(
+            number=trial.number,
+            state=state,
+            parameters=parameters,
+            value=score,
+            worst=worst,
+            user_attrs={k: v for k, v in attributes.items() if v is not None},
+        )

@@ -1,0 +1,35 @@
+"""Which planner a study gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner.planners.enumerated import ExhaustivePlanner, RandomPlanner
+
+if TYPE_CHECKING:
+    from search_spaces import Space
+    from tuner.planners.base import Planner
+    from tuner.planners.launches import LaunchBuilder
+
+PLANNERS = ("exhaustive", "random", "tpe")
+
+
+def choose_planner(space: Space, launches: LaunchBuilder, budget: int) -> str:
+    """Exhaustive where the budget reaches every point, else TPE."""
+    if len(space) <= budget or launches.launches_needed(space.points) <= budget:
+        return "exhaustive"
+    return "tpe"
+
+
+def make_planner(name: str, space: Space, launches: LaunchBuilder, *, seed: int) -> Planner:
+    """Builds the planner called `name` (one of `PLANNERS`)."""
+    if name == "exhaustive":
+        return ExhaustivePlanner(space, launches)
+    if name == "random":
+        return RandomPlanner(space, launches, seed=seed)
+    if name == "tpe":
+        # Optuna takes a third of a second to import: only who uses it pays.
+        from tuner.planners.tpe import TPEPlanner  # noqa: PLC0415
+
+        return TPEPlanner(space, launches, seed=seed)
+    raise ValueError(f"there is no planner {name!r}; choose one of {', '.join(PLANNERS)}")

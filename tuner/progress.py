@@ -1,0 +1,116 @@
+"""Calm progress on stderr: a line per event, a status line where a person watches."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from tuner.words import describe
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from results.records import Failure, Launch, Trial
+    from runners.base import StartProgress
+    from tuner.planners import LaunchPlan
+
+
+class Progress(Protocol):
+    """What the sweep loop tells about itself; every method returns at once."""
+
+    def message(self, text: str) -> None: ...
+    def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None: ...
+    def starting(self, phase: StartProgress) -> None: ...
+    def measuring(self, what: str) -> None: ...
+    def judged(self, trial: Trial) -> None: ...
+    def launch_failed(self, launch: Launch, failure: Failure) -> None: ...
+    def done(self) -> None: ...
+
+
+class Silent:
+    """Says nothing: for replays and tests."""
+
+    def message(self, text: str) -> None: ...
+    def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None: ...
+    def starting(self, phase: StartProgress) -> None: ...
+    def measuring(self, what: str) -> None: ...
+    def judged(self, trial: Trial) -> None: ...
+    def launch_failed(self, launch: Launch, failure: Failure) -> None: ...
+    def done(self) -> None: ...
+
+
+class Lines:
+    """One line per launch and per judged trial; a live status line on a terminal."""
+
+    def __init__(self, *, simulated: bool) -> None:
+        self._mark = "simulated " if simulated else ""
+        self._status: Status | None = None
+        self._began = time.monotonic()
+        if sys.stderr.isatty():
+            from rich.console import Console  # noqa: PLC0415 - only where a person watches
+
+            self._status = Console(stderr=True).status("")
+            self._status.start()
+
+    def message(self, text: str) -> None:
+        """A line of its own."""
+        sys.stderr.write(text.rstrip() + "\n")
+        sys.stderr.flush()
+
+    def _now(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(text)
+
+    def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None:
+        """A launch begins."""
+        trials = [describe(t.configuration) for t in plan.trials]
+        also = f" and {len(trials) - 1} more settings" if len(trials) > 1 else ""
+        eta = f", about {_duration(eta_s)} left" if eta_s is not None else ""
+        self.message(f"{self._clock()} launch {launch.id}: {trials[0]}{also}{eta}")
+
+    def starting(self, phase: StartProgress) -> None:
+        """A phase of the start-up begins."""
+        self._now(f"starting: {phase.phase.replace('_', ' ')} ({phase.elapsed_s:.0f} s)")
+
+    def measuring(self, what: str) -> None:
+        """A window begins."""
+        self._now(f"measuring {what}")
+
+    def judged(self, trial: Trial) -> None:
+        """A trial has its state."""
+        line = f"{self._clock()}   trial {trial.number}: {describe(trial.configuration)}: "
+        if trial.measurements:
+            speeds = ", ".join(
+                f"{m.output_tok_s:.1f} {self._mark}tok/s" for m in trial.measurements
+            )
+            accept = trial.measurements[0].accept_length
+            line += speeds + (f", accept length {accept:.2f}" if accept is not None else "")
+        if trial.failure is not None:
+            line += f" [{trial.state}: {trial.failure.message}]"
+        self.message(line)
+
+    def launch_failed(self, launch: Launch, failure: Failure) -> None:
+        """A launch ended without a server."""
+        self.message(
+            f"{self._clock()}   launch {launch.id} failed in {failure.phase} "
+            f"({failure.kind}, a fault of the {failure.fault}): {failure.message}"
+            f" Log: {launch.intent.log}"
+        )
+
+    def done(self) -> None:
+        """Nothing more comes."""
+        if self._status is not None:
+            self._status.stop()
+
+    def _clock(self) -> str:
+        elapsed = int(time.monotonic() - self._began)
+        return f"[{elapsed // 60:02d}:{elapsed % 60:02d}]"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,156 @@
+"""A study as people read it: a table, the gain, the verdict, the launch command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from results.records import LaunchState, TrialState
+from runners.sglang_command import shell
+from tuner.words import describe_speculation, describe_system
+
+if TYPE_CHECKING:
+    from results.records import Trial
+    from tuner.report import StudyReport
+
+NARROW = 100
+"""Columns a table gets where the output is no terminal: logs and pipes should not wrap."""
+
+
+def render(report: StudyReport) -> None:
+    """Prints the whole study to stdout."""
+    console = _console()
+    study = report.study
+    title = f"study {study.name}"
+    if study.simulated:
+        title += ": every figure is simulated"
+    console.print(_table(report, title))
+    _failures(console, report)
+    _answer(console, report)
+
+
+def render_trial(report: StudyReport, trial: Trial) -> None:
+    """Prints one trial with all that is known of it."""
+    console = _console()
+    data = report.trial_dict(trial)
+    mark = " (simulated)" if report.study.simulated else ""
+    console.print(f"trial {trial.number} of study {report.study.name}{mark}", style="bold")
+    for key in ("state", "purpose", "configuration", "resolved", "score", "failure"):
+        console.print(f"  {key}: {data[key]}", highlight=False, soft_wrap=True)
+    for point in data["points"]:
+        console.print("  measured:", highlight=False)
+        for name, value in point.items():
+            console.print(f"    {name}: {value}", highlight=False, soft_wrap=True)
+    for launch in report.launches:
+        if launch.id in trial.launches:
+            console.print(
+                f"  launch {launch.id}: {launch.state}, log {launch.intent.log}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=max(NARROW, console.width))
+
+
+def _table(report: StudyReport, title: str) -> Table:
+    standing = report.standing
+    table = Table(title=title, title_justify="left", title_style="bold")
+    several = any(len(t.measurements) > 1 for t in standing.trials)
+    unit = "tok/s (simulated)" if report.study.simulated else "tok/s"
+    table.add_column("trial", justify="right")
+    table.add_column("speculation")
+    table.add_column("system settings", overflow="fold")
+    table.add_column(unit, justify="right")
+    table.add_column("accept length", justify="right")
+    table.add_column("TTFT p95 ms", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("", overflow="fold")
+    best = standing.best
+    names = {trial.number: name for name, trial in standing.baselines.items() if trial is not None}
+
+    def rank(trial: Trial) -> tuple[bool, float, int]:
+        score = standing.score(trial)
+        return (score is None, -(score or 0.0), trial.number)
+
+    for trial in sorted(standing.trials, key=rank):
+        notes = []
+        if trial.number in names:
+            notes.append(f"baseline: {names[trial.number]}")
+        if best is not None and trial.number == best.number:
+            notes.append("best")
+        if trial.state is not TrialState.COMPLETE:
+            notes.append(str(trial.state))
+        first, *rest = trial.measurements or (None,)
+        score = standing.score(trial)
+        accept = first.accept_length if first is not None else None
+        speeds = [f"{m.output_tok_s:.1f}" for m in (first, *rest) if m is not None]
+        table.add_row(
+            str(trial.number),
+            describe_speculation(trial.configuration.speculation),
+            describe_system(trial.configuration),
+            " / ".join(speeds) if several else "".join(speeds),
+            f"{accept:.2f}" if accept is not None else "",
+            f"{first.ttft_p95_ms:.0f}" if first is not None else "",
+            f"{score:.3f}" if score is not None else "",
+            ", ".join(notes),
+            style="bold green" if "best" in notes else "cyan" if trial.number in names else "",
+        )
+    return table
+
+
+def _failures(console: Console, report: StudyReport) -> None:
+    for trial in report.standing.trials:
+        if trial.failure is not None:
+            console.print(
+                f"trial {trial.number} is {trial.state}: {trial.failure.message}",
+                highlight=False,
+                soft_wrap=True,
+            )
+    lost = [x for x in report.launches if x.state in {LaunchState.LOST, LaunchState.FAILED}]
+    for launch in lost:
+        why = launch.failure.message if launch.failure else "the tuner was stopped while it ran"
+        console.print(
+            f"launch {launch.id} is not counted ({launch.state}): {why}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _answer(console: Console, report: StudyReport) -> None:
+    study, standing = report.study, report.standing
+    spent = f"{report.launches_spent} of {study.budget_launches} launches spent"
+    if study.stopped is not None:
+        console.print(f"stopped: {study.stopped} ({study.stop_reason}); {spent}", highlight=False)
+    else:
+        console.print(f"not finished; {spent}", highlight=False)
+    best = standing.best
+    console.print(f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False)
+    if best is None:
+        return
+    mark = "simulated " if study.simulated else ""
+    speed = best.measurements[0].output_tok_s
+    gains = [
+        f"{gain - 1:+.1%} on baseline '{name}' ({base.measurements[0].output_tok_s:.1f})"
+        for name, base in standing.baselines.items()
+        if base is not None
+        and base.measurements
+        and (gain := standing.gain_over(name, best)) is not None
+    ]
+    console.print(
+        f"best: trial {best.number}, {speed:.1f} {mark}tok/s" + "".join(f", {g}" for g in gains),
+        style="bold",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if report.command is not None:
+        console.print(
+            "launch command" + (" (found by simulation)" if study.simulated else "") + ":",
+            highlight=False,
+        )
+        # Not through the console's wrapping: a command must survive copy and paste.
+        console.file.write(shell(report.command) + "\n")

@@ -1,0 +1,146 @@
+"""A study as `--json` tells it; the shape is promised in `docs/contract.md`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runners.sglang_command import shell
+from tuner.verdict import Verdict, verdict
+
+if TYPE_CHECKING:
+    from results.records import Launch, Measurement, Trial
+    from results.studies import StoredStudy
+    from runners.base import LaunchCommand
+    from tuner.scoring import Standing
+
+SCHEMA = 1
+
+METRICS = (
+    "output_tok_s",
+    "accept_length",
+    "ttft_p50_ms",
+    "ttft_p95_ms",
+    "tpot_p50_ms",
+    "tpot_p95_ms",
+    "e2e_p50_ms",
+    "e2e_p95_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """Everything that a report shows, in one value.
+
+    Attributes:
+        study: As stored.
+        standing: Trials and baselines.
+        launches: All launches, lost ones included.
+        launches_spent: What the budget counts.
+        command: The best trial's launch command; `None` while there is no best.
+    """
+
+    study: StoredStudy
+    standing: Standing
+    launches: tuple[Launch, ...]
+    launches_spent: int
+    command: LaunchCommand | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What may be said of the best trial."""
+        return verdict(self.standing.best)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `sweep`, `resume` and `show`."""
+        study, standing = self.study, self.standing
+        return {
+            "schema": SCHEMA,
+            "study": study.name,
+            "simulated": study.simulated,
+            "sglang_version": study.sglang_version,
+            "runner": study.runner,
+            "planner": study.planner,
+            "seed": study.seed,
+            "budget": {
+                "launches": study.budget_launches,
+                "hours": study.budget_hours,
+                "launches_spent": self.launches_spent,
+                "work_s": study.work_s,
+                "stopped": study.stopped,
+                "reason": study.stop_reason,
+            },
+            "baselines": self._baselines(),
+            "best": self._best(),
+            "verdict": {"kind": self.verdict.kind, "reason": self.verdict.reason},
+            "trials": [self.trial_dict(trial) for trial in standing.trials],
+            "launches": [_launch_dict(launch) for launch in self.launches],
+        }
+
+    def _baselines(self) -> dict[str, int | None]:
+        names = dict.fromkeys(("none", "default", "production"))
+        found = {
+            name: trial.number if trial is not None else None
+            for name, trial in self.standing.baselines.items()
+        }
+        return {**names, **found}
+
+    def _best(self) -> dict[str, Any] | None:
+        best = self.standing.best
+        if best is None:
+            return None
+        gains = {
+            name: self.standing.gain_over(name, best)
+            for name, trial in self.standing.baselines.items()
+            if trial is not None
+        }
+        return {
+            "trial": best.number,
+            "gain": gains,
+            "command": shell(self.command) if self.command is not None else None,
+        }
+
+    def trial_dict(self, trial: Trial) -> dict[str, Any]:
+        """One trial of `trials`."""
+        first = trial.measurements[0] if trial.measurements else None
+        return {
+            "number": trial.number,
+            "state": str(trial.state),
+            "purpose": str(trial.purpose),
+            "configuration": trial.configuration.to_dict(),
+            "resolved": trial.resolved.to_dict() if trial.resolved is not None else None,
+            "score": self.standing.score(trial),
+            "output_tok_s": first.output_tok_s if first is not None else None,
+            "accept_length": first.accept_length if first is not None else None,
+            "points": [point_dict(m) for m in trial.measurements],
+            "launches": list(trial.launches),
+            "failure": trial.failure.to_dict() if trial.failure is not None else None,
+        }
+
+
+def point_dict(measurement: Measurement) -> dict[str, Any]:
+    """One measurement, as `points` of a trial and `tuner bench` show it."""
+    return {
+        "point": measurement.point.to_dict(),
+        **{name: getattr(measurement, name) for name in METRICS},
+        "window_s": measurement.window_s,
+        "requests": measurement.requests,
+        "output_tokens": measurement.output_tokens,
+        "cached_tokens": measurement.cached_tokens,
+        "correct_drafts_histogram": list(measurement.histogram),
+        "invalid": list(measurement.invalid),
+        "simulated": measurement.simulated,
+    }
+
+
+def _launch_dict(launch: Launch) -> dict[str, Any]:
+    return {
+        "id": launch.id,
+        "state": str(launch.state),
+        "trials": list(launch.trials),
+        "ready_s": launch.ready_s,
+        "seconds": launch.seconds,
+        "phases": dict(launch.phases),
+        "log": launch.intent.log,
+        "failure": launch.failure.to_dict() if launch.failure is not None else None,
+    }

@@ -1,0 +1,143 @@
+"""One number per trial: how much faster than the best baseline, and whether it may win.
+
+Scores are derived from measurements and baselines whenever they are asked for, never stored.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.records import Failure, Trial, TrialState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from results.records import Measurement
+    from search_spaces.configuration import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What gains are measured against: output tok/s per operating point, in the study's order."""
+
+    output_tok_s: tuple[float, ...]
+
+    @classmethod
+    def of(cls, trials: Iterable[Trial]) -> Reference | None:
+        """The best of `trials` at each operating point; `None` where none was measured.
+
+        A baseline that breaks a limit of the objective is still what gains are measured against;
+        one whose measurement is not believed is not.
+        """
+        measured = [
+            t.measurements
+            for t in trials
+            if t.measurements and t.state in {TrialState.COMPLETE, TrialState.INFEASIBLE}
+        ]
+        if not measured:
+            return None
+        return cls(
+            tuple(max(m.output_tok_s for m in point) for point in zip(*measured, strict=True))
+        )
+
+    def gain(self, measurements: Sequence[Measurement]) -> float:
+        """Weighted geometric mean of the gain at each operating point (design decision 10).
+
+        A plain mean of tok/s would be ruled by the highest concurrency.
+        """
+        weights = [m.point.weight for m in measurements]
+        logs = [
+            weight * math.log(m.output_tok_s / reference)
+            for m, weight, reference in zip(measurements, weights, self.output_tok_s, strict=True)
+        ]
+        return math.exp(sum(logs) / sum(weights))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A study's trials against its baselines.
+
+    Attributes:
+        trials: All trials, by number.
+        baselines: Trial per baseline name; `None` while it is not judged.
+        reference: The best baseline at each point; `None` until every baseline is judged.
+    """
+
+    trials: tuple[Trial, ...]
+    baselines: Mapping[str, Trial | None]
+    reference: Reference | None
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], baselines: Mapping[str, Configuration]) -> Standing:
+        """Finds the baselines among `trials` by their canonical configuration."""
+        found: dict[str, Trial | None] = {}
+        for name, configuration in baselines.items():
+            # The last one that was judged: a baseline lost to the host is measured again.
+            judged = [t for t in trials if t.configuration == configuration and t.state.is_verdict]
+            found[name] = judged[-1] if judged else None
+        reference = None
+        if all(trial is not None for trial in found.values()):
+            reference = Reference.of(t for t in found.values() if t is not None)
+        return cls(tuple(trials), found, reference)
+
+    def score(self, trial: Trial) -> float | None:
+        """Gain over the best baseline; `None` unless the trial is complete and comparable."""
+        if trial.state is not TrialState.COMPLETE or self.reference is None:
+            return None
+        return self.reference.gain(trial.measurements)
+
+    def gain_over(self, baseline: str, trial: Trial) -> float | None:
+        """Gain of `trial` over one baseline, on the same weighted mean."""
+        base = self.baselines.get(baseline)
+        reference = Reference.of([base]) if base is not None else None
+        if reference is None or not trial.measurements:
+            return None
+        return reference.gain(trial.measurements)
+
+    @property
+    def best(self) -> Trial | None:
+        """The best feasible trial, a baseline included; the earlier one of equals.
+
+        While baselines are missing, trials are compared by their first baseline, or by output
+        tok/s of the first point.
+        """
+        complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
+        if not complete:
+            return None
+        reference = self.reference or Reference.of(complete[:1])
+        if reference is None:
+            return None
+        return max(complete, key=lambda t: (reference.gain(t.measurements), -t.number))
+
+
+def judge(
+    measurements: Sequence[Measurement], limits: Mapping[str, float]
+) -> tuple[TrialState, Failure | None]:
+    """The state of a trial that was measured at every point.
+
+    Args:
+        measurements: One per operating point.
+        limits: Upper bounds by metric name (`ttft_p95_ms`, ...), from `objective.subject_to`.
+    """
+    reasons = [f"at {_at(m)}: {reason}" for m in measurements for reason in m.invalid]
+    if reasons:
+        return TrialState.INVALID, Failure(
+            "invalid_measurement", "load", "configuration", "; ".join(reasons)
+        )
+    broken = [
+        f"{name} {getattr(m, name):.1f} > {limit:g} at {_at(m)}"
+        for m in measurements
+        for name, limit in limits.items()
+        if getattr(m, name) > limit
+    ]
+    if broken:
+        return TrialState.INFEASIBLE, Failure(
+            "constraint", "load", "configuration", "; ".join(broken)
+        )
+    return TrialState.COMPLETE, None
+
+
+def _at(measurement: Measurement) -> str:
+    return f"concurrency {measurement.point.concurrency}"

@@ -1,0 +1,158 @@
+"""The sweep loop: asks the agenda, launches, observes, until there is a reason to stop.
+
+One piece of code for real, simulated and replayed servers. Every fact is stored before anything
+is concluded from it, so that a kill at any instant loses at most the running measurement.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.records import TrialState
+from tuner.launching import StudyFaultError
+from tuner.planners import Observation, Stop
+from tuner.scoring import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from results.records import Trial
+    from results.store import Store
+    from results.studies import Stopped, StoredStudy
+    from runners.base import Runner
+    from search_spaces.configuration import Configuration
+    from tuner.agenda import Agenda
+    from tuner.launching import Launcher
+    from tuner.mirror import Mirror
+    from tuner.planners import Planner
+    from tuner.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Why a sweep ended."""
+
+    stopped: Stopped
+    reason: str
+
+
+class Sweep:
+    """Runs one study to its target.
+
+    Args:
+        stored: The study: budget, name.
+        store: Where everything is.
+        runner: Whose clock the budget's hours are counted on.
+        agenda: What comes next.
+        planner: The agenda's planner, told of every judged trial.
+        launcher: Carries out launch plans.
+        baselines: By name.
+        progress: Told of every step.
+        mirror: Optuna's tables; `None` where nobody will look at them.
+        shielded: Sections that an interrupt may not tear.
+    """
+
+    def __init__(
+        self,
+        *,
+        stored: StoredStudy,
+        store: Store,
+        runner: Runner,
+        agenda: Agenda,
+        planner: Planner,
+        launcher: Launcher,
+        baselines: Mapping[str, Configuration],
+        progress: Progress,
+        mirror: Mirror | None,
+        shielded: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._stored = stored
+        self._store = store
+        self._runner = runner
+        self._agenda = agenda
+        self._planner = planner
+        self._launcher = launcher
+        self._baselines = baselines
+        self._progress = progress
+        self._mirror = mirror
+        self._shielded = shielded
+        self._observed: set[int] = set()
+        self._launch_seconds: list[float] = []
+
+    def run(self) -> Outcome:
+        """Runs to the target; stores and returns why it stopped. Ctrl-C is such a reason."""
+        try:
+            outcome = self._loop()
+        except KeyboardInterrupt:
+            outcome = Outcome("interrupted", "interrupted; `tuner resume` goes on")
+        except StudyFaultError as fault:
+            outcome = Outcome("fault", str(fault))
+        with self._shielded():
+            self._store.stop_study(self._stored.id, outcome.stopped, outcome.reason)
+            self._show(self._standing())
+        return outcome
+
+    def _loop(self) -> Outcome:
+        while True:
+            standing = self._observe()
+            if (outcome := self._budget_spent()) is not None:
+                return outcome
+            launches = self._store.launches(self._stored.id)
+            plan = self._agenda.next(standing.trials, launches)
+            if isinstance(plan, Stop):
+                return Outcome(plan.reason, "every point of the space was judged")
+            launch = self._launcher.intend(plan)
+            self._show(self._standing())
+            self._progress.launching(launch, plan, self._eta_s(standing.trials))
+            began, clock = self._runner.now(), time.monotonic()
+            try:
+                self._launcher.carry_out(launch, plan)
+            finally:
+                with self._shielded():
+                    self._store.add_work(self._stored.id, self._runner.now() - began)
+            self._launch_seconds.append(time.monotonic() - clock)
+
+    def _standing(self) -> Standing:
+        return Standing.of(self._store.trials(self._stored.id), self._baselines)
+
+    def _show(self, standing: Standing) -> None:
+        if self._mirror is not None:
+            self._mirror.show(standing)
+
+    def _observe(self) -> Standing:
+        """Tells the planner what it has not heard yet."""
+        standing = self._standing()
+        self._show(standing)
+        for trial in standing.trials:
+            if trial.number in self._observed or trial.state is TrialState.RUNNING:
+                continue
+            score = standing.score(trial)
+            if trial.state is TrialState.COMPLETE and score is None:
+                continue  # known once every baseline is judged
+            self._observed.add(trial.number)
+            self._planner.observe(Observation(trial.configuration, trial.state, score))
+        return standing
+
+    def _budget_spent(self) -> Outcome | None:
+        stored = self._store.study(self._stored.name)
+        spent = self._store.launches_spent(stored.id)
+        if stored.budget_launches is not None and spent >= stored.budget_launches:
+            return Outcome("budget", f"{spent} of {stored.budget_launches} launches are spent")
+        if stored.budget_hours is not None and stored.work_s >= stored.budget_hours * 3600:
+            return Outcome("budget", f"{stored.budget_hours:g} hours of work are spent")
+        return None
+
+    def _eta_s(self, trials: tuple[Trial, ...]) -> float | None:
+        """Seconds until the target, by the mean of this run's launches; `None` before the first."""
+        if not self._launch_seconds:
+            return None
+        left = self._agenda.launches_left(trials)
+        if self._stored.budget_launches is not None:
+            affordable = self._stored.budget_launches - self._store.launches_spent(self._stored.id)
+            left = affordable if left is None else min(left, affordable)
+        if left is None:
+            return None
+        return left * sum(self._launch_seconds) / len(self._launch_seconds)
