@@ -73,7 +73,7 @@ class StreamReader:
             stop = start - 1
             if not line.startswith(_DATA):
                 continue
-            if line[len(_DATA) :].strip() == _DONE:
+            if len(line) < 32 and line[len(_DATA) :].strip() == _DONE:
                 self.done = True
                 continue
             self._last = line
