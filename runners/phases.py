@@ -39,8 +39,6 @@ def phase_begun(line: str) -> str | None:
     """
     if _OTHER_RANK.match(line):
         return None
-    if "Disable" in line or "disabled" in line:
-        return None
     return next((phase for phase, pattern in _BEGINS if pattern.search(line)), None)
 
 

@@ -146,7 +146,7 @@ def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, .
             with suppress(psutil.Error):
                 found.kill()
                 ended[found.pid] = None
-        psutil.wait_procs(left, timeout=1.0)
+        time.sleep(_POLL_S)
     return tuple(ended)
 
 

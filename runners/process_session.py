@@ -98,6 +98,7 @@ class ProcessSession(Session):
         self._closed = True
         self._client.close()
         stop_with_proof(self._process, GRACE_S)
+        prove_port_free(self._process.identity.port)
 
     def kill(self) -> None:
         """See `Session.kill`."""
@@ -130,7 +131,7 @@ class ProcessSession(Session):
 
 
 def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
-    """Stops the server; returns only when none of its processes lives and its port is free.
+    """Stops the server; returns only when none of its processes lives.
 
     Raises:
         RunnerError: Something is left: a fault of the host, which the next launch would meet.
@@ -147,7 +148,14 @@ def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
             "after SIGKILL (a driver that does not answer?): end them before going on"
         )
         raise RunnerError(Failure("process_left", "stop", "host", message))
-    port = process.identity.port
+
+
+def prove_port_free(port: int) -> None:
+    """Returns when nothing listens on `port`.
+
+    Raises:
+        RunnerError: Something does, although the server that had it is gone.
+    """
     deadline = time.monotonic() + 5.0
     while not is_free(port):
         if time.monotonic() >= deadline:

@@ -118,10 +118,7 @@ class _Building:
         if self._launch_s is None:
             self._launch_s = float(row["launch_s"])
         if kind := row["failure"]:
-            fault = row.get("fault") or "configuration"
-            if fault not in get_args(Fault):
-                raise ValueError(f"fault {fault!r} is none of {', '.join(get_args(Fault))}")
-            self._failure = Failure(kind, "ready", fault, f"replayed: {kind}")
+            self._failure = Failure(kind, "ready", _fault(row), f"replayed: {kind}")
             return
         accept, window = row["accept_length"], row.get("window_s")
         measured = ReplayRow(
@@ -140,6 +137,15 @@ class _Building:
             for concurrency, repeats in self._rows.items()
         }
         return ReplayEntry(self._launch_s or 0.0, rows, self._failure)
+
+
+def _fault(row: Mapping[str, str]) -> Fault:
+    named = row.get("fault") or "configuration"
+    known: tuple[Fault, ...] = get_args(Fault)
+    for fault in known:
+        if fault == named:
+            return fault
+    raise ValueError(f"fault {named!r} is none of {', '.join(known)}")
 
 
 class ReplayRunner(Runner):

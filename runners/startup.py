@@ -77,8 +77,8 @@ class Startup:
             RunnerError: It died, stood still in a phase, or its port is another's.
         """
         follower = LogFollower(self._log)
-        self._on_progress(StartProgress(self._clock.current, 0.0))
         try:
+            self._on_progress(StartProgress(self._clock.current, 0.0))
             while True:
                 self._follow(follower)
                 # A phase's lines may come in one piece with the end: read first, then judge.

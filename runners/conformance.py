@@ -1,0 +1,207 @@
+"""What every runner must keep, as tests that a runner's own test class inherits.
+
+    class TestMyRunner(RunnerConformance):
+        @pytest.fixture
+        def runner(self, tmp_path): return MyRunner(...)
+
+        @pytest.fixture
+        def configurations(self): return (one, another_to_which_it_can_be_switched, a_third)
+
+Fixtures to give: `runner`; `configurations`: legal ones, of which some can be switched to each
+other where the runner can switch at all; `points`: operating points to measure; `failing`: a
+configuration with which the server does not start, or `None`; `tmp_path` is pytest's.
+"""
+# ruff: noqa: S101 - these are assertions of a test suite
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import TYPE_CHECKING
+
+import psutil
+
+from results.records import LaunchIntent
+from runners.base import RunnerError
+from runners.process import MARK
+from runners.readback import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from results.records import ProcessIdentity
+    from runners.base import LaunchCommand, Runner, Session
+    from search_spaces.configuration import Configuration, Setting
+    from search_spaces.workload import OperatingPoint
+
+
+class Launcher:
+    """Starts launches of a runner and keeps what was reported of them."""
+
+    def __init__(self, runner: Runner, logs: Path) -> None:
+        self.runner = runner
+        self.logs = logs
+        self.processes: list[ProcessIdentity] = []
+        self.commands: list[LaunchCommand] = []
+        self.phases: list[str] = []
+        self.marks: list[str] = []
+
+    def start(self, configuration: Configuration, settings: Sequence[Setting] = ()) -> Session:
+        """Starts one launch."""
+        mark = uuid.uuid4().hex
+        self.marks.append(mark)
+        log = str(self.logs / f"{mark}.log")
+        intent = LaunchIntent(configuration, tuple(settings), mark, log)
+        return self.runner.start(
+            intent, self._on_process, lambda progress: self.phases.append(progress.phase)
+        )
+
+    def _on_process(self, process: ProcessIdentity, command: LaunchCommand) -> None:
+        self.processes.append(process)
+        self.commands.append(command)
+
+    def assert_nothing_left(self) -> None:
+        """No process carries the mark of any launch."""
+        assert not [mark for mark in self.marks if marked_pids(mark)]
+
+
+def marked_pids(mark: str) -> list[int]:
+    """Living processes that carry a launch's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+class RunnerConformance:
+    """The tests; see the module's docstring."""
+
+    def test_nothing_is_missing(self, runner: Runner) -> None:
+        assert runner.check() is None
+
+    def test_switching_is_an_equivalence(
+        self, runner: Runner, configurations: tuple[Configuration, ...]
+    ) -> None:
+        can = runner.can_switch
+        assert all(can(a, a) for a in configurations)
+        for a, b in itertools.product(configurations, repeat=2):
+            assert can(a, b) == can(b, a)
+        for a, b, c in itertools.product(configurations, repeat=3):
+            assert can(a, c) or not (can(a, b) and can(b, c))
+
+    def test_commands_are_reproducible_and_distinct(
+        self, runner: Runner, configurations: tuple[Configuration, ...]
+    ) -> None:
+        commands = [runner.command(configuration) for configuration in configurations]
+        assert commands == [runner.command(configuration) for configuration in configurations]
+        assert len(set(commands)) == len(configurations)
+
+    def test_a_launch_is_measured_and_gone(
+        self,
+        runner: Runner,
+        configurations: tuple[Configuration, ...],
+        points: tuple[OperatingPoint, ...],
+        tmp_path: Path,
+    ) -> None:
+        launcher = Launcher(runner, tmp_path)
+        asked = configurations[0]
+        before = runner.now()
+        with launcher.start(asked) as session:
+            assert len(launcher.processes) == 1
+            assert launcher.processes[0].mark == launcher.marks[0]
+            assert launcher.phases, "no progress was reported"
+            assert session.ready_s >= 0
+            assert sum(seconds for _, seconds in session.phases) <= session.ready_s + 1e-6
+            assert differences(asked, session.resolved.configuration) == ()
+            assert session.resolved.simulated == runner.simulated
+            for point in points:
+                measurement = session.measure(point)
+                assert measurement.point == point
+                assert measurement.simulated == runner.simulated
+                assert measurement.output_tok_s > 0
+                assert (measurement.accept_length is not None) == asked.speculation.enabled
+            now = runner.now()
+            assert now > before
+        assert runner.now() >= now
+        session.close()
+        session.kill()
+        assert runner.end_leftover(launcher.processes[0]) == ()
+        launcher.assert_nothing_left()
+
+    def test_its_own_setting_is_no_switch(
+        self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
+    ) -> None:
+        with Launcher(runner, tmp_path).start(configurations[0]) as session:
+            before = session.resolved
+            assert session.apply(configurations[0].setting) == before
+
+    def test_switchable_configurations_share_a_launch(
+        self,
+        runner: Runner,
+        configurations: tuple[Configuration, ...],
+        points: tuple[OperatingPoint, ...],
+        tmp_path: Path,
+    ) -> None:
+        together = [c for c in configurations if runner.can_switch(configurations[0], c)]
+        settings = [configuration.setting for configuration in together]
+        launcher = Launcher(runner, tmp_path)
+        with launcher.start(together[0], settings) as session:
+            for wanted in (*together, *reversed(together)):
+                resolved = session.apply(wanted.setting).configuration
+                assert differences(wanted, resolved) == ()
+                assert session.resolved.configuration == resolved
+                assert session.measure(points[0]).output_tok_s > 0
+        assert len(launcher.processes) == 1
+        launcher.assert_nothing_left()
+
+    def test_a_failing_launch_says_why_and_leaves_nothing(
+        self, runner: Runner, failing: Configuration | None, tmp_path: Path
+    ) -> None:
+        if failing is None:
+            return
+        launcher = Launcher(runner, tmp_path)
+        failure = None
+        try:
+            launcher.start(failing)
+        except RunnerError as error:
+            failure = error.failure
+        assert failure is not None, "it started"
+        assert failure.kind
+        assert failure.phase
+        assert failure.message
+        launcher.assert_nothing_left()
+
+    def test_an_error_inside_a_launch_ends_it(
+        self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
+    ) -> None:
+        launcher = Launcher(runner, tmp_path)
+        raised = False
+        try:
+            with launcher.start(configurations[0]):
+                raise KeyboardInterrupt  # noqa: TRY301 - what a user does
+        except KeyboardInterrupt:
+            raised = True
+        assert raised
+        launcher.assert_nothing_left()
+
+    def test_an_error_in_the_callback_ends_the_launch(
+        self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
+    ) -> None:
+        mark = uuid.uuid4().hex
+        intent = LaunchIntent(configurations[0], (), mark, str(tmp_path / "callback.log"))
+
+        def fail(_process: ProcessIdentity, _command: LaunchCommand) -> None:
+            raise LookupError(mark)
+
+        raised = False
+        try:
+            runner.start(intent, fail)
+        except LookupError:
+            raised = True
+        assert raised
+        assert not marked_pids(mark)

@@ -1,0 +1,206 @@
+"""Process trees: ended to the last of them, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from runners.base import LaunchCommand
+from runners.conformance import marked_pids
+from runners.ports import free_port_block, is_free, listens
+from runners.process import MARK, ServerProcess, end_leftover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SLEEP = "import time; time.sleep(60)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+
+
+def tree(child: str, *, new_session: bool = False, leader: str = "time.sleep(60)") -> str:
+    """A leader that starts `child` and says when both are up."""
+    return (
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session={new_session})\n"
+        f"time.sleep(0.3)\nprint('up', flush=True)\n{leader}\n"
+    )
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    started: list[ServerProcess] = []
+
+    def run(script: str, *, env: tuple[tuple[str, str], ...] = ()) -> ServerProcess:
+        mark = uuid.uuid4().hex
+        log = tmp_path / f"{mark}.log"
+        command = LaunchCommand((sys.executable, "-c", script), env)
+        process = ServerProcess.start(command, mark=mark, port=free_port_block(), log=log)
+        started.append(process)
+        if "'up'" in script:
+            deadline = time.monotonic() + 20
+            while "up" not in log.read_text() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert "up" in log.read_text()
+        return process
+
+    yield run
+    for process in started:
+        process.stop(0.0)
+
+
+def test_a_launch_leads_its_own_session_and_carries_its_mark(start):
+    process = start(tree(SLEEP))
+    pid = process.identity.pid
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert abs(psutil.Process(pid).create_time() - process.identity.started) < 0.01
+    assert process.environ()[MARK] == process.identity.mark
+    assert len(process.members()) == 2
+    assert process.identity.host == socket.gethostname()
+
+
+def test_variables_are_set_and_removed(start, monkeypatch, tmp_path):
+    monkeypatch.setenv("T_GONE", "1")
+    script = "import os; print(os.environ.get('T_GONE'), os.environ['T_SET'])"
+    log = tmp_path / "out.log"
+    command = LaunchCommand((sys.executable, "-c", script), (("T_SET", "x"),), ("T_GONE",))
+    done = ServerProcess.start(command, mark="m", port=1, log=log)
+    while done.poll() is None:
+        time.sleep(0.02)
+    assert log.read_text().strip() == "None x"
+
+
+@pytest.mark.parametrize(
+    ("child", "new_session", "grace"),
+    [
+        pytest.param(SLEEP, False, 0.5, id="child"),
+        pytest.param(STUBBORN, False, 0.3, id="ignores SIGTERM"),
+        pytest.param(STUBBORN, True, 0.3, id="in a session of its own"),
+    ],
+)
+def test_stop_ends_the_whole_tree(start, child, new_session, grace):
+    process = start(tree(child, new_session=new_session))
+    assert len(marked_pids(process.identity.mark)) == 2
+    assert process.stop(grace) == ()
+    assert marked_pids(process.identity.mark) == []
+    assert process.poll() is not None
+    assert process.stop(grace) == (), "idempotent"
+
+
+def test_a_leader_that_is_killed_leaves_no_orphans_after_stop(start):
+    process = start(tree(STUBBORN))
+    os.kill(process.identity.pid, signal.SIGKILL)
+    while process.poll() is None:
+        time.sleep(0.01)
+    assert len(process.members()) == 1, "the orphan is still known"
+    assert process.stop(0.3) == ()
+    assert marked_pids(process.identity.mark) == []
+
+
+def test_sigterm_goes_to_the_leader_so_that_it_ends_in_order(start, tmp_path):
+    told = tmp_path / "told"
+    child = (
+        "import signal, sys, time, pathlib\n"
+        f"def f(*_): pathlib.Path({str(told)!r}).write_text('child'); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, f)\ntime.sleep(60)"
+    )
+    leader = (
+        "import signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "print('handler up', flush=True)\n"
+        "time.sleep(60)"
+    )
+    process = start(tree(child, leader=leader))
+    time.sleep(0.2)
+    assert process.stop(0.5) == ()
+    assert process.poll() == 0
+    assert not told.exists()
+
+
+def test_others_of_the_same_name_are_left_alone(start):
+    other = subprocess.Popen([sys.executable, "-c", SLEEP])
+    try:
+        process = start(tree(SLEEP))
+        assert process.stop(0.5) == ()
+        assert end_leftover(process.identity) == ()
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_leftovers_are_found_by_mark_and_by_the_recorded_leader(start):
+    process = start(tree(STUBBORN, new_session=True))
+    pids = set(marked_pids(process.identity.mark))
+    assert set(end_leftover(process.identity)) == pids
+    assert marked_pids(process.identity.mark) == []
+    assert end_leftover(process.identity) == ()
+
+
+def test_a_reused_pid_is_not_ours(start):
+    process = start(tree(SLEEP))
+    stale = replace(process.identity, mark="another", started=process.identity.started - 1000)
+    assert end_leftover(stale) == ()
+    assert len(process.members()) == 2
+    without_mark = replace(process.identity, mark="another")
+    assert set(end_leftover(without_mark)) >= {process.identity.pid}
+
+
+def test_leftovers_of_another_machine_are_not_looked_for(start):
+    process = start(tree(SLEEP))
+    assert end_leftover(replace(process.identity, host="elsewhere")) == ()
+    assert len(process.members()) == 2
+
+
+def test_the_log_holds_both_streams(start, tmp_path):
+    log = tmp_path / "deep" / "er" / "server.log"
+    script = "import sys; print('out', flush=True); print('err', file=sys.stderr)"
+    command = LaunchCommand((sys.executable, "-c", script))
+    process = ServerProcess.start(command, mark="m", port=1, log=log)
+    while process.poll() is None:
+        time.sleep(0.02)
+    assert log.read_text().split() == ["out", "err"]
+
+
+def test_a_port_belongs_to_who_listens_on_it(start):
+    port = free_port_block()
+    script = (
+        "import socket, time\n"
+        f"s = socket.create_server(('127.0.0.1', {port}))\nprint('up', flush=True)\n"
+        "time.sleep(60)"
+    )
+    ours = start(script)
+    other = start(tree(SLEEP))
+    assert not is_free(port)
+    assert listens(ours.members(), port)
+    assert not listens(other.members(), port)
+    assert not listens(ours.members(), port + 1)
+    assert ours.stop(0.5) == ()
+    assert is_free(port)
+
+
+def test_blocks_of_ports_are_free_and_apart():
+    firsts = {free_port_block() for _ in range(20)}
+    assert len(firsts) > 1
+    assert all(first % 10 == 0 for first in firsts)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert not is_free(taken.getsockname()[1])
+
+
+def test_members_survive_processes_that_vanish_meanwhile(start):
+    process = start("import sys; sys.exit(3)")
+    while process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() == 3
+    assert process.members() == []
+    assert process.environ() == {}

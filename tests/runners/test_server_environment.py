@@ -1,0 +1,104 @@
+"""Server environments: the right interpreter, and what it can say."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from runners.base import LaunchCommand
+from runners.server_environment import (
+    CommandPrefix,
+    EnvironmentUnusableError,
+    LocalEnvironment,
+    served_name,
+    server_environment,
+)
+
+
+def test_the_interpreter_is_the_studys_then_the_variables_then_the_tuners(study, monkeypatch):
+    monkeypatch.delenv("TUNER_SGLANG_PYTHON", raising=False)
+    assert server_environment(study).python == sys.executable
+    assert server_environment(study, default_python="python").python == "python"
+    monkeypatch.setenv("TUNER_SGLANG_PYTHON", "/opt/sglang/bin/python")
+    assert server_environment(study).python == "/opt/sglang/bin/python"
+    server = study.server.model_copy(update={"python": "/own/python", "prefix": ("srun", "-n1")})
+    environment = server_environment(study.model_copy(update={"server": server}))
+    assert environment.python == "/own/python"
+    assert isinstance(environment, CommandPrefix)
+    assert environment.prefix == ("srun", "-n1")
+
+
+def test_a_local_server_is_known_by_its_processes():
+    environment = LocalEnvironment(sys.executable)
+    command = LaunchCommand(("python",), (("A", "1"),), ("B",))
+    assert environment.wrap(command) == command
+    assert environment.sees_processes
+    assert environment.ownership_flags("m") == ()
+
+
+def test_behind_a_prefix_variables_go_through_env_and_a_name_tells_the_server():
+    environment = CommandPrefix(("docker", "exec", "sgl"), "python3")
+    command = LaunchCommand(("python3", "-m", "m"), (("A", "1"),), ("B",))
+    assert environment.wrap(command).argv == (
+        *("docker", "exec", "sgl", "env", "-u", "B", "A=1"),
+        *("python3", "-m", "m"),
+    )
+    assert environment.wrap(LaunchCommand(("python3",))).argv == (
+        *("docker", "exec", "sgl"),
+        "python3",
+    )
+    assert not environment.sees_processes
+    assert environment.ownership_flags("m") == ("--served-model-name", served_name("m"))
+
+
+def test_helpers_run_where_the_server_would():
+    environment = CommandPrefix(("env", "T_INSIDE=yes"), sys.executable)
+    script = "import os, sys; print(os.environ['T_INSIDE'], sys.stdin.read())"
+    assert environment.run(["-c", script], stdin="given").stdout.split() == ["yes", "given"]
+
+
+def test_what_is_there_is_found(tmp_path):
+    facts = LocalEnvironment(sys.executable).facts((str(tmp_path), str(tmp_path / "none")))
+    assert facts.missing_paths == (str(tmp_path / "none"),)
+    assert facts.gpus >= 0
+
+
+def test_sglang_is_found_by_its_metadata(tmp_path):
+    info = tmp_path / "sglang-0.5.23.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.23\n")
+    environment = CommandPrefix(("env", f"PYTHONPATH={tmp_path}"), sys.executable)
+    assert environment.facts().sglang_version == "0.5.23"
+    assert environment.missing() is None
+    isolated = CommandPrefix((sys.executable, "-c", _WITHOUT_SITE), sys.executable)
+    assert "not installed" in (isolated.missing() or "")
+
+
+# Runs the rest of the command with an interpreter that sees no site-packages.
+_WITHOUT_SITE = (
+    "import subprocess, sys; p, *rest = sys.argv[1:];"
+    "sys.exit(subprocess.call([p, '-I', '-S', *rest]))"
+)
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "false"])
+def test_an_interpreter_that_does_not_run(python):
+    environment = LocalEnvironment(python)
+    with pytest.raises(EnvironmentUnusableError, match=python):
+        environment.facts()
+    assert python in (environment.missing() or "")
+
+
+def test_an_interpreter_that_hangs():
+    environment = LocalEnvironment(sys.executable)
+    with pytest.raises(EnvironmentUnusableError, match="did not end"):
+        environment.run(["-c", "import time; time.sleep(30)"], timeout_s=0.2)
+
+
+def test_output_before_the_facts_does_no_harm(tmp_path):
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\necho "welcome"\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    assert json.dumps(LocalEnvironment(str(script)).facts().gpus)

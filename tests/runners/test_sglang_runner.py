@@ -1,0 +1,117 @@
+"""The SGLang runner without SGLang: what it would need, and what it would start."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import runners
+from runners import make_runner
+from runners.sglang import SGLangRunner
+from search_spaces.study import parse_study
+
+from .conftest import eagle3
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fake_python(folder: Path, *, version: str | None, gpus: int = 0) -> str:
+    """An interpreter that answers as one of an environment with SGLang and GPUs would."""
+    script = folder / "python"
+    facts = {"sglang": version, "gpus": gpus}
+    body = (
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        "missing = [p for p in sys.argv[3:] if not os.path.exists(p)]\n"
+        f"print(json.dumps({facts!r} | {{'missing': missing}}))\n"
+    )
+    script.write_text(body)
+    script.chmod(0o755)
+    return str(script)
+
+
+def study_of(folder: Path, *, flags: str = "{}", model: str = "org/model"):
+    return parse_study(
+        f"study: s\nmodel: {{path: {model}}}\n"
+        f"server: {{python: {folder / 'python'}, flags: {flags}}}\n"
+        "space: {speculation: [{algorithm: none}]}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 8}\nbudget: {launches: 1}\n",
+        "s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "flags", "model", "said"),
+    [
+        ((None, 8), "{}", "org/model", "SGLang is not installed"),
+        (("0.5.23", 0), "{}", "org/model", "needs 1 GPU"),
+        (("0.5.23", 4), "{tp-size: 8}", "org/model", "needs 8 GPU.s., 4 found"),
+        (("0.5.23", 8), "{tp-size: 8, pp-size: 2}", "org/model", "needs 16"),
+        (("0.5.23", 0), "{device: cpu}", "./no/such/model", "model.path ./no/such/model"),
+        (("0.5.23", 8), "{tp-size: 8}", "org/model", None),
+        (("0.5.23", 8), "{tp-size: 16, nnodes: 2}", "org/model", None),
+        (("0.5.23", 0), "{device: cpu}", "org/model", None),
+    ],
+)
+def test_what_is_missing(tmp_path, found, flags, model, said):
+    version, gpus = found
+    fake_python(tmp_path, version=version, gpus=gpus)
+    study = study_of(tmp_path, flags=flags, model=model)
+    message = SGLangRunner(study, seed=0, log_dir=tmp_path).check()
+    if said is None:
+        assert message is None
+    else:
+        assert re.search(said, message or "")
+        assert "--runner simulated" in message
+
+
+def test_an_interpreter_that_does_not_exist(tmp_path):
+    message = SGLangRunner(study_of(tmp_path), seed=0, log_dir=tmp_path).check()
+    assert message is not None
+    assert "--runner simulated" in message
+
+
+def test_only_a_configuration_and_itself_share_a_launch(study, tmp_path):
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    assert runner.can_switch(eagle3(2), eagle3(2))
+    assert not runner.can_switch(eagle3(2), eagle3(1))
+    assert runner.supports_draft_tp(8)
+    assert not runner.supports_draft_tp(1)
+
+
+def test_the_exported_command_is_the_launched_one_but_for_the_port(study, tmp_path, intent):
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    exported = runner.command(eagle3(2))
+    launched = runner.launch_command(intent(eagle3(2)), host="127.0.0.1", port=20010)
+    assert launched.env == exported.env
+    assert launched.unset == exported.unset
+    assert launched.argv[:-2] == exported.argv[:-2]
+    assert (exported.argv[-1], launched.argv[-1]) == ("30000", "20010")
+
+
+def test_make_runner(study, tmp_path):
+    for kind in ("sglang", "simulated"):
+        assert make_runner(kind, study, seed=0, log_dir=tmp_path).name == kind
+    with pytest.raises(ValueError, match="unknown runner 'gpu'"):
+        make_runner("gpu", study, seed=0, log_dir=tmp_path)
+
+
+def test_public_names():
+    assert sorted(runners.__all__) == runners.__all__
+    for name in runners.__all__:
+        assert getattr(runners, name) is not None
+    with pytest.raises(AttributeError):
+        _ = runners.no_such_name
+
+
+def test_importing_the_package_is_light():
+    heavy = "{'httpx', 'aiohttp', 'pydantic', 'psutil', 'orjson', 'optuna', 'sqlalchemy'}"
+    script = f"import sys, runners; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,314 @@
+"""The simulated runner: real processes, real HTTP, and every way in which a server fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from runners import RunnerError, StartTimeouts, make_runner
+from runners.conformance import Launcher, RunnerConformance, marked_pids
+from runners.simulated import SimulatedRunner
+from search_spaces.configuration import Configuration, Setting
+from search_spaces.workload import OperatingPoint
+
+from .conftest import eagle3
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from search_spaces.study import Study
+
+PLAIN = Configuration.of(
+    flags={"attention-backend": None, "enable-mixed-chunk": None}, env={"NCCL_PROTO": None}
+)
+POINT = OperatingPoint(1)
+
+
+def misbehaving(study: Study, logs: Path, *, floor_s: float = 20.0, **how) -> SimulatedRunner:
+    return SimulatedRunner(
+        study,
+        seed=0,
+        log_dir=logs,
+        timeouts=StartTimeouts(floor_s=floor_s),
+        env={"TUNER_SIM_MISBEHAVE": json.dumps([how])},
+    )
+
+
+class TestConformance(RunnerConformance):
+    @pytest.fixture
+    def runner(self, study, tmp_path):
+        return make_runner("simulated", study, seed=0, log_dir=tmp_path)
+
+    @pytest.fixture
+    def configurations(self):
+        return (eagle3(2), eagle3(5), eagle3(1), eagle3(2, NCCL_PROTO="LL128"), PLAIN)
+
+    @pytest.fixture
+    def points(self):
+        return (OperatingPoint(1), OperatingPoint(2))
+
+    @pytest.fixture
+    def failing(self):
+        return eagle3(1, topk=2, tokens=16)  # the tree has 3 nodes
+
+
+def test_commands_are_the_real_ones_and_the_simulated_ones(study, tmp_path, monkeypatch):
+    monkeypatch.delenv("TUNER_SGLANG_PYTHON", raising=False)
+    runner = SimulatedRunner(study, seed=3, log_dir=tmp_path)
+    real, simulated = runner.command(eagle3(2)), runner.simulated_command(eagle3(2))
+    assert real.argv[:3] == ("python", "-m", "sglang.launch_server")
+    assert simulated.argv[:3] == (sys.executable, "-m", "runners.simulated_server")
+    assert real.argv[3:] == simulated.argv[3:]
+    assert dict(simulated.env) == dict(real.env) | {
+        "TUNER_SIM_PROFILE": "kimi",
+        "TUNER_SIM_TIME_SCALE": "100",
+        "TUNER_SIM_SEED": "3",
+    }
+
+
+def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path, intent):
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path, first_launch=7)
+    argv = {}
+    for steps in ((1, 5, 2), ()):
+        command = runner.launch_command(intent(eagle3(1), *steps), host="h", port=1)
+        argv[steps] = command.argv
+        env = dict(command.env)
+        assert env.get("TUNER_SWITCHABLE_STEPS") == ("1,2,5" if steps else None)
+        assert env["TUNER_SIM_LAUNCH_INDEX"] == ("7" if steps else "8")
+    at = argv[()].index("--speculative-num-steps") + 1
+    assert argv[1, 5, 2][at] == "5"
+    assert argv[()][at] == "1"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "together"),
+    [
+        (eagle3(1), eagle3(5), True),
+        (eagle3(2, 2, 4), eagle3(2, 2, 4), True),
+        (eagle3(2, 2, 4), eagle3(5, 2, 4), False),
+        (eagle3(2), eagle3(2, NCCL_PROTO="LL128"), False),
+        (eagle3(2), PLAIN, False),
+        (PLAIN, PLAIN, True),
+    ],
+)
+def test_only_chains_differing_in_steps_share_a_launch(study, tmp_path, a, b, together):
+    assert SimulatedRunner(study, seed=0, log_dir=tmp_path).can_switch(a, b) is together
+
+
+def test_times_are_the_servers_own(study, tmp_path):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    began, before = time.monotonic(), launcher.runner.now()
+    with launcher.start(eagle3(2)) as session:
+        real, simulated = time.monotonic() - began, launcher.runner.now() - before
+        assert session.resolved.time_scale == 100.0
+        assert simulated == pytest.approx(real * 100, rel=0.01)
+        assert 0 < session.ready_s <= simulated
+        weights = dict(session.phases)["weights"]
+        assert weights > 5, "the profile's loading time, not a hundredth of it"
+        # The story is near 90; unconverted it would be thousands. A busy machine lowers it.
+        assert 2 < session.measure(POINT).output_tok_s < 200
+
+
+def test_variables_reach_the_server_and_are_read_back(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("NCCL_PROTO", "Simple")
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    for asked in (eagle3(2), eagle3(2, NCCL_PROTO="LL128")):
+        with launcher.start(asked) as session:
+            environ = psutil.Process(launcher.processes[-1].pid).environ()
+            assert environ.get("NCCL_PROTO") == dict(asked.env)["NCCL_PROTO"]
+            assert "NCCL_ALGO" not in environ, "null removes it also where the caller has set it"
+            assert environ["NCCL_DEBUG"] == "WARN"
+            assert session.resolved.configuration.env == asked.env
+
+
+@pytest.mark.parametrize(
+    ("phase", "reported"),
+    [("load_weight", "weights"), ("cuda_graph", "cuda_graph")],
+)
+def test_a_server_that_dies_in_its_start(study, tmp_path, phase, reported):
+    launcher = Launcher(misbehaving(study, tmp_path, kind="exit", phase=phase), tmp_path)
+    with pytest.raises(RunnerError) as caught:
+        launcher.start(eagle3(2))
+    failure = caught.value.failure
+    assert (failure.kind, failure.fault, failure.phase) == ("cuda_oom", "configuration", reported)
+    assert "CUDA out of memory" in failure.message
+    launcher.assert_nothing_left()
+
+
+def test_a_flag_that_the_server_does_not_know_is_the_studys_fault(study, tmp_path):
+    flags = study.server.flags | {"no-such-flag": 1}
+    server = study.server.model_copy(update={"flags": flags})
+    broken = study.model_copy(update={"server": server})
+    launcher = Launcher(SimulatedRunner(broken, seed=0, log_dir=tmp_path), tmp_path)
+    with pytest.raises(RunnerError) as caught:
+        launcher.start(eagle3(2))
+    assert caught.value.failure.kind == "unknown_flag"
+    assert caught.value.failure.fault == "study"
+
+
+@pytest.mark.parametrize("phase", ["cuda_graph", "warmup"])
+def test_a_server_that_hangs_in_its_start(study, tmp_path, phase):
+    runner = misbehaving(study, tmp_path, floor_s=2.0, kind="hang", phase=phase)
+    runner._timeouts = StartTimeouts(floor_s=2.0, phases=())
+    launcher = Launcher(runner, tmp_path)
+    with pytest.raises(RunnerError) as caught:
+        launcher.start(eagle3(2))
+    failure = caught.value.failure
+    assert (failure.kind, failure.phase) == ("ready_timeout", phase)
+    launcher.assert_nothing_left()
+
+
+def test_a_server_that_dies_under_load(study, tmp_path):
+    runner = misbehaving(study, tmp_path, kind="exit", phase="serving", after_requests=3)
+    launcher = Launcher(runner, tmp_path)
+    session = launcher.start(eagle3(2))
+    with pytest.raises(RunnerError) as caught:
+        session.measure(OperatingPoint(2))
+    failure = caught.value.failure
+    assert (failure.kind, failure.phase) == ("scheduler_killed", "load"), (
+        "not just a lost connection"
+    )
+    session.close()
+    launcher.assert_nothing_left()
+
+
+def test_a_server_that_was_killed_between_windows(study, tmp_path):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    with launcher.start(eagle3(2), (Setting(1), Setting(2))) as session:
+        os.killpg(launcher.processes[0].pid, signal.SIGKILL)
+        with pytest.raises(RunnerError) as caught:
+            session.measure(POINT)
+        assert (caught.value.failure.kind, caught.value.failure.fault) == ("server_killed", "host")
+        with pytest.raises(RunnerError) as caught:
+            session.apply(Setting(1))
+        assert caught.value.failure.kind == "server_killed"
+    launcher.assert_nothing_left()
+
+
+def test_a_setting_that_the_server_was_not_started_for(study, tmp_path):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    with launcher.start(eagle3(2), (Setting(1), Setting(2))) as session:
+        with pytest.raises(RunnerError) as caught:
+            session.apply(Setting(9))
+        assert (caught.value.failure.kind, caught.value.failure.phase) == ("switch_refused", "load")
+        assert session.apply(Setting(1)).configuration.speculation == eagle3(1).speculation
+
+
+def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("runners.process_runner.free_port_block", lambda: port)
+        launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+        with pytest.raises(RunnerError) as caught:
+            launcher.start(eagle3(2))
+    assert (caught.value.failure.kind, caught.value.failure.fault) == ("port_taken", "host")
+    launcher.assert_nothing_left()
+
+
+def test_another_server_on_the_port_is_not_taken_for_ours(study, tmp_path, monkeypatch):
+    """The other answers /health and /generate well, and ours has reported that it is ready."""
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    with launcher.start(eagle3(2)):
+        monkeypatch.setattr(
+            "runners.process_runner.free_port_block", lambda: launcher.processes[0].port
+        )
+        second = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+        with pytest.raises(RunnerError) as caught:
+            second.start(eagle3(5))
+        failure = caught.value.failure
+        assert (failure.kind, failure.fault) == ("port_taken", "host")
+        second.assert_nothing_left()
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    wanted = intent(eagle3(2))
+
+    def interrupt(_progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.start(wanted, lambda *_: None, interrupt)
+    assert not marked_pids(wanted.mark)
+
+
+def test_kill_ends_it_at_once(study, tmp_path):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    session = launcher.start(eagle3(2))
+    killer = threading.Timer(0.2, session.kill)
+    killer.start()
+
+    def measure_for_ever() -> None:
+        while True:
+            session.measure(POINT)
+
+    with pytest.raises(RunnerError):
+        measure_for_ever()
+    killer.join()
+    session.close()
+    launcher.assert_nothing_left()
+
+
+def test_what_a_killed_tuner_leaves_is_ended(study, tmp_path):
+    """A tuner that is killed with -9 while its server runs, and the next one that cleans up."""
+    script = (
+        "import sys\n"
+        "from runners import make_runner\n"
+        "from runners.conformance import Launcher\n"
+        "from search_spaces.study import parse_study\n"
+        "from search_spaces.configuration import Configuration\n"
+        "from pathlib import Path\n"
+        "study = parse_study(sys.stdin.read(), 'quick')\n"
+        "logs = Path(sys.argv[1])\n"
+        "launcher = Launcher(make_runner('simulated', study, seed=0, log_dir=logs), logs)\n"
+        "launcher.start(Configuration())\n"
+        "p = launcher.processes[0]\n"
+        "print(p.pid, p.started, p.mark, p.port, p.host, flush=True)\n"
+        "import time; time.sleep(60)\n"
+    )
+    tuner = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert tuner.stdin is not None
+        assert tuner.stdout is not None
+        tuner.stdin.write(study.text)
+        tuner.stdin.close()
+        pid, started, mark, port, host = tuner.stdout.readline().split()
+    finally:
+        tuner.kill()
+        tuner.wait()
+        tuner.stdout.close()
+    assert marked_pids(mark)
+    from results.records import ProcessIdentity
+
+    left = ProcessIdentity(int(pid), float(started), mark, int(port), host)
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    assert int(pid) in runner.end_leftover(left)
+    assert not marked_pids(mark)
+    assert runner.end_leftover(left) == ()
+
+
+def test_a_draft_tp_that_stock_sglang_does_not_have(study, tmp_path, intent):
+    from dataclasses import replace
+
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    assert runner.supports_draft_tp(8)
+    assert not runner.supports_draft_tp(1)
+    with pytest.raises(RunnerError) as caught:
+        runner.start(intent(replace(eagle3(2), draft_tp=1)), lambda *_: None)
+    assert caught.value.failure.kind == "unsupported_draft_tp"
