@@ -6,13 +6,21 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.records import Failure, Launch, LaunchIntent, LaunchState, TrialState
+from results.records import (
+    Failure,
+    Launch,
+    LaunchIntent,
+    LaunchState,
+    Purpose,
+    Trial,
+    TrialState,
+)
 from runners.base import RunnerError
 from runners.readback import differences
 from tuner.scoring import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -81,19 +89,23 @@ class Launcher:
         self.process: ProcessIdentity | None = None
         """The server that runs now, for whoever has to end it at once."""
 
-    def intend(self, plan: LaunchPlan) -> Launch:
-        """Stores what is about to be launched, before anything is started."""
-        trials = self._store.trials(self._stored.id)
+    def intend(self, plan: LaunchPlan, trials: Sequence[Trial], *, number: int) -> Launch:
+        """Stores what is about to be launched, before anything is started.
+
+        Args:
+            plan: What comes next.
+            trials: All that are stored: unfinished ones of the plan keep their numbers.
+            number: The launch's, for the name of its log.
+        """
         unfinished = {
             t.configuration.key: t.number for t in trials if t.state is TrialState.RUNNING
         }
-        count = len(self._store.launches(self._stored.id))
         several = len(plan.trials) > 1
         intent = LaunchIntent(
             configuration=plan.trials[0].configuration,
             settings=tuple(t.configuration.setting for t in plan.trials) if several else (),
             mark=uuid.uuid4().hex,
-            log=str(self._log_dir / f"launch-{count:04d}.log"),
+            log=str(self._log_dir / f"launch-{number:04d}.log"),
         )
         with self._shielded():
             return self._store.add_launch(
@@ -144,7 +156,7 @@ class Launcher:
         try:
             session = self._start(launch)
         except RunnerError as error:
-            return self._blame(launch, launch.trials, plan, error.failure)
+            return self._blame(launch, _numbered(launch, plan), error.failure)
         try:
             return self._measure(session, launch, plan)
         finally:
@@ -176,11 +188,11 @@ class Launcher:
                 f"start a new study with `tuner sweep --name`",
             )
         self._version = version
-        for number, planned in zip(launch.trials, plan.trials, strict=True):
+        for number, planned in _numbered(launch, plan):
             try:
                 self._judge(session, launch, number, planned)
             except RunnerError as error:
-                return self._blame(launch, (number,), plan, error.failure)
+                return self._blame(launch, [(number, planned)], error.failure)
         self._host_faults = 0
         return _Result(LaunchState.COMPLETE)
 
@@ -199,46 +211,60 @@ class Launcher:
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
-        self._finish(launch, number, state, failure=failure, resolved=resolved)
+        trial = Trial(
+            number,
+            planned.purpose,
+            state,
+            asked,
+            resolved.configuration,
+            failure,
+            tuple(measurements),
+            (launch.id,),
+        )
+        self._finish(launch, trial, resolved)
 
-    def _finish(
-        self,
-        launch: Launch,
-        number: int,
-        state: TrialState,
-        *,
-        failure: Failure | None,
-        resolved: Resolved | None = None,
-    ) -> None:
+    def _finish(self, launch: Launch, trial: Trial, resolved: Resolved | None = None) -> None:
         with self._shielded():
             self._store.finish_trial(
-                self._stored.id, number, state, resolved, failure, launch=launch.id
+                self._stored.id,
+                trial.number,
+                trial.state,
+                resolved,
+                trial.failure,
+                launch=launch.id,
             )
-        self._progress.judged(self._store.trial(self._stored.id, number, samples=False))
+        self._progress.judged(trial)
 
     def _blame(
-        self, launch: Launch, numbers: tuple[int, ...], plan: LaunchPlan, failure: Failure
+        self, launch: Launch, met: Sequence[tuple[int, PlannedTrial]], failure: Failure
     ) -> _Result:
-        """What a failure means for the trials it met, and for the study."""
+        """What a failure means for the trials that it met, and for the study."""
+
+        def finish(state: TrialState) -> None:
+            for number, planned in met:
+                trial = Trial(
+                    number, planned.purpose, state, planned.configuration, failure=failure
+                )
+                self._finish(launch, trial)
+
         if failure.fault == "study":
-            for number in numbers:
-                self._finish(launch, number, TrialState.FAILED, failure=failure)
+            finish(TrialState.FAILED)
             return _Result(LaunchState.FAILED, failure, f"{failure.message} ({failure.kind})")
         if failure.fault == "configuration":
             self._host_faults = 0
-            if len(numbers) > 1:
+            if len(met) > 1:
                 # A server for many settings needs more memory than any one of them: nobody is
                 # blamed, the agenda starts them one by one.
                 return _Result(LaunchState.FAILED, failure)
-            if not plan.trials[0].configuration.speculation.enabled and _is_baseline(plan):
-                self._finish(launch, numbers[0], TrialState.FAILED, failure=failure)
+            if _is_reference(met[0][1]):
+                finish(TrialState.FAILED)
                 return _Result(
                     LaunchState.FAILED,
                     failure,
                     f"the baseline without speculation does not run, so nothing can be compared "
                     f"with it: {failure.message} Log: {launch.intent.log}",
                 )
-            self._finish(launch, numbers[0], TrialState.INFEASIBLE, failure=failure)
+            finish(TrialState.INFEASIBLE)
             return _Result(LaunchState.INFEASIBLE, failure)
         self._host_faults += 1
         if self._host_faults < HOST_FAULTS:
@@ -251,8 +277,13 @@ class Launcher:
         )
 
 
-def _is_baseline(plan: LaunchPlan) -> bool:
-    return plan.trials[0].purpose == "baseline"
+def _is_reference(planned: PlannedTrial) -> bool:
+    """Whether it is the baseline without which nothing can be said."""
+    return planned.purpose is Purpose.BASELINE and not planned.configuration.speculation.enabled
+
+
+def _numbered(launch: Launch, plan: LaunchPlan) -> list[tuple[int, PlannedTrial]]:
+    return list(zip(launch.trials, plan.trials, strict=True))
 
 
 def _environment(command: LaunchCommand) -> tuple[tuple[str, str | None], ...]:

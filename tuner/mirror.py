@@ -31,7 +31,8 @@ class Mirror:
             self._shown = trials
 
     def _translate(self, trial: Trial, score: float | None, worst: float) -> MirrorTrial:
-        from results.optuna_mirror import MirrorParameter, MirrorTrial  # noqa: PLC0415 - heavy
+        from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
+        from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
 
         state = trial.state
         if state is TrialState.COMPLETE and score is None:

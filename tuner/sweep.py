@@ -92,7 +92,8 @@ class Sweep:
             outcome = Outcome("fault", str(fault))
         with self._shielded():
             self._store.stop_study(self._stored.id, outcome.stopped, outcome.reason)
-            self._show(self._standing())
+            if self._mirror is not None:
+                self._mirror.show(self._standing())
         return outcome
 
     def _loop(self) -> Outcome:
@@ -104,8 +105,9 @@ class Sweep:
             plan = self._agenda.next(standing.trials, launches)
             if isinstance(plan, Stop):
                 return Outcome(plan.reason, "every point of the space was judged")
-            launch = self._launcher.intend(plan)
-            self._show(self._standing())
+            launch = self._launcher.intend(plan, standing.trials, number=len(launches))
+            if self._mirror is not None:
+                self._mirror.show(self._standing())
             self._progress.launching(launch, plan, self._eta_s(standing.trials))
             began, clock = self._runner.now(), time.monotonic()
             try:
@@ -118,14 +120,11 @@ class Sweep:
     def _standing(self) -> Standing:
         return Standing.of(self._store.trials(self._stored.id), self._baselines)
 
-    def _show(self, standing: Standing) -> None:
-        if self._mirror is not None:
-            self._mirror.show(standing)
-
     def _observe(self) -> Standing:
         """Tells the planner what it has not heard yet."""
         standing = self._standing()
-        self._show(standing)
+        if self._mirror is not None:
+            self._mirror.show(standing)
         for trial in standing.trials:
             if trial.number in self._observed or trial.state is TrialState.RUNNING:
                 continue
