@@ -202,6 +202,16 @@ def Counter(space):  # noqa: N802 - topk of every point
     return out
 
 
+def test_a_plausible_grid_of_160_has_107_points(make_study):
+    part = {
+        "algorithm": "EAGLE3",
+        "num_steps": {"from": 1, "to": 8},
+        "topk": [1, 2, 4, 8],
+        "num_draft_tokens": [2, 4, 8, 16, 32],
+    }
+    assert len(Space(make_study(space={"speculation": [part]}))) == 107
+
+
 def test_the_space_of_the_demo():
     space = Space(load_study("kimi-demo"))
     assert len(space) == 24
