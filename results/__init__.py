@@ -34,7 +34,8 @@ from results.records import (
 from results.studies import NewStudy, Stopped, StoredMeasurement, StoredStudy, Unfinished
 
 if TYPE_CHECKING:
-    from results.optuna_mirror import MirrorParameter, MirrorTrial, OptunaMirror
+    from results.optuna_mirror import MirrorTrial, OptunaMirror
+    from results.optuna_parameters import MirrorParameter
     from results.ownership import Owner
     from results.store import Store
 
@@ -71,7 +72,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "MirrorParameter": "results.optuna_mirror",
+    "MirrorParameter": "results.optuna_parameters",
     "MirrorTrial": "results.optuna_mirror",
     "OptunaMirror": "results.optuna_mirror",
     "Owner": "results.ownership",

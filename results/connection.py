@@ -42,6 +42,10 @@ class Connected:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = engine.execution_options(**{WRITE_OPTION: True})
+        self._reader = engine
+        if engine.dialect.name == "postgresql":
+            # A question may take several statements; SQLite's transactions are snapshots anyway.
+            self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
         self._shown = engine.url.render_as_string()
         self.url = engine.url.render_as_string(hide_password=False)
 
@@ -49,7 +53,7 @@ class Connected:
     def _reading(self) -> Iterator[Connection]:
         """One consistent view of the database."""
         try:
-            with self._engine.connect() as connection:
+            with self._reader.connect() as connection:
                 yield connection
         except DBAPIError as error:
             raise StoreError(f"cannot read the database {self._shown}: {error.orig}") from error

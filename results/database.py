@@ -39,7 +39,7 @@ def resolve_url(address: str) -> URL:
             "postgresql://USER:PASSWORD@HOST/DATABASE"
         ) from error
     backend = url.get_backend_name()
-    if backend == "sqlite":
+    if url.drivername in {"sqlite", "sqlite+pysqlite"}:
         if in_memory(url) or str(url.database).startswith("file:"):
             return url
         return url.set(database=str(Path(str(url.database)).expanduser().resolve()))
@@ -47,7 +47,9 @@ def resolve_url(address: str) -> URL:
         if url.drivername in {"postgresql", "postgres"}:
             return url.set(drivername="postgresql+psycopg")
         return url
-    raise StoreError(f"{backend} databases are not supported; use sqlite:/// or postgresql://")
+    raise StoreError(
+        f"{url.drivername} databases are not supported; use sqlite:/// or postgresql://"
+    )
 
 
 def in_memory(url: URL) -> bool:

@@ -20,21 +20,29 @@ import math
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from results.database import BUSY_TIMEOUT_S, resolve_url
 from results.errors import MirrorConflict
+from results.optuna_parameters import MirrorParameter, distribution
 from results.records import TrialState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import TracebackType
 
     from optuna import Study
-    from optuna.distributions import BaseDistribution
-    from optuna.storages import BaseStorage
+    from optuna.storages import BaseStorage, RDBStorage
     from optuna.trial import FrozenTrial
 
-    Choice = bool | int | float | str | None
+__all__ = [
+    "CONSTRAINT",
+    "STATE_ATTRIBUTE",
+    "MirrorParameter",
+    "MirrorTrial",
+    "OptunaMirror",
+    "SyncReport",
+]
 
 CONSTRAINT: Final = "tuner_infeasible"
 """Name of the constraint of an infeasible trial; its value is 1.0, violated."""
@@ -43,30 +51,6 @@ STATE_ATTRIBUTE: Final = "tuner_state"
 """User attribute with our word for a finished trial's state."""
 
 _MARK: Final = "tuner_study"
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorParameter:
-    """One parameter of a trial.
-
-    Attributes:
-        name: Its name, the same in every trial of the study.
-        choices: Every value that the study allows, in a fixed order: Optuna refuses a choice list
-            that differs from an earlier trial's.
-        value: The trial's value.
-        ordered: Whether the choices are numbers whose order means something. Evenly spaced
-            integers become an `IntDistribution`, anything else a categorical one.
-    """
-
-    name: str
-    choices: tuple[Choice, ...]
-    value: Choice
-    ordered: bool = False
-
-    @property
-    def in_space(self) -> bool:
-        """Whether the value is one of the choices (a baseline's may not be)."""
-        return any(_same(self.value, choice) for choice in self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +108,10 @@ class OptunaMirror:
         """
         import optuna  # noqa: PLC0415 - takes half a second
 
+        self._own: RDBStorage | None = None
         with _quiet():
             if isinstance(storage, str):
-                storage = _rdb_storage(storage)
+                storage = self._own = _rdb_storage(storage)
             self.study: Study = optuna.create_study(
                 storage=storage, study_name=study_name, direction="maximize", load_if_exists=True
             )
@@ -138,6 +123,23 @@ class OptunaMirror:
                         "tuner's; give the study another --name, or use another --storage"
                     )
                 self.study.set_user_attr(_MARK, study_name)
+
+    def close(self) -> None:
+        """Lets go of the database, where it was opened by address. Idempotent."""
+        if self._own is not None:
+            self._own.remove_session()
+            self._own.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def sync(self, trials: Sequence[MirrorTrial]) -> SyncReport:
         """Brings Optuna's trials to ours. Idempotent; each trial is complete or absent.
@@ -205,28 +207,6 @@ class OptunaMirror:
         self.study.tell(existing.number, target.values, state=target.state)
 
 
-def distribution(parameter: MirrorParameter) -> BaseDistribution:
-    """The Optuna distribution of a parameter: equal for equal choices.
-
-    Raises:
-        ValueError: Optuna could not tell two of the choices apart (`True` and `1`).
-    """
-    from optuna.distributions import (  # noqa: PLC0415
-        CategoricalDistribution,
-        IntDistribution,
-    )
-
-    choices = parameter.choices
-    if len(set(choices)) != len(choices):
-        raise ValueError(f"{parameter.name}: two choices of {choices} are equal to Optuna")
-    if parameter.ordered and all(type(choice) is int for choice in choices):
-        low, *others = sorted(int(choice) for choice in choices if choice is not None)
-        step = others[0] - low if others else 1
-        if [low, *others] == list(range(low, low + step * len(choices), step)):
-            return IntDistribution(low, low + step * (len(choices) - 1), step=step)
-    return CategoricalDistribution(choices)
-
-
 def _target(trial: MirrorTrial) -> FrozenTrial:
     """The trial as Optuna is to hold it."""
     from optuna.trial import TrialState as OptunaState  # noqa: PLC0415
@@ -264,11 +244,7 @@ def _finite(trial: MirrorTrial, value: float | None) -> float:
     return float(value)
 
 
-def _same(a: Choice, b: Choice) -> bool:
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
-
-
-def _rdb_storage(address: str) -> BaseStorage:
+def _rdb_storage(address: str) -> RDBStorage:
     from optuna.storages import RDBStorage  # noqa: PLC0415
 
     url = resolve_url(address)

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from results import rows, tables
 from results.connection import Connected
 from results.errors import StoreError, StudyNotFound
+from results.ownership import Owner
 from results.records import LaunchState, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement, StoredStudy, Unfinished
 from search_spaces.configuration import Configuration
@@ -52,6 +53,15 @@ class Questions(Connected):
         with self._reading() as connection:
             found = connection.execute(select(tables.studies).order_by(tables.studies.c.id))
             return tuple(rows.study_of(row) for row in found.mappings())
+
+    def owner(self, study_id: int) -> Owner | None:
+        """The tuner that claimed the study last and did not release it; it may be dead."""
+        c = tables.studies.c
+        with self._reading() as connection:
+            found = connection.execute(
+                select(c.owner_pid, c.owner_started, c.owner_host).where(c.id == study_id)
+            ).one_or_none()
+        return None if found is None or found[0] is None else Owner(*found)
 
     def trials(self, study_id: int, *, samples: bool = False) -> tuple[Trial, ...]:
         """All trials by number, with the measurements of the launch that judged each.

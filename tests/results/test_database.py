@@ -43,6 +43,7 @@ def test_postgresql_gets_the_driver_of_our_extra(scheme):
     [
         ("tuner.db", "not a database address; use sqlite:///FILE"),
         ("mysql://box/tuner", "mysql databases are not supported"),
+        ("sqlite+aiosqlite:///x.db", r"sqlite\+aiosqlite databases are not supported"),
         ("sqlite:////nowhere/at/all/tuner.db", "its folder does not exist"),
     ],
 )

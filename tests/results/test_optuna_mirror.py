@@ -10,7 +10,8 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState as OptunaState
 
 from results import MirrorConflict, MirrorParameter, MirrorTrial, OptunaMirror, Store, TrialState
-from results.optuna_mirror import CONSTRAINT, SyncReport, distribution
+from results.optuna_mirror import CONSTRAINT, SyncReport
+from results.optuna_parameters import distribution
 
 STEPS = (1, 2, 3, 4, 5)
 NCCL = (None, "LL,LL128,Simple", "LL128", "Simple")
@@ -319,3 +320,15 @@ def test_a_dashboard_beside_us_locks_nobody_out(
         assert errors == []
         assert len(rounds) >= 20
         assert len(mirror.study.trials) == len(store.trials(study.id)) == number
+
+
+def test_closing_lets_go_and_leaves_a_given_storage_alone(sqlite_address):
+    with OptunaMirror(sqlite_address, "kimi") as mirror:
+        mirror.sync(ALL_STATES)
+    mirror.close()
+    with OptunaMirror(sqlite_address, "kimi") as again:
+        assert again.sync(ALL_STATES) == SyncReport()
+    storage = optuna.storages.InMemoryStorage()
+    with OptunaMirror(storage, "kimi") as mirror:
+        mirror.sync(ALL_STATES)
+    assert len(optuna.load_study(study_name="kimi", storage=storage).trials) == 7

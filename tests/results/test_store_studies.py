@@ -117,8 +117,11 @@ def test_only_the_owner_releases(store, study, other_process):
     store.release(study.id)
     with pytest.raises(StudyBusy):
         store.claim(study.id)
+    assert store.owner(study.id) == other
     store.release(study.id, other)
+    assert store.owner(study.id) is None
     store.claim(study.id)
+    assert store.owner(study.id).is_same(Owner.this_process())
 
 
 def test_an_owner_elsewhere_is_taken_over_only_on_demand(store, study):
