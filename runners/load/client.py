@@ -48,6 +48,8 @@ class Flight:
 
     prompt: str
     body: bytes
+    request: httpx.Request | None = None
+    """The HTTP request, where it was prepared."""
     sent: float = 0.0
     first: float = 0.0
     last: float = 0.0
@@ -116,6 +118,13 @@ class ServerClient:
     ) -> None:
         await self._http.__aexit__(kind, error, trace)
 
+    def prepare(self, flight: Flight) -> httpx.Request:
+        """Builds the HTTP request ahead, so that inside a window it has only to be sent."""
+        flight.request = self._http.build_request(
+            "POST", f"{self._base_url}/generate", content=flight.body
+        )
+        return flight.request
+
     async def generate(self, flight: Flight) -> None:
         """Sends one request and follows its stream to the end.
 
@@ -143,8 +152,9 @@ class ServerClient:
 
     async def _follow(self, flight: Flight) -> None:
         reader = StreamReader()
-        request = self._http.stream("POST", f"{self._base_url}/generate", content=flight.body)
-        async with request as response:
+        request = flight.request or self.prepare(flight)
+        response = await self._http.send(request, stream=True)
+        async with contextlib.aclosing(response):
             if response.status_code != httpx.codes.OK:
                 text = (await response.aread()).decode("utf-8", "replace")
                 if response.status_code in _GONE:

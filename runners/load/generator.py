@@ -177,6 +177,8 @@ class _ClosedLoop:
         self, client: ServerClient, flights: Sequence[Flight], concurrency: int
     ) -> Window:
         """Sends all `flights`, `concurrency` at a time."""
+        for flight in flights:
+            client.prepare(flight)
         waiting = iter(flights)
         closed: float | None = None
         tokens = 0
