@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from search_spaces import StudyFileError, load_study, parse_study
 
@@ -275,3 +278,55 @@ def test_a_file_that_is_not_text_says_so(tmp_path):
     file.write_bytes(b"study: \xff\xfe")
     with pytest.raises(StudyFileError, match=r"Not UTF-8 text \(byte 7\)"):
         load_study(file)
+
+
+values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.dates(),
+        st.sampled_from(["", "none", "EAGLE3", "no", "a{b}", "\u00fc", "1"]),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+def places(data, path=()):
+    yield path
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from places(value, (*path, key))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from places(value, (*path, index))
+
+
+def problems_in(text):
+    try:
+        parse_study(text, "drawn.yaml")
+    except StudyFileError as error:
+        return error.problems or ("refused without a problem",)
+    return ()
+
+
+PLACES = [path for path in places(yaml.safe_load(GOOD)) if path]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(PLACES), values)
+def test_any_value_anywhere_is_a_study_or_a_list_of_problems(path, value):
+    data = yaml.safe_load(GOOD)
+    place = data
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    assert all(p.message and p.line for p in problems_in(yaml.safe_dump(data)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(GOOD)), st.integers(0, 8), st.text(max_size=4))
+def test_any_slip_of_the_keyboard_is_a_study_or_a_list_of_problems(at, length, typed):
+    assert all(p.message for p in problems_in(GOOD[:at] + typed + GOOD[at + length :]))
