@@ -1,0 +1,150 @@
+"""Cache, aborts, concurrency, switching and noise of a serving process."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import yaml
+
+
+@pytest.fixture(scope="module")
+def slow(start):
+    """Slow enough to be caught at work."""
+    return start("--max-running-requests", "2", "--enable-metrics", scale=2.0).wait_ready()
+
+
+def busy(served):
+    page = served.client.get("/metrics").text
+    return [
+        float(line.rsplit(" ", 1)[1])
+        for line in page.splitlines()
+        if line.startswith(("sglang:num_running_reqs{", "sglang:num_queue_reqs{"))
+    ]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_prefix_cache_and_flush(start, recorded):
+    served = start().wait_ready()
+    first, again = (served.generate("the same prompt").json()["meta_info"] for _ in range(2))
+    assert first["cached_tokens"] == 0
+    assert again["cached_tokens"] == first["prompt_tokens"] - 1
+    flushed = served.client.post("/flush_cache")
+    assert (flushed.status_code, flushed.text) == (200, recorded("standalone_flush_cache.txt"))
+    assert served.generate("the same prompt").json()["meta_info"]["cached_tokens"] == 0
+    assert served.client.get("/flush_cache").status_code == 200
+
+
+def test_no_prefix_cache(start):
+    served = start("--disable-radix-cache").wait_ready()
+    cached = [served.generate("again").json()["meta_info"]["cached_tokens"] for _ in range(2)]
+    assert cached == [0, 0]
+
+
+def test_flush_is_refused_while_busy_and_aborts_end_requests(slow, recorded):
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(slow.generate, f"long {i}", 4000, rid=f"r{i}") for i in range(3)]
+        wait_until(lambda: busy(slow) == [2.0, 1.0])  # max-running-requests is respected
+        refused = slow.client.post("/flush_cache")
+        assert (refused.status_code, refused.text) == (400, recorded("flush_while_busy.txt"))
+        assert slow.client.post("/abort_request", json={"rid": "r1"}).status_code == 200
+        theirs = json.loads(recorded("abort_inflight.json"))["meta_info"]
+        ours = waiting[1].result(10).json()["meta_info"]
+        assert ours["finish_reason"] == theirs["finish_reason"]
+        assert slow.client.post("/abort_request", json={"abort_all": True}).status_code == 200
+        for reply in waiting:
+            assert reply.result(10).json()["meta_info"]["finish_reason"]["type"] == "abort"
+    wait_until(lambda: busy(slow) == [0.0, 0.0])
+
+
+def test_a_client_that_leaves_frees_the_server(slow):
+    body = {"text": "bye", "stream": True, "sampling_params": {"max_new_tokens": 4000}}
+    with slow.client.stream("POST", "/generate", json=body) as reply:
+        next(reply.iter_raw())
+    wait_until(lambda: busy(slow) == [0.0, 0.0])
+
+
+def test_concurrent_requests_share_the_machine(start):
+    served = start(scale=10.0).wait_ready()
+    served.generate(tokens=4)
+
+    def seconds(count):
+        began = time.perf_counter()
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(lambda i: served.generate(f"{count} {i}", 64), range(count)))
+        return time.perf_counter() - began
+
+    assert seconds(4) < 3 * seconds(1)
+
+
+@pytest.fixture(scope="module")
+def switchable(start, speculation):
+    env = {"TUNER_SWITCHABLE_STEPS": "1,2,5"}
+    return start(*speculation(5), "--enable-metrics", env=env).wait_ready()
+
+
+def switch(served, **server_args):
+    reply = served.client.post("/set_internal_state", json={"server_args": server_args})
+    assert reply.status_code == 200
+    return reply.json()
+
+
+def test_switching_the_steps(switchable):
+    switchable.generate("at five", 64)
+    assert switch(switchable, speculative_num_steps=2) == [True]
+    info = switchable.client.get("/server_info").json()
+    for where in (info, *info["internal_states"]):
+        assert where["speculative_num_steps"] == 2
+        assert where["speculative_num_draft_tokens"] == 3
+    meta = switchable.generate("at two", 64).json()["meta_info"]
+    assert len(meta["spec_correct_drafts_histogram"]) <= 3
+    # As in SGLang, the rate still counts with the start-up width.
+    assert meta["spec_num_proposed_drafts"] == 5 * meta["spec_verify_ct"]
+    assert switch(switchable, speculative_num_steps=5) == [True]
+
+
+def test_switching_is_refused(switchable, start, speculation):
+    assert switch(switchable, speculative_num_steps=3) == [False]
+    assert switch(switchable, speculative_eagle_topk=1) == [False]
+    for flags, env in (
+        (speculation(5), {}),
+        (speculation(3, 2, 8), {"TUNER_SWITCHABLE_STEPS": "1,2,3"}),
+        ((), {"TUNER_SWITCHABLE_STEPS": "1,2,3"}),
+    ):
+        served = start(*flags, env=env).wait_ready()
+        assert switch(served, speculative_num_steps=1) == [False]
+        assert "Updating speculative_num_steps is not supported." in served.log
+
+
+def test_switching_is_refused_while_busy(start, speculation):
+    served = start(*speculation(2), env={"TUNER_SWITCHABLE_STEPS": "1,2"}, scale=2.0).wait_ready()
+    worker = threading.Thread(target=served.generate, args=("long", 4000))
+    worker.start()
+    wait_until(lambda: served.client.post("/flush_cache").status_code == 400)
+    assert switch(served, speculative_num_steps=1) == [False]
+    served.client.post("/abort_request", json={"abort_all": True})
+    worker.join(10)
+
+
+def test_noise_is_of_the_launch_the_block_and_the_prompt(start, kimi, tmp_path):
+    loud = dict(kimi, noise={"launch": 0.2, "block": 0.0, "prompt": 0.0})
+    loud["startup"] = dict.fromkeys(kimi["startup"], 0.0)
+    path = tmp_path / "loud.yaml"
+    path.write_text(yaml.safe_dump(loud))
+
+    def latency(**env):
+        served = start(profile=path, scale=20.0, env=env).wait_ready()
+        served.generate("warm", 4)
+        return min(served.generate(f"p{i}").json()["meta_info"]["e2e_latency"] for i in range(3))
+
+    first, same, other = (
+        latency(TUNER_SIM_SEED="7", TUNER_SIM_LAUNCH_INDEX=index) for index in ("0", "0", "1")
+    )
+    assert abs(first / same - 1) < abs(first / other - 1)

@@ -1,0 +1,56 @@
+"""What a client sees over real HTTP is what the profile says."""
+
+import time
+
+import pytest
+
+from runners.simulated_server import expected, load_profile
+from search_spaces.configuration import Configuration, Speculation
+
+SCALE = 8.0
+PROMPTS = [f"Request {i}: " + "explain how a tide works. " * 30 for i in range(3)]
+BEST = {"NCCL_PROTO": "LL,LL128,Simple"}
+
+
+def seconds_of(served, prompt):
+    """Client's time for one streamed answer, and the last chunk."""
+    sampling = {"max_new_tokens": 256, "ignore_eos": True}
+    body = {"text": prompt, "stream": True, "sampling_params": sampling}
+    began = time.perf_counter()
+    with served.client.stream("POST", "/generate", json=body) as response:
+        for _ in response.iter_raw():
+            pass
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize(
+    ("point", "env"),
+    [(None, {}), ((5, 1, 6), {}), ((10, 1, 11), {}), ((2, 1, 3), BEST), ((3, 2, 8), BEST)],
+    ids=str,
+)
+def test_output_speed(start, speculation, quick_profile, point, env):
+    served = start(*(speculation(*point) if point else ()), env=env, scale=SCALE).wait_ready()
+    served.generate(tokens=8)
+    configuration = Configuration.of(Speculation("EAGLE3", *point) if point else None, env=env)
+    profile = load_profile(quick_profile)
+    wanted = expected(profile, configuration, prompt_tokens=len(PROMPTS[0]) // 4)
+    seen = 0.0
+    for _attempt in range(4):  # a busy machine can only slow a client down
+        taken = sum(seconds_of(served, prompt) for prompt in PROMPTS)
+        assert served.client.post("/flush_cache").status_code == 200
+        seen = max(seen, 256 * len(PROMPTS) / taken / SCALE)
+        if seen > 0.985 * wanted.output_tok_s:
+            break
+    assert seen == pytest.approx(wanted.output_tok_s, rel=0.02)
+
+
+def test_accept_length(start, speculation):
+    served = start(*speculation(5), scale=200.0).wait_ready()
+    verifies = correct = 0
+    for i in range(16):
+        meta = served.generate(f"Prompt number {i}: " + "x" * 400, 256).json()["meta_info"]
+        verifies += meta["spec_verify_ct"]
+        correct += meta["spec_num_correct_drafts"]
+        assert meta["spec_accept_length"] == 256 / meta["spec_verify_ct"]
+        assert sum(meta["spec_correct_drafts_histogram"]) == meta["spec_verify_ct"]
+    assert 1 + correct / verifies == pytest.approx(2.1, rel=0.012)
