@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,10 +105,8 @@ def _run(
     launcher: Launcher | None = None
 
     def end_at_once() -> None:
-        process = launcher.process if launcher is not None else None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if launcher is not None and launcher.running is not None:
+            servers.end_leftover(launcher.running)
 
     store.claim(stored.id)
     try:

@@ -11,6 +11,7 @@ from results.records import (
     Launch,
     LaunchIntent,
     LaunchState,
+    ProcessIdentity,
     Purpose,
     Trial,
     TrialState,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from results.records import ProcessIdentity, Resolved
+    from results.records import Resolved
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import LaunchCommand, Runner, Session
@@ -86,8 +87,9 @@ class Launcher:
         self._shielded = shielded
         self._version = stored.sglang_version
         self._host_faults = 0
-        self.process: ProcessIdentity | None = None
-        """The server that runs now, for whoever has to end it at once."""
+        self.running: ProcessIdentity | None = None
+        """The server that runs now, for whoever has to end it at once. From before its process
+        exists (pid 0, found by its mark) to the proof that it is gone."""
 
     def intend(self, plan: LaunchPlan, trials: Sequence[Trial], *, number: int) -> Launch:
         """Stores what is about to be launched, before anything is started.
@@ -125,6 +127,7 @@ class Launcher:
             KeyboardInterrupt: The server is stopped and the launch stored as lost.
         """
         began = self._runner.now()
+        self.running = ProcessIdentity(0, 0.0, launch.intent.mark, 0)
         result = _Result(LaunchState.LOST)
         try:
             result = self._serve(launch, plan)
@@ -139,7 +142,11 @@ class Launcher:
             )
         finally:
             with self._shielded():
-                self.process = None
+                if result.state is LaunchState.LOST:
+                    # An interrupt can fall between the birth of the process and the first line
+                    # of the runner that would stop it again.
+                    self._runner.end_leftover(self.running)
+                self.running = None
                 self._store.finish_launch(
                     self._stored.id,
                     launch.id,
@@ -165,7 +172,7 @@ class Launcher:
 
     def _start(self, launch: Launch) -> Session:
         def on_process(process: ProcessIdentity, command: LaunchCommand) -> None:
-            self.process = process
+            self.running = process
             with self._shielded():
                 self._store.set_process(
                     self._stored.id, launch.id, process, command.argv, _environment(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from results.records import Trial
     from tuner.report import StudyReport
 
-NARROW = 100
-"""Columns a table gets where the output is no terminal: logs and pipes should not wrap."""
+WIDE = 160
+"""Columns that a table may take where the output is no terminal: logs need not wrap."""
 
 
 def render(report: StudyReport) -> None:
@@ -54,16 +55,16 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
 
 def _console() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=max(NARROW, console.width))
+    return console if console.is_terminal else Console(width=WIDE)
 
 
 def _table(report: StudyReport, title: str) -> Table:
     standing = report.standing
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     several = any(len(t.measurements) > 1 for t in standing.trials)
-    unit = "tok/s (simulated)" if report.study.simulated else "tok/s"
+    unit = "simulated tok/s" if report.study.simulated else "tok/s"
     table.add_column("trial", justify="right")
-    table.add_column("speculation")
+    table.add_column("speculation", no_wrap=True)
     table.add_column("system settings", overflow="fold")
     table.add_column(unit, justify="right")
     table.add_column("accept length", justify="right")
