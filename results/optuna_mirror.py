@@ -82,10 +82,14 @@ class SyncReport:
     Attributes:
         added: Numbers of trials that Optuna did not have.
         told: Numbers of trials that were running there and are finished now.
+        differing: Numbers of trials that ended there with another state or value. Optuna lets
+            nobody change a finished trial, and a view is no reason to stop a study. The value of
+            an infeasible trial does not count: the worst moves as the study goes on.
     """
 
     added: tuple[int, ...] = ()
     told: tuple[int, ...] = ()
+    differing: tuple[int, ...] = ()
 
 
 class OptunaMirror:
@@ -149,22 +153,33 @@ class OptunaMirror:
 
         Raises:
             MirrorConflict: Optuna's trials are not these: one is missing below the first that was
-                given, has other parameters, or ended otherwise.
+                given, or has other parameters. Optuna then knows the trials before it.
             ValueError: A finished trial lacks its value, or has one that is not finite.
         """
         with _quiet():
             known = {t.number: t for t in self.study.get_trials(deepcopy=False)}
             added: list[int] = []
             told: list[int] = []
+            differing: list[int] = []
             for trial in sorted(trials, key=lambda t: t.number):
                 target = _target(trial)
                 existing = known.get(trial.number)
                 if existing is None:
                     self._add(trial, target, len(known) + len(added))
                     added.append(trial.number)
-                elif self._repair(existing, target):
+                elif existing.params != target.params:
+                    raise MirrorConflict(
+                        f"Optuna's trial {trial.number} of study {self.study.study_name!r} has "
+                        f"other parameters ({existing.params}, ours {target.params}): something "
+                        "else wrote into that study"
+                    )
+                elif existing.state.is_finished():
+                    if _end_of(existing) != _end_of(target):
+                        differing.append(trial.number)
+                elif target.state.is_finished():
+                    self._tell(existing, target)
                     told.append(trial.number)
-        return SyncReport(tuple(added), tuple(told))
+        return SyncReport(tuple(added), tuple(told), tuple(differing))
 
     def _add(self, trial: MirrorTrial, target: FrozenTrial, following: int) -> None:
         if trial.number != following:
@@ -172,26 +187,6 @@ class OptunaMirror:
                 f"Optuna's next trial would be {following}, not {trial.number}: sync all trials"
             )
         self.study.add_trial(target)
-
-    def _repair(self, existing: FrozenTrial, target: FrozenTrial) -> bool:
-        number = existing.number
-        if existing.params != target.params:
-            raise MirrorConflict(
-                f"Optuna's trial {number} of study {self.study.study_name!r} has other parameters "
-                f"({existing.params}, ours {target.params}): something else wrote into it"
-            )
-        if existing.state.is_finished():
-            if (existing.state, existing.values) != (target.state, target.values):
-                raise MirrorConflict(
-                    f"Optuna's trial {number} of study {self.study.study_name!r} ended as "
-                    f"{existing.state.name} {existing.values}, ours as {target.state.name} "
-                    f"{target.values}: something else wrote into it"
-                )
-            return False
-        if not target.state.is_finished():
-            return False
-        self._tell(existing, target)
-        return True
 
     def _tell(self, existing: FrozenTrial, target: FrozenTrial) -> None:
         from optuna.trial import Trial  # noqa: PLC0415
@@ -236,6 +231,10 @@ def _target(trial: MirrorTrial) -> FrozenTrial:
         user_attrs=attributes,
         constraints=constraints,
     )
+
+
+def _end_of(trial: FrozenTrial) -> object:
+    return trial.state, trial.constraints or trial.values
 
 
 def _finite(trial: MirrorTrial, value: float | None) -> float:

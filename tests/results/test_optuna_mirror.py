@@ -151,19 +151,34 @@ def test_somebody_elses_study_is_left_alone(storage):
     assert optuna.load_study(study_name="kimi", storage=storage).user_attrs == {}
 
 
+def test_a_trial_that_another_has_written_is_told(storage):
+    mirror = OptunaMirror(storage, "kimi")
+    mirror.sync(ALL_STATES)
+    with pytest.raises(MirrorConflict, match="Optuna's trial 0 of study 'kimi'"):
+        mirror.sync([point(0, TrialState.COMPLETE, 2, None, value=1.0)])
+
+
 @pytest.mark.parametrize(
     "changed",
     [
         dataclasses.replace(ALL_STATES[0], value=2.0),
         dataclasses.replace(ALL_STATES[0], state=TrialState.FAILED),
-        point(0, TrialState.COMPLETE, 2, None, value=1.0),
+        dataclasses.replace(ALL_STATES[0], state=TrialState.INFEASIBLE, worst=1.0),
     ],
 )
-def test_a_trial_that_another_has_written_is_told(storage, changed):
+def test_an_end_that_cannot_be_changed_is_reported(storage, changed):
     mirror = OptunaMirror(storage, "kimi")
     mirror.sync(ALL_STATES)
-    with pytest.raises(MirrorConflict, match="Optuna's trial 0 of study 'kimi'"):
-        mirror.sync([changed])
+    before = mirror.study.trials
+    assert mirror.sync([changed, *ALL_STATES[1:]]) == SyncReport(differing=(0,))
+    assert mirror.study.trials == before
+
+
+def test_the_worst_may_move(storage):
+    mirror = OptunaMirror(storage, "kimi")
+    mirror.sync(ALL_STATES)
+    moved = dataclasses.replace(ALL_STATES[1], worst=-3.0)
+    assert mirror.sync([ALL_STATES[0], moved, *ALL_STATES[2:]]) == SyncReport()
 
 
 @pytest.mark.parametrize("value", [None, float("inf"), float("nan"), -float("inf")])
