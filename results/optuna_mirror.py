@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from results.database import BUSY_TIMEOUT_S, resolve_url
-from results.errors import MirrorConflict
+from results.errors import MirrorConflict, StoreError
 from results.optuna_parameters import MirrorParameter, distribution
 from results.records import TrialState
 
@@ -109,11 +109,12 @@ class OptunaMirror:
 
         Raises:
             MirrorConflict: Optuna has a study of that name which is not the tuner's.
+            StoreError: Optuna cannot use its tables there.
         """
         import optuna  # noqa: PLC0415 - takes half a second
 
         self._own: RDBStorage | None = None
-        with _quiet():
+        with _optuna_at_work():
             if isinstance(storage, str):
                 storage = self._own = _rdb_storage(storage)
             self.study: Study = optuna.create_study(
@@ -154,9 +155,10 @@ class OptunaMirror:
         Raises:
             MirrorConflict: Optuna's trials are not these: one is missing below the first that was
                 given, or has other parameters. Optuna then knows the trials before it.
+            StoreError: Optuna's storage did not take a write; a later `sync` catches up.
             ValueError: A finished trial lacks its value, or has one that is not finite.
         """
-        with _quiet():
+        with _optuna_at_work():
             known = {t.number: t for t in self.study.get_trials(deepcopy=False)}
             added: list[int] = []
             told: list[int] = []
@@ -256,8 +258,12 @@ def _rdb_storage(address: str) -> RDBStorage:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Optuna without its log lines and its notes on experimental features, in here only."""
+def _optuna_at_work() -> Iterator[None]:
+    """Optuna without its log lines and its notes on experimental features, in here only.
+
+    Raises:
+        StoreError: Optuna's storage failed, or is of a version that this Optuna does not take.
+    """
     import optuna  # noqa: PLC0415
 
     verbosity = optuna.logging.get_verbosity()
@@ -266,5 +272,7 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             yield
+    except (optuna.exceptions.StorageInternalError, RuntimeError) as error:
+        raise StoreError(f"Optuna's tables cannot be used: {error}") from error
     finally:
         optuna.logging.set_verbosity(verbosity)

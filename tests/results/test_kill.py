@@ -14,7 +14,7 @@ import pytest
 from results import LaunchState, OptunaMirror, Store, TrialState, Unfinished
 
 SCRIPT = Path(__file__).with_name("kill_scenario.py")
-# Spread over the scenario (some 600 statements and commits); neighbours, because the instants
+# Spread over the scenario (hundreds of statements and commits); neighbours, because the instants
 # before and after a commit differ most; the last one is never reached.
 POINTS = (0, 6, 45, 46, 133, 244, 303, 9999)
 

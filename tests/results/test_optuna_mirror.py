@@ -8,8 +8,17 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState as OptunaState
+from sqlalchemy import create_engine, text
 
-from results import MirrorConflict, MirrorParameter, MirrorTrial, OptunaMirror, Store, TrialState
+from results import (
+    MirrorConflict,
+    MirrorParameter,
+    MirrorTrial,
+    OptunaMirror,
+    Store,
+    StoreError,
+    TrialState,
+)
 from results.optuna_mirror import CONSTRAINT, SyncReport
 from results.optuna_parameters import distribution
 
@@ -347,3 +356,13 @@ def test_closing_lets_go_and_leaves_a_given_storage_alone(sqlite_address):
     with OptunaMirror(storage, "kimi") as mirror:
         mirror.sync(ALL_STATES)
     assert len(optuna.load_study(study_name="kimi", storage=storage).trials) == 7
+
+
+def test_tables_of_another_optuna_are_a_store_error(sqlite_address):
+    OptunaMirror(sqlite_address, "kimi").close()
+    engine = create_engine(sqlite_address)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'v99.0.0.a'"))
+    engine.dispose()
+    with pytest.raises(StoreError, match=r"Optuna's tables cannot be used: .*optuna version"):
+        OptunaMirror(sqlite_address, "kimi")

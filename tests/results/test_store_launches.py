@@ -302,7 +302,12 @@ FIGURES = st.floats(min_value=0, max_value=1e12) | st.just(math.nan)
 COUNTS = st.integers(min_value=0, max_value=2**31 - 1)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+)
 @given(
     measured=st.builds(
         Measurement,
