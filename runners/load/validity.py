@@ -51,9 +51,10 @@ def reasons_against(
 def shared_prefixes(prompts: Sequence[Prompt]) -> dict[str, int]:
     """Tokens of each prompt that the prefix cache may give it, because another begins alike.
 
-    A chat template's head and a begin-of-sequence token are shared by all prompts and so are
-    cached once a window has begun. Exact for token ids; for text an upper bound: no token is
-    shorter than a byte, and one more for the begin of the sequence.
+    A chat template's head, a begin-of-sequence token, even a common first word are shared and so
+    are cached once a window has begun (0.5.23 was seen to report 5 to 7 tokens a prompt). Exact
+    for token ids; for text an upper bound: no token is shorter than a byte, and one more for the
+    begin of the sequence.
     """
     as_ids = {prompt.id: prompt.input_ids for prompt in prompts if prompt.input_ids is not None}
     as_text = {prompt.id: prompt.text.encode() for prompt in prompts if prompt.text is not None}

@@ -1,0 +1,166 @@
+"""End to end: the load generator against the simulated server's own process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+from runners.base import RunnerError
+from runners.load import BuiltInPrompts, LoadGenerator, bench
+from runners.server_facts import read_server
+from search_spaces.configuration import Speculation
+from search_spaces.workload import OperatingPoint, Workload
+
+TIME_SCALE = 20
+POINT = OperatingPoint(1)
+LOAD = Workload((("chat", 0.5), ("code", 0.5)), 48, (POINT,), requests=6)
+EAGLE3 = (
+    "--speculative-algorithm=EAGLE3",
+    "--speculative-draft-model-path=draft",
+    "--speculative-num-steps=5",
+    "--speculative-eagle-topk=1",
+    "--speculative-num-draft-tokens=6",
+)
+
+
+@contextlib.contextmanager
+def simulated_server(log, *flags):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    argv = [sys.executable, "-m", "runners.simulated_server", "--model-path", "target"]
+    env = os.environ | {
+        "TUNER_SIM_TIME_SCALE": str(TIME_SCALE),
+        "TUNER_SIM_SEED": "1",
+        "TUNER_SIM_LAUNCH_INDEX": "0",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*argv, "--host", "127.0.0.1", "--port", str(port), *flags],
+            env=env,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until_ready(process, url, log)
+        yield process, url
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def wait_until_ready(process, url, log):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(url + "/health", timeout=30, trust_env=False).status_code == 200:
+                return
+        time.sleep(0.05)
+    pytest.fail(log.read_text())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    with simulated_server(tmp_path_factory.mktemp("plain") / "log") as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def eagle3(tmp_path_factory):
+    with simulated_server(tmp_path_factory.mktemp("eagle3") / "log", *EAGLE3) as (_, url):
+        yield url
+
+
+def test_plain(plain):
+    measurement = bench(plain, LOAD, POINT)
+    assert measurement.invalid == ()
+    assert measurement.simulated
+    assert measurement.accept_length is None
+    assert measurement.output_tokens == 6 * 48
+    # 90 tok/s with long answers; the client's own overhead counts twenty-fold here.
+    assert 20 < measurement.output_tok_s < 92
+
+
+def test_speculation(eagle3):
+    assert read_server(eagle3).speculation == Speculation("EAGLE3", 5, 1, 6)
+    measurement = bench(eagle3, LOAD, POINT)
+    assert measurement.invalid == ()
+    assert measurement.output_tokens == 6 * 48
+    assert 1 < measurement.accept_length < 6
+    verify = sum(sample.verify_calls for sample in measurement.samples)
+    correct = sum(sample.correct_drafts for sample in measurement.samples)
+    assert measurement.accept_length == 1 + correct / verify
+    assert sum(measurement.histogram) == verify
+    assert sum(k * count for k, count in enumerate(measurement.histogram)) == correct
+
+
+def test_the_same_load_is_accepted_alike(eagle3):
+    first, second = bench(eagle3, LOAD, POINT), bench(eagle3, LOAD, POINT)
+    assert first.workload_fingerprint == second.workload_fingerprint
+    assert first.accept_length == second.accept_length
+    assert first.histogram == second.histogram
+
+
+def test_concurrency_pays(eagle3):
+    one = bench(eagle3, LOAD, POINT)
+    four = bench(eagle3, LOAD, OperatingPoint(4))
+    assert four.invalid == ()
+    assert four.requests == 16
+    assert four.output_tok_s > 1.3 * one.output_tok_s
+
+
+def generator(url, **more):
+    return LoadGenerator(
+        url, LOAD, BuiltInPrompts(LOAD.prompts), time_scale=TIME_SCALE, simulated=True, **more
+    )
+
+
+def test_what_the_server_runs_is_checked(eagle3):
+    measurement = generator(eagle3).measure(POINT, speculation=Speculation())
+    assert [reason.split(":")[0] for reason in measurement.invalid] == ["acceptance_unexpected"]
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGKILL, "server_gone"), (signal.SIGSTOP, "stall")]
+)
+def test_a_server_that_dies_or_hangs_under_load(tmp_path, number, kind):
+    long = Workload(LOAD.prompts, 2000, (POINT,), requests=6)
+    with simulated_server(tmp_path / "log") as (process, url):
+        timer = threading.Timer(0.5, os.killpg, (process.pid, number))
+        timer.start()
+        load = LoadGenerator(url, long, BuiltInPrompts(long.prompts), stall_timeout_s=1.0)
+        with pytest.raises(RunnerError) as caught:
+            load.measure(OperatingPoint(4), speculation=Speculation())
+        timer.join()
+    failure = caught.value.failure
+    assert (failure.kind, failure.phase, failure.fault) == (kind, "load", "configuration")
+
+
+def test_ctrl_c_leaves_the_server_idle(plain):
+    long = Workload(LOAD.prompts, 2000, (POINT,), requests=6)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        LoadGenerator(plain, long, BuiltInPrompts(long.prompts)).measure(
+            OperatingPoint(4), speculation=Speculation()
+        )
+    timer.join()
+    deadline = time.monotonic() + 10
+    while httpx.post(plain + "/flush_cache", trust_env=False).status_code != 200:
+        assert time.monotonic() < deadline, "the server still generates for nobody"
+        time.sleep(0.05)
+    assert bench(plain, LOAD, POINT).invalid == ()
