@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from runners.phases import StartTimeouts
     from runners.process_runner import ProcessRunner
     from runners.readback import differences
-    from runners.replay import ReplayRunner, ReplayTable, read_replay_table
+    from runners.replay import ReplayRunner
+    from runners.replay_table import ReplayTable, read_replay_table
     from runners.server_environment import (
         CommandPrefix,
         LocalEnvironment,
@@ -39,13 +40,13 @@ _LAZY = {
     "LocalEnvironment": "server_environment",
     "ProcessRunner": "process_runner",
     "ReplayRunner": "replay",
-    "ReplayTable": "replay",
+    "ReplayTable": "replay_table",
     "SGLangRunner": "sglang",
     "ServerEnvironment": "server_environment",
     "SimulatedRunner": "simulated",
     "StartTimeouts": "phases",
     "differences": "readback",
-    "read_replay_table": "replay",
+    "read_replay_table": "replay_table",
     "read_server_info": "server_facts",
     "server_environment": "server_environment",
     "sglang_command": "sglang_command",

@@ -48,7 +48,8 @@ class StartTimeouts:
 
     Attributes:
         phases: Seconds by phase.
-        floor_s: Least time in real seconds, however fast a simulated server runs.
+        floor_s: Least time in real seconds: a simulated server's imports take real time, however
+            fast it runs.
     """
 
     phases: tuple[tuple[str, float], ...] = (
@@ -60,7 +61,7 @@ class StartTimeouts:
         ("warmup", 600.0),  # kernels are compiled at their first use
         (READY, 120.0),
     )
-    floor_s: float = 20.0
+    floor_s: float = 30.0
 
     def real_seconds(self, phase: str, time_scale: float) -> float:
         """Seconds of this machine's clock that `phase` may take."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.failures import recognise
+from runners.load import NotEnoughPromptsError
 from runners.phases import log_tail
 from runners.ports import is_free
 
@@ -87,6 +88,8 @@ class ProcessSession(Session):
             measurement = self._load.measure(point, speculation=speculation)
         except RunnerError as error:
             raise self._explained(error, "load") from error
+        except NotEnoughPromptsError as error:
+            raise RunnerError(Failure("too_few_prompts", "load", "study", str(error))) from error
         if (failure := self._death("load")) is not None:
             raise RunnerError(failure)
         return measurement

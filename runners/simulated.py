@@ -111,6 +111,7 @@ class SimulatedRunner(ProcessRunner):
             module=SIMULATED_MODULE,
             host=host,
             port=port,
+            extra=self.environment.ownership_flags(intent.mark),
             env={**variables, **self._env},
         )
 

@@ -55,11 +55,6 @@ class CpuServer:
         """The folder with `tiny`, `noisy`, `draft` and `eagle3`."""
         return self.root / "models"
 
-    @property
-    def complete(self) -> bool:
-        """Whether every step was done with the inputs of this version."""
-        return all(step.done for step in _steps(self))
-
 
 @dataclass(frozen=True, slots=True)
 class _Step:

@@ -9,7 +9,7 @@ import pytest
 from results.records import Failure
 from runners import ReplayRunner, RunnerError, read_replay_table
 from runners.conformance import Launcher, RunnerConformance
-from runners.replay import ReplayEntry, ReplayRow, table_of
+from runners.replay_table import ReplayEntry, ReplayRow, table_of
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint
 

@@ -17,6 +17,7 @@ import pytest
 
 from runners import RunnerError, StartTimeouts, make_runner
 from runners.conformance import Launcher, RunnerConformance, marked_pids
+from runners.server_environment import CommandPrefix
 from runners.simulated import SimulatedRunner
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint
@@ -34,12 +35,14 @@ PLAIN = Configuration.of(
 POINT = OperatingPoint(1)
 
 
-def misbehaving(study: Study, logs: Path, *, floor_s: float = 20.0, **how) -> SimulatedRunner:
+def misbehaving(
+    study: Study, logs: Path, *, timeouts: StartTimeouts | None = None, **how
+) -> SimulatedRunner:
     return SimulatedRunner(
         study,
         seed=0,
         log_dir=logs,
-        timeouts=StartTimeouts(floor_s=floor_s),
+        timeouts=timeouts,
         env={"TUNER_SIM_MISBEHAVE": json.dumps([how])},
     )
 
@@ -159,8 +162,10 @@ def test_a_flag_that_the_server_does_not_know_is_the_studys_fault(study, tmp_pat
 
 @pytest.mark.parametrize("phase", ["cuda_graph", "warmup"])
 def test_a_server_that_hangs_in_its_start(study, tmp_path, phase):
-    runner = misbehaving(study, tmp_path, floor_s=2.0, kind="hang", phase=phase)
-    runner._timeouts = StartTimeouts(floor_s=2.0, phases=())
+    others = ("arguments", "distributed", "weights", "kv_cache", "cuda_graph", "warmup")
+    seconds = tuple((other, 200.0 if other == phase else 10_000.0) for other in others)
+    timeouts = StartTimeouts(seconds, floor_s=1.0)
+    runner = misbehaving(study, tmp_path, timeouts=timeouts, kind="hang", phase=phase)
     launcher = Launcher(runner, tmp_path)
     with pytest.raises(RunnerError) as caught:
         launcher.start(eagle3(2))
@@ -229,6 +234,20 @@ def test_another_server_on_the_port_is_not_taken_for_ours(study, tmp_path, monke
         failure = caught.value.failure
         assert (failure.kind, failure.fault) == ("port_taken", "host")
         second.assert_nothing_left()
+
+
+def test_behind_a_prefix_the_server_is_known_by_its_model_name(study, tmp_path):
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    runner.environment = CommandPrefix(("nice", "-n", "0"), sys.executable)
+    launcher = Launcher(runner, tmp_path)
+    with launcher.start(eagle3(2)) as session:
+        command = launcher.commands[0]
+        assert command.argv[:4] == ("nice", "-n", "0", "env")
+        assert session.resolved.server_info["served_model_name"] == f"tuner-{launcher.marks[0]}"
+        assert session.resolved.configuration.speculation == eagle3(2).speculation
+        assert session.resolved.configuration.env == (), "not seen, so not read back"
+        assert session.measure(POINT).output_tok_s > 0
+    launcher.assert_nothing_left()
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):

@@ -1,0 +1,137 @@
+"""Tables of measurements that the replay runner answers from.
+
+The table is CSV, one row per configuration, operating point and repeat:
+
+| column | meaning |
+|---|---|
+| `configuration` | the key of the configuration (`Configuration.key`) |
+| `concurrency` | the operating point; empty in a row that only tells of a failure |
+| `repeat` | number of the repeat, from 0; the n-th measurement takes the n-th, then round again |
+| `output_tok_s` | output tokens per second |
+| `accept_length` | tokens per verify, bonus included; empty without speculation |
+| `launch_s` | seconds from start to ready; the first row of a configuration counts |
+| `failure` | empty, or the kind of the failure with which a launch of it ends |
+| `window_s` | optional: length of a window; else it follows from the workload |
+| `fault` | optional: who is to blame for `failure`; `configuration` if empty |
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from results.records import Failure, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from search_spaces.configuration import Configuration
+
+COLUMNS = (
+    "configuration",
+    "concurrency",
+    "repeat",
+    "output_tok_s",
+    "accept_length",
+    "launch_s",
+    "failure",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRow:
+    """One measurement of the table; the columns of the module's docstring."""
+
+    output_tok_s: float
+    accept_length: float | None = None
+    window_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayEntry:
+    """What the table knows of one configuration.
+
+    Attributes:
+        launch_s: Seconds from start to ready, or to the failure.
+        failure: With which every launch ends.
+        rows: Repeats by concurrency.
+    """
+
+    launch_s: float
+    rows: Mapping[int, tuple[ReplayRow, ...]]
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTable:
+    """Entries by `Configuration.key`."""
+
+    entries: Mapping[str, ReplayEntry]
+
+
+def read_replay_table(path: Path | str) -> ReplayTable:
+    """Reads a table.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not such a table; the message names file and line.
+    """
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"{path}: the table lacks the columns {', '.join(missing)}")
+        read: dict[str, _Building] = {}
+        for row in reader:
+            try:
+                read.setdefault(row["configuration"], _Building()).add(row)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    return ReplayTable({key: building.entry() for key, building in read.items()})
+
+
+class _Building:
+    def __init__(self) -> None:
+        self._launch_s: float | None = None
+        self._failure: Failure | None = None
+        self._rows: dict[int, list[tuple[int, ReplayRow]]] = {}
+
+    def add(self, row: Mapping[str, str]) -> None:
+        if self._launch_s is None:
+            self._launch_s = float(row["launch_s"])
+        if kind := row["failure"]:
+            self._failure = Failure(kind, "ready", _fault(row), f"replayed: {kind}")
+            return
+        accept, window = row["accept_length"], row.get("window_s")
+        measured = ReplayRow(
+            float(row["output_tok_s"]),
+            float(accept) if accept else None,
+            float(window) if window else None,
+        )
+        if not measured.output_tok_s > 0:
+            raise ValueError(f"output_tok_s {measured.output_tok_s} is not above 0")
+        repeats = self._rows.setdefault(int(row["concurrency"]), [])
+        repeats.append((int(row["repeat"]), measured))
+
+    def entry(self) -> ReplayEntry:
+        rows = {
+            concurrency: tuple(row for _, row in sorted(repeats, key=lambda pair: pair[0]))
+            for concurrency, repeats in self._rows.items()
+        }
+        return ReplayEntry(self._launch_s or 0.0, rows, self._failure)
+
+
+def _fault(row: Mapping[str, str]) -> Fault:
+    named = row.get("fault") or "configuration"
+    known: tuple[Fault, ...] = get_args(Fault)
+    for fault in known:
+        if fault == named:
+            return fault
+    raise ValueError(f"fault {named!r} is none of {', '.join(known)}")
+
+
+def table_of(entries: Iterable[tuple[Configuration, ReplayEntry]]) -> ReplayTable:
+    """A table from configurations."""
+    return ReplayTable({configuration.key: entry for configuration, entry in entries})
