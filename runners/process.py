@@ -70,6 +70,10 @@ class ServerProcess:
             started = psutil.Process(popen.pid).create_time()
         except psutil.NoSuchProcess:
             started = time.time()
+        except BaseException:
+            _signal_group(popen.pid, signal.SIGKILL)
+            popen.wait()
+            raise
         identity = ProcessIdentity(popen.pid, started, mark, port, socket.gethostname())
         return cls(popen, identity)
 

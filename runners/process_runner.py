@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.records import Failure
+from results.records import Failure, ProcessIdentity
 from runners.base import Runner, RunnerError
 from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
 from runners.phases import StartTimeouts
@@ -23,7 +24,7 @@ from runners.startup import Startup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from results.records import Fault, LaunchIntent, ProcessIdentity, Resolved
+    from results.records import Fault, LaunchIntent, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
     from runners.load import Renderer
     from runners.server_environment import ServerEnvironment
@@ -107,6 +108,10 @@ class ProcessRunner(Runner):
         except OSError as error:
             message = f"cannot start {command.argv[0]} with its log at {log}: {error}"
             raise _refusal("not_started", "study", message) from error
+        except BaseException:
+            # An interrupt between the birth of the process and its handle: the mark finds it.
+            end_leftover(ProcessIdentity(0, 0.0, intent.mark, port, socket.gethostname()))
+            raise
         base_url = f"http://{_reachable(host)}:{port}"
         client = ServerClient(base_url, api_key=self._api_key())
         try:

@@ -262,6 +262,20 @@ def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):
     assert not marked_pids(wanted.mark)
 
 
+def test_an_interrupt_right_after_the_birth_of_the_process(study, tmp_path, intent, monkeypatch):
+    """Between the fork and the first line that knows the process: its mark has to do."""
+
+    def interrupt(_self) -> float:
+        raise KeyboardInterrupt
+
+    wanted = intent(eagle3(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil.Process, "create_time", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            SimulatedRunner(study, seed=0, log_dir=tmp_path).start(wanted, lambda *_: None)
+    assert not marked_pids(wanted.mark)
+
+
 def test_kill_ends_it_at_once(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     session = launcher.start(eagle3(2))
