@@ -1,4 +1,4 @@
-"""Applies a model's chat template; run by path with the server environment's Python.
+"""Applies a model's chat template; its text is run by the server environment's Python.
 
 Reads `{"model_path", "trust_remote_code", "texts"}` from stdin and writes one JSON line
 `{"used_template", "input_ids"}` to stdout. Standard library and transformers only: nothing of the
@@ -7,10 +7,13 @@ tuner can be imported there, and that Python may be older than the tuner's.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from typing import Any
+
+# Run by `-c`, the working directory comes first on the path: it must shadow nothing.
+sys.path[:] = [path for path in sys.path if path]
+
+import json  # noqa: E402
+from typing import Any  # noqa: E402
 
 
 def render(tokenizer: Any, texts: list[str]) -> tuple[bool, list[list[int]]]:  # noqa: ANN401
@@ -30,9 +33,6 @@ def render(tokenizer: Any, texts: list[str]) -> tuple[bool, list[list[int]]]:  #
 
 def main() -> None:
     """Answers one request."""
-    # Running by path puts this folder first on the path: its modules must shadow nothing.
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - as plain as can be
-    sys.path[:] = [path for path in sys.path if path != here]
     request = json.load(sys.stdin)
     from transformers import AutoTokenizer  # noqa: PLC0415 - seconds, and only in that environment
 

@@ -67,7 +67,7 @@ class ChatTemplateRenderer(Renderer):
             trust_remote_code: Whether the tokenizer may run code of its own.
             timeout_s: Real seconds for the helper, its imports included.
         """
-        self._argv = (*python_argv_prefix, str(_HELPER))
+        self._prefix = tuple(python_argv_prefix)
         self._model_path = model_path
         self._trust_remote_code = trust_remote_code
         self._timeout_s = timeout_s
@@ -99,8 +99,9 @@ class ChatTemplateRenderer(Renderer):
             "texts": texts,
         }
         try:
+            # As text, not by path: behind a command prefix (a container) our files are not there.
             done = subprocess.run(
-                self._argv,
+                (*self._prefix, "-c", _HELPER.read_text("utf-8")),
                 input=json.dumps(request),
                 capture_output=True,
                 text=True,
@@ -108,7 +109,7 @@ class ChatTemplateRenderer(Renderer):
                 check=False,
             )
         except OSError as error:
-            raise self._error(f"{self._argv[0]} cannot be started: {error}") from error
+            raise self._error(f"{self._prefix[0]} cannot be started: {error}") from error
         except subprocess.TimeoutExpired as error:
             raise self._error(f"no answer within {self._timeout_s:g} s") from error
         if done.returncode != 0:
@@ -133,7 +134,7 @@ class ChatTemplateRenderer(Renderer):
     def _error(self, what: str) -> RunnerError:
         message = (
             f"the chat template of {self._model_path} could not be applied with "
-            f"{' '.join(self._argv)}: {what}"
+            f"{' '.join(self._prefix)}: {what}"
         )
         return RunnerError(
             Failure(kind="chat_template", phase="load", fault="study", message=message)

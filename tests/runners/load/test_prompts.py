@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from runners.load import BUILT_IN_SETS, BuiltInPrompts, NotEnoughPromptsError, Prompt
 from runners.load.conformance import PromptSourceConformance
 from runners.load.prompts import _built_in_set
+from search_spaces.study_values import PROMPT_SETS
 
 
 class TestBuiltInPrompts(PromptSourceConformance):
@@ -77,6 +78,10 @@ def test_prompts_are_production_like_texts():
         assert len(prompts) >= 40
         assert all(40 <= len(prompt.text) <= 4000 for prompt in prompts)
         assert all(prompt.text == prompt.text.strip() for prompt in prompts)
+
+
+def test_study_files_know_the_same_sets():
+    assert BUILT_IN_SETS == PROMPT_SETS
 
 
 def test_too_many_names_the_set_and_the_remedy():
