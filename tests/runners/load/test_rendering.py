@@ -72,8 +72,10 @@ def test_the_template_is_applied(environment):
 
 def test_behind_a_command_prefix(environment, monkeypatch, tmp_path):
     # As in a container: another working directory, none of the tuner's files, its own environment.
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "json.py").write_text("raise RuntimeError('the working directory shadows json')")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "json.py").write_text("raise RuntimeError('the working directory shadows json')")
     chat = ChatTemplateRenderer(["env", "TEMPLATE=({content})", sys.executable], "model")
     [rendered] = chat.render(PROMPTS[:1])
     assert bytes(rendered.input_ids) == b"(Hello there)"
