@@ -110,7 +110,10 @@ def _run(
 
     store.claim(stored.id)
     try:
-        with Interrupts(end_at_once) as interrupts:
+        with (
+            Interrupts(end_at_once) as interrupts,
+            OptunaMirror(store.url, stored.name) as optuna_mirror,
+        ):
             _clean_up(store, stored, servers, progress)
             store.stop_study(stored.id, None, None)
             for note in (*problem.notes, *warnings(problem.study)):
@@ -121,7 +124,7 @@ def _run(
                 store,
                 servers,
                 progress,
-                mirror=Mirror(OptunaMirror(store.url, stored.name), problem.space),
+                mirror=Mirror(optuna_mirror, problem.space, progress.message),
                 shielded=interrupts.shielded,
             )
             outcome = loop.run()

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from results.errors import StoreError
 from results.records import Trial, TrialState
 from tuner.words import describe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from results.optuna_mirror import MirrorTrial, OptunaMirror
     from search_spaces import Space
     from tuner.scoring import Standing
 
 
 class Mirror:
-    """Translates standings into Optuna's trials; trial n of ours is trial n of Optuna's."""
+    """Translates standings into Optuna's trials; trial n of ours is trial n of Optuna's.
 
-    def __init__(self, mirror: OptunaMirror, space: Space) -> None:
+    A picture for the dashboard, never a reason to lose a sweep: if Optuna's tables cannot be
+    written, `warn` is told once and the mirror stays as it is.
+    """
+
+    def __init__(self, mirror: OptunaMirror, space: Space, warn: Callable[[str], None]) -> None:
         self._mirror = mirror
         self._space = space
+        self._warn = warn
+        self._broken = False
         self._shown: tuple[MirrorTrial, ...] = ()
 
     def show(self, standing: Standing) -> None:
@@ -26,9 +35,14 @@ class Mirror:
         scores = [s for t in standing.trials if (s := standing.score(t)) is not None]
         worst = min(scores, default=0.0)
         trials = tuple(self._translate(t, standing.score(t), worst) for t in standing.trials)
-        if trials != self._shown:
+        if self._broken or trials == self._shown:
+            return
+        try:
             self._mirror.sync(trials)
-            self._shown = trials
+        except StoreError as error:
+            self._broken = True
+            self._warn(f"Optuna's tables are not kept up to date any more: {error}")
+        self._shown = trials
 
     def _translate(self, trial: Trial, score: float | None, worst: float) -> MirrorTrial:
         from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
