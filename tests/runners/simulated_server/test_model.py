@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.simulated_server.acceptance import at_least, correct_drafts
+from runners.simulated_server.environment import read_environment
 from runners.simulated_server.noise import NoiseSource
 from runners.simulated_server.profile import Acceptance, Noise, holds, load_profile
 
@@ -60,6 +61,12 @@ def test_noise_is_reproducible_and_of_the_stated_size():
     drawn = [NoiseSource(noise, 0, str(i)).system for i in range(500)]
     assert statistics.fmean(drawn) == pytest.approx(1.0, abs=0.003)
     assert statistics.stdev(drawn) == pytest.approx(0.01 * 2**0.5, rel=0.15)
+
+
+def test_what_tells_a_launch_from_another():
+    assert read_environment({"TUNER_SIM_LAUNCH_INDEX": "3", "TUNER_LAUNCH": "mark"}).launch == "3"
+    assert read_environment({"TUNER_LAUNCH": "mark"}).launch == "mark"
+    assert read_environment({}).launch != read_environment({}).launch
 
 
 def test_no_noise():

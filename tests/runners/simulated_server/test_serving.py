@@ -8,6 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
+from runners.simulated_server import tokens
+from runners.simulated_server.noise import NoiseSource
+from runners.simulated_server.profile import Noise
+
 
 @pytest.fixture(scope="module")
 def slow(start):
@@ -133,18 +137,19 @@ def test_switching_is_refused_while_busy(start, speculation):
     worker.join(10)
 
 
-def test_noise_is_of_the_launch_the_block_and_the_prompt(start, kimi, tmp_path):
-    loud = dict(kimi, noise={"launch": 0.2, "block": 0.0, "prompt": 0.0})
+def test_a_prompt_has_its_own_speed(start, kimi, tmp_path):
+    loud = dict(kimi, noise={"launch": 0.0, "block": 0.0, "prompt": 0.2})
     loud["startup"] = dict.fromkeys(kimi["startup"], 0.0)
     path = tmp_path / "loud.yaml"
     path.write_text(yaml.safe_dump(loud))
-
-    def latency(**env):
-        served = start(profile=path, scale=20.0, env=env).wait_ready()
-        served.generate("warm", 4)
-        return min(served.generate(f"p{i}").json()["meta_info"]["e2e_latency"] for i in range(3))
-
-    first, same, other = (
-        latency(TUNER_SIM_SEED="7", TUNER_SIM_LAUNCH_INDEX=index) for index in ("0", "0", "1")
-    )
-    assert abs(first / same - 1) < abs(first / other - 1)
+    source = NoiseSource(Noise(prompt=0.2), 7, "any")
+    prompts = [f"prompt {i:02}" for i in range(40)]
+    factor = {p: source.prompt(tokens.fingerprint(tokens.tokenize(p))) for p in prompts}
+    quick, slow = min(prompts, key=factor.get), max(prompts, key=factor.get)
+    assert factor[slow] > 1.6 * factor[quick]
+    served = start(profile=path, scale=4.0, env={"TUNER_SIM_SEED": "7"}).wait_ready()
+    latency = {
+        prompt: min(served.generate(prompt).json()["meta_info"]["e2e_latency"] for _ in range(3))
+        for prompt in (quick, slow)
+    }
+    assert latency[slow] > 1.2 * latency[quick]
