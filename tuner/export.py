@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import shell
@@ -52,7 +53,15 @@ def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> s
     lines.append(f"# Verdict: {verdict.kind} ({verdict.reason})")
     if study.sglang_version is not None:
         lines.append(f"# SGLang {study.sglang_version}")
-    return "\n".join([*lines, shell(command), ""])
+    return "\n".join([*lines, _exec(command), ""])
+
+
+def _exec(command: LaunchCommand) -> str:
+    """The command as a script's last line: signals sent to the script then reach the server."""
+    environment = [word for name in command.unset for word in ("-u", name)]
+    environment += [f"{name}={value}" for name, value in command.env]
+    words = ["exec", *(["env", *environment] if environment else []), *command.argv]
+    return shlex.join(words)
 
 
 def dump(data: dict[str, Any]) -> str:

@@ -1,0 +1,211 @@
+"""The main job on the real SGLang: sweep, kill, resume, export, and the same server again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from results.store import Store
+from runners.server_facts import speculation_of
+from search_spaces.configuration import Configuration
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(2400)]
+
+STUDY = """\
+study: tiny
+model: {{path: {models}/tiny, draft: {models}/noisy, family: llama}}
+server:
+  python: {python}
+  flags:
+    device: cpu
+    dtype: float32
+    max-total-tokens: 20000
+    max-running-requests: 16
+    port: {port}
+  env: {{SGLANG_USE_CPU_ENGINE: "1", HF_HUB_OFFLINE: "1", OMP_NUM_THREADS: "1"}}
+space:
+  speculation:
+    - algorithm: none
+    - algorithm: STANDALONE
+      num_steps: {{from: 1, to: 4}}
+      topk: [1, 2]
+      num_draft_tokens: [4]
+workload:
+  prompts: {{chat: 0.5, code: 0.5}}
+  output_tokens: 48
+  points: [{{concurrency: 1}}]
+  requests: 8
+budget: {{launches: {launches}, hours: 1}}
+objective: {{maximize: output_tok_s}}
+runner: sglang
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Tuner:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
+        self.env["PYTHONPATH"] = str(ROOT)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tuner", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def json(self, *arguments: str) -> dict:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=2000)
+        assert process.returncode == 0, err
+        return json.loads(out)
+
+
+def marked() -> set[int]:
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            if "TUNER_LAUNCH" in process.environ() and process.pid != os.getpid():
+                found.add(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def check_against_the_samples(folder: Path, report: dict) -> None:
+    """Accept length and tok/s in the database, from the server's replies and the client's clock."""
+    with Store.open(f"sqlite:///{folder / 'tuner.db'}", create=False) as store:
+        study = store.study("tiny")
+        for number in (t["number"] for t in report["trials"] if t["state"] == "complete"):
+            trial = store.trial(study.id, number, samples=True)
+            (m,) = trial.measurements
+            samples = m.samples
+            assert len(samples) == m.requests == 8
+            assert sum(s.completion_tokens for s in samples) == m.output_tokens == 8 * 48
+            # One after the other: the window is the requests' own times and the gaps between.
+            assert sum(s.e2e_s for s in samples) <= m.window_s
+            assert m.window_s == pytest.approx(samples[-1].sent_s + samples[-1].e2e_s, rel=0.02)
+            assert m.output_tok_s == pytest.approx(m.output_tokens / m.window_s)
+            if trial.configuration.speculation.enabled:
+                correct = sum(s.correct_drafts for s in samples)
+                verify = sum(s.verify_calls for s in samples)
+                assert m.accept_length == pytest.approx(1 + correct / verify)
+                width = trial.configuration.speculation.num_draft_tokens
+                steps = trial.configuration.speculation.num_steps
+                assert 1 < m.accept_length <= min(steps + 1, width)
+            else:
+                assert m.accept_length is None
+                assert not any(s.verify_calls for s in samples)
+
+
+def start_again(tuner: Tuner, port: int, trial: dict) -> None:
+    """The exported script, started, runs what the trial ran."""
+    script = tuner.start("export", "--study", "tiny", "--output", "best.sh", "--trial",
+                         str(trial["number"]))  # fmt: skip
+    _, said = script.communicate(timeout=60)
+    assert script.returncode == 0, said
+    with (tuner.folder / "again.log").open("wb") as log:
+        server = subprocess.Popen(
+            ["sh", "best.sh"],
+            cwd=tuner.folder,
+            env=tuner.env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 240
+        while True:
+            assert server.poll() is None, (tuner.folder / "again.log").read_text()[-2000:]
+            assert time.monotonic() < deadline
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/health", timeout=30).status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.5)
+        info = httpx.get(f"http://127.0.0.1:{port}/server_info", timeout=30).json()
+    finally:
+        server.terminate()
+        assert server.wait(timeout=60) == 0  # the script is the server: no orphan is left
+    resolved = Configuration.from_dict(trial["resolved"])
+    assert speculation_of(info) == resolved.speculation
+    assert info["version"] == "0.5.23"
+    assert info["tp_size"] == (resolved.draft_tp or 1)
+
+
+def whole_job(folder: Path, cpu_server, launches: int) -> dict:
+    tuner, port, before = Tuner(folder), free_port(), marked()
+    (folder / "tiny.yaml").write_text(
+        STUDY.format(
+            models=cpu_server.models, python=cpu_server.python, port=port, launches=launches
+        )
+    )
+    process = tuner.start("sweep", "--study", "./tiny.yaml")
+    for line in process.stderr:
+        if "launch 1:" in line:
+            break
+    deadline = time.monotonic() + 60
+    while not marked() - before:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.kill()
+    process.communicate()
+    assert marked() - before  # the server of launch 1 outlives the tuner ...
+    report = tuner.json("resume", "--study", "tiny", "--json")
+    assert not marked() - before  # ... until resume ends it, and its own servers
+    assert report["budget"]["launches_spent"] == launches
+    assert report["launches"][1]["state"] == "lost"
+    assert report["sglang_version"] == "0.5.23"
+    assert report["simulated"] is False
+    assert report["trials"][0]["launches"] == [0]
+    assert report["trials"][1]["launches"] == [1, 2]
+    check_against_the_samples(folder, report)
+    speculative = [t for t in report["trials"] if t["accept_length"] is not None]
+    start_again(tuner, port, report["trials"][report["best"]["trial"]])
+    if report["best"]["trial"] == 0:
+        # Without speculation there is little to get wrong: the best speculative one as well.
+        start_again(tuner, port, max(speculative, key=lambda t: t["score"]))
+    return report
+
+
+def test_sweep_kill_resume_export_and_the_same_server_again(cpu_server, tmp_path):
+    report = whole_job(tmp_path, cpu_server, launches=2)
+    assert [t["configuration"]["speculation"]["algorithm"] for t in report["trials"]] == [
+        "none",
+        "STANDALONE",
+    ]
+    assert report["baselines"] == {"none": 0, "default": 1, "production": None}
+
+
+@pytest.mark.sglang_long
+def test_the_whole_space(cpu_server, tmp_path):
+    report = whole_job(tmp_path, cpu_server, launches=12)
+    assert report["budget"]["stopped"] == "exhausted"
+    assert {t["state"] for t in report["trials"]} == {"complete"}
+    accept = {
+        (s["num_steps"], s["topk"]): t["accept_length"]
+        for t in report["trials"]
+        if (s := t["configuration"]["speculation"])["algorithm"] != "none"
+    }
+    # On one draft, more steps accept more.
+    chain = [accept[steps, 1] for steps in (1, 2, 3, 4)]
+    assert chain == sorted(chain)
