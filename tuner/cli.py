@@ -124,10 +124,10 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Create a study and run it to its end: the table, the verdict and the launch command."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import running  # noqa: PLC0415
 
     _leave(
-        commands.sweep(
+        running.sweep(
             study,
             runner=runner.value if runner else None,
             storage=storage,
@@ -137,7 +137,7 @@ def sweep(
             seed=seed,
             planner=planner.value,
             hot_switch=hot_switch,
-            dry_run=dry_run,
+            dry=dry_run,
             as_json=as_json,
         )
     )
@@ -148,9 +148,9 @@ def resume(
     study: StudyOption, *, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False
 ) -> None:
     """Go on with a study to its original target, after cleaning up what a killed run left."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import running  # noqa: PLC0415
 
-    _leave(commands.resume(study, storage=storage, as_json=as_json))
+    _leave(running.resume(study, storage=storage, as_json=as_json))
 
 
 @app.command()
@@ -162,9 +162,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a study: its trials, the best, and why others failed."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import stored  # noqa: PLC0415
 
-    _leave(commands.show(study, storage=storage, trial=trial, as_json=as_json))
+    _leave(stored.show(study, storage=storage, trial=trial, as_json=as_json))
 
 
 @app.command()
@@ -185,10 +185,10 @@ def export(
     ] = Entry.SGLANG,
 ) -> None:
     """Export the best launch command, with its environment and every explicit flag."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import stored  # noqa: PLC0415
 
     _leave(
-        commands.export(
+        stored.export(
             study,
             storage=storage,
             format_=format_.value,
@@ -202,17 +202,17 @@ def export(
 @app.command()
 def validate(study: StudyOption, *, as_json: JsonOption = False) -> None:
     """Check a study file, and count its legal configurations."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import study_files  # noqa: PLC0415
 
-    _leave(commands.validate(study, as_json=as_json))
+    _leave(study_files.validate(study, as_json=as_json))
 
 
 @app.command()
 def spaces(*, as_json: JsonOption = False) -> None:
     """List the shipped studies."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import study_files  # noqa: PLC0415
 
-    _leave(commands.spaces(as_json=as_json))
+    _leave(study_files.spaces(as_json=as_json))
 
 
 @app.command()
@@ -229,10 +229,10 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure a server that is running already, once."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import bench  # noqa: PLC0415
 
     _leave(
-        commands.bench(
+        bench.bench(
             url,
             concurrency=concurrency,
             requests=requests,
@@ -247,9 +247,9 @@ def bench(
 @app.command()
 def doctor(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
     """Check this machine: SGLang, GPUs, the database."""
-    from tuner import commands  # noqa: PLC0415
+    from tuner.commands import doctor  # noqa: PLC0415
 
-    _leave(commands.doctor(storage=storage, as_json=as_json))
+    _leave(doctor.doctor(storage=storage, as_json=as_json))
 
 
 def _leave(code: Exit) -> None:

@@ -6,9 +6,8 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import psutil
@@ -18,7 +17,9 @@ from results.store import Store
 from runners.server_facts import speculation_of
 from search_spaces.configuration import Configuration
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(2400)]
 
 STUDY = """\
@@ -55,29 +56,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-class Tuner:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
-        self.env["PYTHONPATH"] = str(ROOT)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tuner", *arguments],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def json(self, *arguments: str) -> dict:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=2000)
-        assert process.returncode == 0, err
-        return json.loads(out)
 
 
 def marked() -> set[int]:
@@ -117,12 +95,10 @@ def check_against_the_samples(folder: Path, report: dict) -> None:
                 assert not any(s.verify_calls for s in samples)
 
 
-def start_again(tuner: Tuner, port: int, trial: dict) -> None:
+def start_again(tuner, port: int, trial: dict) -> None:
     """The exported script, started, runs what the trial ran."""
-    script = tuner.start("export", "--study", "tiny", "--output", "best.sh", "--trial",
-                         str(trial["number"]))  # fmt: skip
-    _, said = script.communicate(timeout=60)
-    assert script.returncode == 0, said
+    number = str(trial["number"])
+    tuner.run("export", "--study", "tiny", "--output", "best.sh", "--trial", number)
     with (tuner.folder / "again.log").open("wb") as log:
         server = subprocess.Popen(
             ["sh", "best.sh"],
@@ -152,8 +128,8 @@ def start_again(tuner: Tuner, port: int, trial: dict) -> None:
     assert info["tp_size"] == (resolved.draft_tp or 1)
 
 
-def whole_job(folder: Path, cpu_server, launches: int) -> dict:
-    tuner, port, before = Tuner(folder), free_port(), marked()
+def whole_job(tuner, cpu_server, launches: int) -> dict:
+    folder, port, before = tuner.folder, free_port(), marked()
     (folder / "tiny.yaml").write_text(
         STUDY.format(
             models=cpu_server.models, python=cpu_server.python, port=port, launches=launches
@@ -170,7 +146,7 @@ def whole_job(folder: Path, cpu_server, launches: int) -> dict:
     process.kill()
     process.communicate()
     assert marked() - before  # the server of launch 1 outlives the tuner ...
-    report = tuner.json("resume", "--study", "tiny", "--json")
+    report = json.loads(tuner.run("resume", "--study", "tiny", "--json", timeout=2000).stdout)
     assert not marked() - before  # ... until resume ends it, and its own servers
     assert report["budget"]["launches_spent"] == launches
     assert report["launches"][1]["state"] == "lost"
@@ -187,8 +163,8 @@ def whole_job(folder: Path, cpu_server, launches: int) -> dict:
     return report
 
 
-def test_sweep_kill_resume_export_and_the_same_server_again(cpu_server, tmp_path):
-    report = whole_job(tmp_path, cpu_server, launches=2)
+def test_sweep_kill_resume_export_and_the_same_server_again(cpu_server, tuner):
+    report = whole_job(tuner, cpu_server, launches=2)
     assert [t["configuration"]["speculation"]["algorithm"] for t in report["trials"]] == [
         "none",
         "STANDALONE",
@@ -197,8 +173,8 @@ def test_sweep_kill_resume_export_and_the_same_server_again(cpu_server, tmp_path
 
 
 @pytest.mark.sglang_long
-def test_the_whole_space(cpu_server, tmp_path):
-    report = whole_job(tmp_path, cpu_server, launches=12)
+def test_the_whole_space(cpu_server, tuner):
+    report = whole_job(tuner, cpu_server, launches=12)
     assert report["budget"]["stopped"] == "exhausted"
     assert {t["state"] for t in report["trials"]} == {"complete"}
     accept = {

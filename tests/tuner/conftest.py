@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,36 +65,12 @@ def small() -> Callable[..., Study]:
     return lambda **changes: parse_study(small_text(**changes), "small.yaml")
 
 
-class Tuner:
-    """The command line as a user runs it: a process in a folder of its own."""
+@pytest.fixture
+def write_small(tuner) -> Callable[..., str]:
+    """Writes a small study into the tuner's folder; returns its path as a user would give it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
-        self.env["PYTHONPATH"] = str(Path(__file__).parents[2])
-
-    def write(self, **changes: object) -> str:
-        path = self.folder / "small.yaml"
-        path.write_text(small_text(**changes))
+    def write(**changes: object) -> str:
+        (tuner.folder / "small.yaml").write_text(small_text(**changes))
         return "./small.yaml"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tuner", *arguments],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(process.args, code, out, err)
-
-
-@pytest.fixture
-def tuner(tmp_path: Path) -> Tuner:
-    return Tuner(tmp_path)
+    return write

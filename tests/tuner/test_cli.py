@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tuner.bench import parse_shares
 from tuner.cli import run
+from tuner.commands.bench import parse_shares
 from tuner.errors import CommandError
 
 HEAVY = ("optuna", "sqlalchemy", "httpx", "aiohttp", "pydantic", "yaml", "numpy", "psutil", "rich")

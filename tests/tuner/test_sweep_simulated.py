@@ -13,6 +13,10 @@ import jsonschema
 import psutil
 import pytest
 
+from runners.base import RunnerError
+from runners.ports import free_port_block
+from runners.server_facts import read_server_info, simulated_of, speculation_of
+
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
@@ -33,8 +37,8 @@ def marked_processes(folder: Path) -> list[int]:
     return found
 
 
-def test_sweep_show_export_and_the_same_server_again(tuner):
-    path = tuner.write(points="[{concurrency: 1}, {concurrency: 2, weight: 0.5}]")
+def test_sweep_show_export_and_the_same_server_again(tuner, write_small):
+    path = write_small(points="[{concurrency: 1}, {concurrency: 2, weight: 0.5}]")
     done = tuner.run("sweep", "--study", path, "--json", "--seed", "3")
     report = check_schema(json.loads(done.stdout), "report")
     assert report["simulated"] is True
@@ -77,8 +81,50 @@ def test_sweep_show_export_and_the_same_server_again(tuner):
     subprocess.run(["sh", "-n", "best.sh"], cwd=tuner.folder, check=True)
 
 
-def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(tuner):
-    path = tuner.write(steps="[1]", protos="[null]")
+def test_the_exported_server_runs_what_the_trial_ran(tuner, write_small):
+    path = write_small(steps="[2]", protos='["LL,LL128,Simple"]')
+    report = json.loads(tuner.run("sweep", "--study", path, "--json").stdout)
+    trial = next(
+        t for t in report["trials"] if t["configuration"]["speculation"].get("num_steps") == 2
+    )
+    exported = json.loads(
+        tuner.run(
+            "export", "--study", "small", "--format", "json", "--entry", "simulated",
+            "--trial", str(trial["number"]),
+        ).stdout
+    )  # fmt: skip
+    port = free_port_block()
+    argv = [str(port) if word == "30000" else word for word in exported["argv"]]
+    env = {k: v for k, v in tuner.env.items() if k not in exported["unset"]}
+    server = subprocess.Popen(
+        argv,
+        env={**env, **exported["env"]},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            assert server.poll() is None
+            assert time.monotonic() < deadline
+            try:
+                info = read_server_info(f"http://127.0.0.1:{port}")
+                break
+            except RunnerError:
+                time.sleep(0.1)
+        environ = psutil.Process(server.pid).environ()
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+    assert server.returncode == 0
+    resolved = trial["resolved"]
+    assert speculation_of(info).to_dict() == resolved["speculation"]
+    assert {name: environ.get(name) for name in resolved["env"]} == resolved["env"]
+    assert simulated_of(info) == (True, 50.0)
+
+
+def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(tuner, write_small):
+    path = write_small(steps="[1]", protos="[null]")
     tuner.run("sweep", "--study", path)
     refused = tuner.run("sweep", "--study", path, code=2)
     assert "tuner resume" in refused.stderr
@@ -90,9 +136,9 @@ def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(tuner)
     assert json.loads(tuner.run("show", "--study", "second", "--json").stdout)["study"] == "second"
 
 
-def test_unknown_studies_and_missing_storage(tuner):
+def test_unknown_studies_and_missing_storage(tuner, write_small):
     assert "tuner sweep" in tuner.run("resume", "--study", "small", code=2).stderr
-    path = tuner.write(steps="[1]", protos="[null]")
+    path = write_small(steps="[1]", protos="[null]")
     tuner.run("sweep", "--study", path)
     missing = tuner.run("show", "--study", "other", code=2)
     assert "small" in missing.stderr
@@ -100,8 +146,8 @@ def test_unknown_studies_and_missing_storage(tuner):
     assert "not the file" in tuner.run("resume", "--study", path, code=2).stderr
 
 
-def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner):
-    path = tuner.write()
+def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner, write_small):
+    path = write_small()
     stopped = tuner.run("sweep", "--study", path, "--launches", "3", "--no-hot-switch", "--json")
     report = json.loads(stopped.stdout)
     assert report["budget"]["stopped"] == "budget"
@@ -111,8 +157,8 @@ def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner):
     assert again["trials"] == report["trials"]
 
 
-def test_constraints_and_exit_code_3(tuner):
-    path = tuner.write(limits="{ttft_p95_ms: 0.001}", steps="[1]", protos="[null]")
+def test_constraints_and_exit_code_3(tuner, write_small):
+    path = write_small(limits="{ttft_p95_ms: 0.001}", steps="[1]", protos="[null]")
     done = tuner.run("sweep", "--study", path, "--json", code=3)
     report = check_schema(json.loads(done.stdout), "report")
     assert report["best"] is None
@@ -122,8 +168,8 @@ def test_constraints_and_exit_code_3(tuner):
     assert "no feasible" in tuner.run("export", "--study", "small", code=3).stderr
 
 
-def test_ctrl_c_ends_cleanly_and_resume_goes_on(tuner):
-    path = tuner.write(time_scale=20)
+def test_ctrl_c_ends_cleanly_and_resume_goes_on(tuner, write_small):
+    path = write_small(time_scale=20)
     process = tuner.start("sweep", "--study", path, "--json")
     for line in process.stderr:
         if "trial 1" in line:
@@ -144,8 +190,8 @@ def test_ctrl_c_ends_cleanly_and_resume_goes_on(tuner):
         assert finished["trials"][trial["number"]]["points"] == trial["points"]
 
 
-def test_twice_ctrl_c_ends_now(tuner):
-    path = tuner.write(time_scale=1)
+def test_twice_ctrl_c_ends_now(tuner, write_small):
+    path = write_small(time_scale=1)
     process = tuner.start("sweep", "--study", path)
     deadline = time.monotonic() + 30
     while not marked_processes(tuner.folder):
@@ -163,8 +209,8 @@ def test_twice_ctrl_c_ends_now(tuner):
 
 
 @pytest.mark.timeout(600)
-def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner):
-    path = tuner.write(steps="[1, 2, 3, 4]", time_scale=20)
+def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small):
+    path = write_small(steps="[1, 2, 3, 4]", time_scale=20)
     process = tuner.start("sweep", "--study", path)
     finished: dict[int, dict] = {}
     # Moments spread over start-up, warm-up, windows and stops; primes so that they do not align.
@@ -209,16 +255,16 @@ def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner):
     assert [t.value for t in study.trials] == pytest.approx(scores)
 
 
-def test_dry_run_launches_nothing(tuner):
-    path = tuner.write()
+def test_dry_run_launches_nothing(tuner, write_small):
+    path = write_small()
     done = tuner.run("sweep", "--study", path, "--dry-run")
     assert "8 legal configurations, planner exhaustive" in done.stdout
     assert "--speculative-num-steps 3" in done.stdout
     assert not (tuner.folder / "tuner.db").exists()
 
 
-def test_random_and_tpe_are_reproducible(tuner):
-    path = tuner.write(steps="{from: 1, to: 4}", topk="[1, 2]", requests=2, warmup=0)
+def test_random_and_tpe_are_reproducible(tuner, write_small):
+    path = write_small(steps="{from: 1, to: 4}", topk="[1, 2]", requests=2, warmup=0)
     orders = []
     for name in ("a", "b"):
         done = tuner.run(
@@ -234,8 +280,8 @@ def test_random_and_tpe_are_reproducible(tuner):
     )
 
 
-def test_optuna_dashboard_can_read_the_study(tuner):
-    path = tuner.write(steps="[1]", protos="[null]")
+def test_optuna_dashboard_can_read_the_study(tuner, write_small):
+    path = write_small(steps="[1]", protos="[null]")
     tuner.run("sweep", "--study", path)
     import optuna
 

@@ -1,0 +1,44 @@
+"""What tests of several parts share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+class Tuner:
+    """The command line as a user runs it: a process in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
+        self.env["PYTHONPATH"] = str(ROOT)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tuner", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, *arguments: str, code: int = 0, timeout: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=timeout)
+        assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(process.args, code, out, err)
+
+
+@pytest.fixture
+def tuner(tmp_path: Path) -> Tuner:
+    return Tuner(tmp_path)

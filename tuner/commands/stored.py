@@ -1,0 +1,145 @@
+"""`tuner show` and `tuner export`, and what every command on a stored study shares."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.errors import StoreMissing, StudyNotFound
+from results.store import Store
+from search_spaces import load_study
+from tuner import assembly
+from tuner.errors import CommandError, Exit
+from tuner.export import dump, export_json, export_shell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from results.records import Trial
+    from results.studies import StoredStudy
+    from runners.base import Runner
+    from search_spaces import Study
+    from tuner.report import StudyReport
+
+
+@contextlib.contextmanager
+def existing(storage: str, name_or_path: str) -> Iterator[tuple[Store, StoredStudy, Study]]:
+    """A stored study by its name, or by a file that it was made from."""
+    file = load_study(name_or_path) if _is_path(name_or_path) else None
+    name = file.name if file is not None else name_or_path
+    try:
+        store = Store.open(storage, create=False)
+    except StoreMissing as error:
+        raise CommandError(f"{error}; `tuner sweep --study {name_or_path}` begins it") from error
+    with store:
+        try:
+            stored = store.study(name)
+        except StudyNotFound as error:
+            others = ", ".join(s.name for s in store.studies()) or "none"
+            raise CommandError(
+                f"{error}; stored there: {others}. `tuner sweep --study {name}` begins it."
+            ) from error
+        if file is not None and file.digest != stored.digest:
+            raise CommandError(
+                f"{name_or_path} is not the file that study {name} was created from. "
+                f"`tuner resume --study {name}` goes on with the stored one; "
+                f"`tuner sweep --study {name_or_path} --name NAME` begins another."
+            )
+        yield store, stored, assembly.stored_study_file(stored)
+
+
+def _is_path(name_or_path: str) -> bool:
+    return "/" in name_or_path or Path(name_or_path).suffix in {".yaml", ".yml"}
+
+
+def show(name_or_path: str, *, storage: str, trial: int | None, as_json: bool) -> Exit:
+    """Shows a stored study."""
+    with existing(storage, name_or_path) as (store, stored, study):
+        _, report = report_of(store, stored, study)
+        if trial is None:
+            print_report(report, as_json=as_json)
+            return Exit.DONE
+        chosen = _trial(report, trial)
+        if as_json:
+            sys.stdout.write(dump(report.trial_dict(chosen)))
+        else:
+            from tuner.render import render_trial  # noqa: PLC0415
+
+            render_trial(report, chosen)
+        return Exit.DONE
+
+
+def export(
+    name_or_path: str,
+    *,
+    storage: str,
+    format_: str,
+    output: Path | None,
+    trial: int | None,
+    entry: str,
+) -> Exit:
+    """Exports a trial's launch command, the best one's unless another is named."""
+    with existing(storage, name_or_path) as (store, stored, study):
+        servers, report = report_of(store, stored, study)
+        chosen = report.standing.best if trial is None else _trial(report, trial)
+        if chosen is None:
+            raise CommandError(
+                f"study {stored.name} has no feasible configuration to export; "
+                f"`tuner show --study {stored.name}` says why each failed",
+                Exit.INFEASIBLE,
+            )
+        if entry == "simulated":
+            if not stored.simulated:
+                raise CommandError(f"study {stored.name} was not simulated; leave --entry out")
+            command = servers.simulated_command(chosen.configuration)  # type: ignore[attr-defined]
+        else:
+            command = servers.command(chosen.configuration)
+    text = (
+        dump(export_json(report, command))
+        if format_ == "json"
+        else export_shell(report, chosen, command)
+    )
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text)
+        if format_ == "shell":
+            output.chmod(output.stat().st_mode | 0o111)
+        sys.stderr.write(f"wrote {output}\n")
+    return Exit.DONE
+
+
+def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, StudyReport]:
+    """The runner of a stored study, and its report."""
+    servers = assembly.reopen_servers(store, stored, study)
+    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
+    return servers, assembly.make_report(store, stored.name, problem, servers)
+
+
+def _trial(report: StudyReport, number: int) -> Trial:
+    for trial in report.standing.trials:
+        if trial.number == number:
+            return trial
+    last = len(report.standing.trials) - 1
+    raise CommandError(f"study {report.study.name} has no trial {number}; its last is {last}")
+
+
+def print_report(report: StudyReport, *, as_json: bool) -> None:
+    """Prints a whole study."""
+    if as_json:
+        sys.stdout.write(dump(report.to_dict()))
+        return
+    from tuner.render import render  # noqa: PLC0415
+
+    render(report)
+
+
+def exit_code(report: StudyReport) -> Exit:
+    """How `sweep` and `resume` end."""
+    if report.study.stopped == "interrupted":
+        return Exit.INTERRUPTED
+    if report.study.stopped == "fault":
+        return Exit.FAULT
+    return Exit.DONE if report.standing.best is not None else Exit.INFEASIBLE
