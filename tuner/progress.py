@@ -55,6 +55,10 @@ class Lines:
 
     def message(self, text: str) -> None:
         """A line of its own."""
+        if self._status is not None:
+            # Through the console that draws the status line, or the two would mix.
+            self._status.console.print(text.rstrip(), soft_wrap=True, markup=False, highlight=False)
+            return
         sys.stderr.write(text.rstrip() + "\n")
         sys.stderr.flush()
 

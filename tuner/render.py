@@ -10,14 +10,14 @@ from rich.table import Table
 
 from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
-from tuner.words import describe_speculation, describe_system
+from tuner.words import describe
 
 if TYPE_CHECKING:
     from results.records import Trial
     from tuner.report import StudyReport
 
-WIDE = 160
-"""Columns that a table may take where the output is no terminal: logs need not wrap."""
+WIDE = 110
+"""Columns from which on a table shows more than the essentials."""
 
 
 def render(report: StudyReport) -> None:
@@ -27,7 +27,7 @@ def render(report: StudyReport) -> None:
     title = f"study {study.name}"
     if study.simulated:
         title += ": every figure is simulated"
-    console.print(_table(report, title))
+    console.print(_table(report, title, wide=console.width >= WIDE))
     _failures(console, report)
     _answer(console, report)
 
@@ -55,22 +55,22 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
 
 def _console() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=WIDE)
+    return console if console.is_terminal else Console(width=max(WIDE, console.width))
 
 
-def _table(report: StudyReport, title: str) -> Table:
+def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
     standing = report.standing
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    several = any(len(t.measurements) > 1 for t in standing.trials)
-    unit = "simulated tok/s" if report.study.simulated else "tok/s"
-    table.add_column("trial", justify="right")
-    table.add_column("speculation", no_wrap=True)
-    table.add_column("system settings", overflow="fold")
-    table.add_column(unit, justify="right")
-    table.add_column("accept length", justify="right")
-    table.add_column("TTFT p95 ms", justify="right")
-    table.add_column("score", justify="right")
-    table.add_column("", overflow="fold")
+    # Only the configuration may fold where the terminal is narrow.
+    table.add_column("trial", justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    unit = "simulated\ntok/s" if report.study.simulated else "tok/s"
+    table.add_column(unit, justify="right", no_wrap=True)
+    table.add_column("accept\nlength", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("TTFT\np95 ms", justify="right", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     best = standing.best
     names = {trial.number: name for name, trial in standing.baselines.items() if trial is not None}
 
@@ -80,27 +80,26 @@ def _table(report: StudyReport, title: str) -> Table:
 
     for trial in sorted(standing.trials, key=rank):
         notes = []
-        if trial.number in names:
-            notes.append(f"baseline: {names[trial.number]}")
         if best is not None and trial.number == best.number:
             notes.append("best")
+        if trial.number in names:
+            notes.append(f"baseline {names[trial.number]}")
         if trial.state is not TrialState.COMPLETE:
             notes.append(str(trial.state))
-        first, *rest = trial.measurements or (None,)
+        first = trial.measurements[0] if trial.measurements else None
         score = standing.score(trial)
         accept = first.accept_length if first is not None else None
-        speeds = [f"{m.output_tok_s:.1f}" for m in (first, *rest) if m is not None]
-        table.add_row(
+        cells = [
             str(trial.number),
-            describe_speculation(trial.configuration.speculation),
-            describe_system(trial.configuration),
-            " / ".join(speeds) if several else "".join(speeds),
+            describe(trial.configuration),
+            " / ".join(f"{m.output_tok_s:.1f}" for m in trial.measurements),
             f"{accept:.2f}" if accept is not None else "",
-            f"{first.ttft_p95_ms:.0f}" if first is not None else "",
-            f"{score:.3f}" if score is not None else "",
-            ", ".join(notes),
-            style="bold green" if "best" in notes else "cyan" if trial.number in names else "",
-        )
+        ]
+        if wide:
+            cells.append(f"{first.ttft_p95_ms:.0f}" if first is not None else "")
+        cells += [f"{score:.3f}" if score is not None else "", ", ".join(notes)]
+        style = "bold green" if "best" in notes else "cyan" if trial.number in names else ""
+        table.add_row(*cells, style=style)
     return table
 
 

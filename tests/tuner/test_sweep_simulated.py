@@ -65,8 +65,8 @@ def test_sweep_show_export_and_the_same_server_again(tuner, write_small):
     assert shown == report
     table = tuner.run("show", "--study", "small").stdout
     assert "every figure is simulated" in table
-    assert "baseline: none" in table
-    assert "baseline: default" in table
+    assert "baseline none" in table
+    assert "baseline default" in table
 
     exported = json.loads(tuner.run("export", "--study", "small", "--format", "json").stdout)
     check_schema(exported, "export")
