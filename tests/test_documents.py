@@ -1,0 +1,47 @@
+"""The documents hold what they promise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCHEMAS = ROOT / "docs" / "schemas"
+
+
+@pytest.mark.parametrize("name", ["report", "export", "validate"])
+def test_the_examples_match_their_schemas(name):
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads((SCHEMAS / "examples" / f"{name}.json").read_text()), schema)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("report", {"verdict": {"kind": "certain", "reason": "?"}}),
+        ("report", {"trials": [{}]}),
+        ("export", {"argv": "python"}),
+        ("validate", {"ok": "yes"}),
+    ],
+)
+def test_the_schemas_refuse_what_is_wrong(name, change):
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    example = json.loads((SCHEMAS / "examples" / f"{name}.json").read_text())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**example, **change}, schema)
+
+
+def test_the_readme_shows_studies_and_pictures_that_exist():
+    readme = (ROOT / "README.md").read_text()
+    assert (ROOT / "docs" / "pictures" / "demo.svg").read_text().startswith("<svg")
+    assert "docs/pictures/demo.svg" in readme
+    from search_spaces import parse_study
+
+    block = readme.split("```yaml\n")[1].split("```")[0]
+    lines = block.splitlines()
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    parse_study("\n".join(line[indent:] for line in lines), "README.md")

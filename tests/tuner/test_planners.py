@@ -1,0 +1,49 @@
+"""Every planner against the contract of planners."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_spaces import Space, load_study
+from tuner.planners import LaunchBuilder, choose_planner, make_planner
+from tuner.planners.conformance import PlannerConformance
+
+
+class TestExhaustive(PlannerConformance):
+    def make(self, space, launches, seed):
+        return make_planner("exhaustive", space, launches, seed=seed)
+
+
+class TestRandom(PlannerConformance):
+    def make(self, space, launches, seed):
+        return make_planner("random", space, launches, seed=seed)
+
+    def test_seeds_differ(self):
+        first = [self._new(seed=s)[1].propose().trials[0] for s in range(6)]
+        assert len({t.configuration.key for t in first}) > 1
+
+
+class TestTPE(PlannerConformance):
+    def make(self, space, launches, seed):
+        return make_planner("tpe", space, launches, seed=seed)
+
+
+def test_an_unknown_planner_is_refused():
+    space = Space(load_study("kimi-demo"))
+    with pytest.raises(ValueError, match="exhaustive, random, tpe"):
+        make_planner("clever", space, LaunchBuilder(space, lambda a, b: a == b), seed=0)
+
+
+def test_the_choice_follows_the_budget():
+    space = Space(load_study("kimi-demo"))
+
+    def chains(a, b):
+        return a == b or (a.env == b.env and a.speculation.topk == b.speculation.topk == 1)
+
+    alone, switched = (
+        LaunchBuilder(space, chains, hot_switch=hot_switch) for hot_switch in (False, True)
+    )
+    assert choose_planner(space, alone, 24) == "exhaustive"
+    assert choose_planner(space, alone, 23) == "tpe"
+    assert choose_planner(space, switched, 8) == "exhaustive"
+    assert choose_planner(space, switched, 7) == "tpe"

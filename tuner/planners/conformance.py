@@ -1,0 +1,114 @@
+"""What every planner must do; inherit it, say how yours is made, and run it with pytest.
+
+class TestMine(PlannerConformance):
+def make(self, space, launches, seed):
+return MyPlanner(space, launches, seed=seed)
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+from results.records import TrialState
+from search_spaces import Space, parse_study
+from tuner.planners.base import Observation, Stop
+from tuner.planners.launches import LaunchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from search_spaces.configuration import Configuration
+    from tuner.planners.base import LaunchPlan, Planner
+
+STUDY = """\
+study: conformance
+model: {path: some/model, draft: some/draft}
+space:
+  speculation:
+    - algorithm: none
+    - {algorithm: EAGLE3, num_steps: {from: 1, to: 4}, topk: [1, 2], num_draft_tokens: [4]}
+  env: {NCCL_PROTO: [null, LL128]}
+workload: {prompts: {chat: 1}, output_tokens: 64}
+budget: {launches: 24}
+"""
+
+
+def _score(configuration: Configuration) -> float:
+    """Any fixed landscape will do."""
+    return 1.0 + int(configuration.key[:4], 16) / 65536
+
+
+class PlannerConformance(abc.ABC):
+    """The contract of `Planner` as tests."""
+
+    @abc.abstractmethod
+    def make(self, space: Space, launches: LaunchBuilder, seed: int) -> Planner:
+        """A fresh planner."""
+
+    def _new(self, seed: int = 0, *, hot_switch: bool = False) -> tuple[Space, Planner]:
+        space = Space(parse_study(STUDY, "conformance"))
+
+        def can_switch(a: Configuration, b: Configuration) -> bool:
+            chains = a.speculation.topk == 1 and b.speculation.topk == 1
+            return a == b or (chains and a.env == b.env)
+
+        return space, self.make(
+            space, LaunchBuilder(space, can_switch, hot_switch=hot_switch), seed
+        )
+
+    def _play(self, planner: Planner, *, fail: int = 0) -> Iterator[LaunchPlan]:
+        """Runs it to its stop; every `fail`-th configuration cannot run."""
+        count = 0
+        while not isinstance(plan := planner.propose(), Stop):
+            yield plan
+            for trial in plan.trials:
+                count += 1
+                infeasible = bool(fail) and count % fail == 0
+                state = TrialState.INFEASIBLE if infeasible else TrialState.COMPLETE
+                score = None if infeasible else _score(trial.configuration)
+                planner.observe(Observation(trial.configuration, state, score))
+
+    def test_visits_every_legal_point_once_and_stops(self) -> None:
+        """No illegal point, no repeat, and an end."""
+        for hot_switch in (False, True):
+            space, planner = self._new(hot_switch=hot_switch)
+            seen = [t.configuration for plan in self._play(planner) for t in plan.trials]
+            assert sorted(c.key for c in seen) == sorted(c.key for c in space.points)
+
+    def test_proposing_changes_nothing(self) -> None:
+        """Asked twice without an observation between, it says the same."""
+        _, planner = self._new()
+        assert planner.propose() == planner.propose()
+
+    def test_equal_observations_and_seed_give_equal_proposals(self) -> None:
+        """Also when the observations come all at once, as on resume."""
+        _, first = self._new(seed=3)
+        plans = list(self._play(first, fail=4))
+        _, second = self._new(seed=3)
+        assert list(self._play(second, fail=4)) == plans
+        _, resumed = self._new(seed=3)
+        half = len(plans) // 2
+        count = 0
+        for plan in plans[:half]:
+            for trial in plan.trials:
+                count += 1
+                infeasible = count % 4 == 0
+                state = TrialState.INFEASIBLE if infeasible else TrialState.COMPLETE
+                score = None if infeasible else _score(trial.configuration)
+                resumed.observe(Observation(trial.configuration, state, score))
+        assert resumed.propose() == plans[half]
+
+    def test_observed_baselines_are_not_proposed(self) -> None:
+        """What others measured counts as seen, points outside the space included."""
+        space, planner = self._new()
+        for point in space.points[:3]:
+            planner.observe(Observation(point, TrialState.COMPLETE, 1.0))
+        seen = {t.configuration.key for plan in self._play(planner) for t in plan.trials}
+        assert not seen & {point.key for point in space.points[:3]}
+
+    def test_a_space_without_a_feasible_point_still_ends(self) -> None:
+        """Nothing but failures is no reason to loop."""
+        space, planner = self._new()
+        plans = list(self._play(planner, fail=1))
+        assert sum(len(plan.trials) for plan in plans) == len(space)
