@@ -11,7 +11,7 @@ Fixtures to give: `runner`; `configurations`: legal ones, of which some can be s
 other where the runner can switch at all; `points`: operating points to measure; `failing`: a
 configuration with which the server does not start, or `None`; `tmp_path` is pytest's.
 """
-# ruff: noqa: S101 - these are assertions of a test suite
+
 
 from __future__ import annotations
 

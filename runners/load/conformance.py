@@ -4,7 +4,7 @@ class TestMine(PromptSourceConformance):
     def make(self) -> PromptSource:
         return Mine(...)
 """
-# ruff: noqa: S101 - this is a test suite
+
 
 from __future__ import annotations
 
