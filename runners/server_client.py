@@ -23,7 +23,14 @@ class ServerClient:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         # trust_env off: a proxy of the user's environment must not stand before a local server.
         self._http = httpx.Client(
-            base_url=base_url, headers=headers, trust_env=False, timeout=HEALTH_TIMEOUT_S
+            base_url=base_url,
+            headers=headers,
+            trust_env=False,
+            timeout=HEALTH_TIMEOUT_S,
+            # Each call on a connection of its own: between two calls lies a measurement, and a
+            # kept connection that the server closes just then (uvicorn: after 5 s) looks like a
+            # crash.
+            limits=httpx.Limits(max_keepalive_connections=0),
         )
 
     def healthy(self, timeout_s: float) -> bool:
