@@ -259,9 +259,9 @@ class Launcher:
             return _Result(LaunchState.FAILED, failure, f"{failure.message} ({failure.kind})")
         if failure.fault == "configuration":
             self._host_faults = 0
-            if len(met) > 1:
-                # A server for many settings needs more memory than any one of them: nobody is
-                # blamed, the agenda starts them one by one.
+            if len(met) > 1 or failure.kind == "switch_refused":
+                # A server for many settings needs more memory than any one of them, and may
+                # refuse to be switched: nobody is blamed, the agenda starts them one by one.
                 return _Result(LaunchState.FAILED, failure)
             if _is_reference(met[0][1]):
                 finish(TrialState.FAILED)

@@ -8,6 +8,7 @@ import pytest
 
 from results.records import Failure, LaunchState, Purpose, TrialState
 from results.store import Store
+from runners.base import RunnerError
 from runners.replay import ReplayEntry, ReplayRow, table_of
 from search_spaces import Space, baselines
 from tuner.planners import PLANNERS
@@ -126,6 +127,23 @@ def test_a_launch_for_many_settings_that_fails_blames_none(small, store):
     assert len(failed[0].trials) == 3
     # one failed together, then each alone
     assert report.launches_spent == len(report.launches) - 1
+
+
+def test_a_server_that_refuses_to_be_switched_blames_no_configuration(small, store, monkeypatch):
+    study = small()
+
+    def refuse(self, setting):
+        if setting == self.resolved.configuration.setting:
+            return self.resolved
+        raise RunnerError(Failure("switch_refused", "load", "configuration", "it said no"))
+
+    monkeypatch.setattr("runners.replay._ReplaySession.apply", refuse)
+    report = replay(study, table(study), store, name="s", can_switch=chains)
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert len(report.standing.trials) == 8
+    # Two of none; per NCCL setting the first one together, then the other two alone.
+    assert len(report.launches) == 2 + 2 * 3
+    assert report.standing.best.configuration == point(study, 2, "LL,LL128,Simple")
 
 
 def test_the_baseline_that_does_not_run_stops_the_study_once(small, store):
