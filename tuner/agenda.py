@@ -39,12 +39,11 @@ class Agenda:
         unfinished = [t for t in trials if t.state is TrialState.RUNNING]
         if unfinished:
             return self._unfinished(unfinished, launches)
-        seen = {t.configuration.key for t in trials}
         judged = {t.configuration.key for t in trials if t.state is not TrialState.FAILED}
         for configuration in self._baselines.values():
             if configuration.key not in judged:
                 first = PlannedTrial(configuration, Purpose.BASELINE)
-                return self._launches.plan(first, seen | self._baseline_keys())
+                return self._launches.plan(first, judged | self._baseline_keys())
         return self._planner.propose()
 
     def _baseline_keys(self) -> set[str]:
@@ -53,8 +52,8 @@ class Agenda:
     def _unfinished(self, trials: Sequence[Trial], launches: Sequence[Launch]) -> LaunchPlan:
         """Regroups trials that a launch left unjudged.
 
-        A server that is started for many settings needs more memory than any one of them, so a
-        start that failed for several trials blames none: they are started one by one.
+        A server that is started for many settings needs more memory than any one of them, so one
+        that failed, in its start or later, blames none: what it left is started one by one.
         """
         alone = {
             number

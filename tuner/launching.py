@@ -163,6 +163,8 @@ class Launcher:
         try:
             session = self._start(launch)
         except RunnerError as error:
+            if error.failure.phase == "stop":
+                raise
             return self._blame(launch, _numbered(launch, plan), error.failure)
         try:
             return self._measure(session, launch, plan)
@@ -259,9 +261,10 @@ class Launcher:
             return _Result(LaunchState.FAILED, failure, f"{failure.message} ({failure.kind})")
         if failure.fault == "configuration":
             self._host_faults = 0
-            if len(met) > 1 or failure.kind == "switch_refused":
+            if launch.intent.settings:
                 # A server for many settings needs more memory than any one of them, and may
-                # refuse to be switched: nobody is blamed, the agenda starts them one by one.
+                # refuse to be switched: nobody is blamed, the agenda starts what is left of
+                # them one by one.
                 return _Result(LaunchState.FAILED, failure)
             if _is_reference(met[0][1]):
                 finish(TrialState.FAILED)

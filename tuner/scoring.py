@@ -6,7 +6,7 @@ Scores are derived from measurements and baselines whenever they are asked for, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure, Trial, TrialState
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from results.records import Measurement
     from search_spaces.configuration import Configuration
 
+_CONSTRAINT = "constraint"
+"""Kind of the failure of a trial that ran well, and broke a limit of the objective."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -26,16 +29,12 @@ class Reference:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Reference | None:
-        """The best of `trials` at each operating point; `None` where none was measured.
+        """The best of `trials` at each operating point; `None` where none can be compared.
 
         A baseline that breaks a limit of the objective is still what gains are measured against;
-        one whose measurement is not believed is not.
+        one whose measurement is not believed, or that died at one of the points, is not.
         """
-        measured = [
-            t.measurements
-            for t in trials
-            if t.measurements and t.state in {TrialState.COMPLETE, TrialState.INFEASIBLE}
-        ]
+        measured = [t.measurements for t in trials if _comparable(t)]
         if not measured:
             return None
         return cls(
@@ -62,7 +61,8 @@ class Standing:
     Attributes:
         trials: All trials, by number.
         baselines: Trial per baseline name; `None` while it is not judged.
-        reference: The best baseline at each point; `None` until every baseline is judged.
+        reference: The best baseline at each point; `None` until every baseline is judged, and
+            where none of them gave figures that can be believed.
     """
 
     trials: tuple[Trial, ...]
@@ -75,12 +75,22 @@ class Standing:
         found: dict[str, Trial | None] = {}
         for name, configuration in baselines.items():
             # The last one that was judged: a baseline lost to the host is measured again.
-            judged = [t for t in trials if t.configuration == configuration and t.state.is_verdict]
+            judged = [
+                t
+                for t in trials
+                if t.configuration == configuration
+                and t.state not in {TrialState.RUNNING, TrialState.FAILED}
+            ]
             found[name] = judged[-1] if judged else None
-        reference = None
-        if all(trial is not None for trial in found.values()):
-            reference = Reference.of(t for t in found.values() if t is not None)
-        return cls(tuple(trials), found, reference)
+        standing = cls(tuple(trials), found, None)
+        if not standing.baselines_are_judged:
+            return standing
+        return replace(standing, reference=Reference.of(t for t in found.values() if t is not None))
+
+    @property
+    def baselines_are_judged(self) -> bool:
+        """Whether no baseline is to come any more."""
+        return all(trial is not None for trial in self.baselines.values())
 
     def score(self, trial: Trial) -> float | None:
         """Gain over the best baseline; `None` unless the trial is complete and comparable."""
@@ -92,7 +102,7 @@ class Standing:
         """Gain of `trial` over one baseline, on the same weighted mean."""
         base = self.baselines.get(baseline)
         reference = Reference.of([base]) if base is not None else None
-        if reference is None or not trial.measurements:
+        if reference is None or not _comparable(trial):
             return None
         return reference.gain(trial.measurements)
 
@@ -134,9 +144,18 @@ def judge(
     ]
     if broken:
         return TrialState.INFEASIBLE, Failure(
-            "constraint", "load", "configuration", "; ".join(broken)
+            _CONSTRAINT, "load", "configuration", "; ".join(broken)
         )
     return TrialState.COMPLETE, None
+
+
+def _comparable(trial: Trial) -> bool:
+    """Whether it was measured at every point, with figures that are believed."""
+    return trial.state is TrialState.COMPLETE or (
+        trial.state is TrialState.INFEASIBLE
+        and trial.failure is not None
+        and trial.failure.kind == _CONSTRAINT
+    )
 
 
 def _at(measurement: Measurement) -> str:

@@ -101,6 +101,7 @@ class Sweep:
             standing = self._observe()
             if (outcome := self._budget_spent()) is not None:
                 return outcome
+            _check_reference(standing)
             launches = self._store.launches(self._stored.id)
             plan = self._agenda.next(standing.trials, launches)
             if isinstance(plan, Stop):
@@ -126,7 +127,10 @@ class Sweep:
         if self._mirror is not None:
             self._mirror.show(standing)
         for trial in standing.trials:
-            if trial.number in self._observed or trial.state is TrialState.RUNNING:
+            # A failed trial says nothing of its configuration: once what stopped the study is
+            # mended, the planner may propose it again.
+            unjudged = trial.state in {TrialState.RUNNING, TrialState.FAILED}
+            if trial.number in self._observed or unjudged:
                 continue
             score = standing.score(trial)
             if trial.state is TrialState.COMPLETE and score is None:
@@ -155,3 +159,24 @@ class Sweep:
         if left is None:
             return None
         return left * sum(self._launch_seconds) / len(self._launch_seconds)
+
+
+def _check_reference(standing: Standing) -> None:
+    """Stops a study whose trials could never be scored.
+
+    Raises:
+        StudyFaultError: Every baseline was measured, and none can be believed.
+    """
+    if not standing.baselines_are_judged or standing.reference is not None:
+        return
+    reasons = [
+        f"baseline '{name}' (trial {trial.number}) is {trial.state}"
+        + (f": {trial.failure.message}" if trial.failure is not None else "")
+        for name, trial in standing.baselines.items()
+        if trial is not None
+    ]
+    raise StudyFaultError(
+        f"no baseline gave figures to compare others with: "
+        f"{'; '.join(reasons) or 'this study has none'}. Mend it, then begin another study with "
+        f"`tuner sweep --name NAME`"
+    )

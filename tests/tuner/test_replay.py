@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from results.records import Failure, LaunchState, Purpose, TrialState
 from results.store import Store
 from runners.base import RunnerError
-from runners.replay import ReplayEntry, ReplayRow, table_of
+from runners.replay import ReplayEntry, ReplayRow, ReplayRunner, table_of
 from search_spaces import Space, baselines
+from tuner import assembly
 from tuner.planners import PLANNERS
+from tuner.progress import Silent
 from tuner.replay import replay
 
 if TYPE_CHECKING:
@@ -206,3 +210,162 @@ def test_many_replays_share_one_store(small, store):
     ]
     right = sum(w.best.configuration == point(study, 2, "LL,LL128,Simple") for w in winners)
     assert 8 < right < 40  # 2 % of noise hides a lead of 1 %, sometimes
+
+
+def play(study, store, runner, *, planner="auto", hot_switch=False, name="s"):
+    """Runs a new study, or goes on with the stored one, on a runner of the test's own."""
+    problem = assembly.pose(study, runner, hot_switch=hot_switch)
+    if name not in {s.name for s in store.studies()}:
+        store.create_study(
+            assembly.describe_new(
+                problem,
+                runner,
+                name=name,
+                seed=0,
+                planner=planner,
+                hot_switch=hot_switch,
+                launches=None,
+                hours=None,
+            )
+        )
+    loop, _ = assembly.make_sweep(
+        problem,
+        store.study(name),
+        store,
+        runner,
+        Silent(),
+        mirror=None,
+        shielded=contextlib.nullcontext,
+    )
+    loop.run()
+    return assembly.make_report(store, name, problem, runner)
+
+
+class Odd(ReplayRunner):
+    """A replay whose measurements a test bends: `bend` gets each, and may raise instead."""
+
+    def __init__(self, study, bend, **options) -> None:
+        super().__init__(table(study), study, **options)
+        self._bend = bend
+
+    def measured(self, configuration, point):
+        return self._bend(configuration, super().measured(configuration, point))
+
+
+OOM = Failure("cuda_oom", "load", "configuration", "CUDA out of memory")
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_baselines_need_not_be_points_of_the_space(small, store, planner):
+    # Neither "not set" nor 3 steps is searched: both baselines stand outside.
+    study = small(steps="[1, 2]", protos='["LL,LL128,Simple", LL]', launches=24)
+    report = replay(study, table(study), store, name="s", planner=planner)
+    assert report.study.stopped == "exhausted"
+    assert len(report.standing.trials) == 2 + 6
+    assert report.standing.reference.output_tok_s == (90.0,)
+    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+
+
+def test_a_baseline_that_dies_at_its_second_point_is_no_reference(small, store):
+    study = small(points="[{concurrency: 1}, {concurrency: 8}]")
+    default = baselines(study)["default"]
+
+    def bend(configuration, measurement):
+        if configuration == default and measurement.point.concurrency == 8:
+            raise RunnerError(OOM)
+        return measurement
+
+    report = play(study, store, Odd(study, bend))
+    assert report.study.stopped == "exhausted"
+    broken = report.standing.baselines["default"]
+    assert broken.state is TrialState.INFEASIBLE
+    assert [m.point.concurrency for m in broken.measurements] == [1]
+    assert report.standing.gain_over("none", broken) is None  # as `export --trial` asks
+    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+
+
+def test_without_a_baseline_to_believe_the_study_stops_at_once(small, store):
+    study = small()
+    known = set(baselines(study).values())
+
+    def bend(configuration, measurement):
+        return replace(measurement, invalid=("garbage",)) if configuration in known else measurement
+
+    for _ in range(2):  # and `resume` says the same
+        report = play(study, store, Odd(study, bend))
+        assert report.study.stopped == "fault"
+        assert "garbage" in report.study.stop_reason
+        assert "tuner sweep --name" in report.study.stop_reason
+        assert [t.state for t in report.standing.trials] == [TrialState.INVALID] * 2
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_baseline_whose_knob_is_ignored_is_left_out_of_the_comparison(small, store, planner):
+    study = small()
+    default = baselines(study)["default"]
+
+    class Rewrites(ReplayRunner):
+        def start(self, intent, on_process, on_progress=None):
+            session = super().start(intent, on_process, on_progress)
+            if intent.configuration == default:
+                other = point(study, 2, None)
+                session.resolved = replace(session.resolved, configuration=other)
+            return session
+
+    report = play(study, store, Rewrites(table(study), study), planner=planner)
+    assert report.study.stopped == "exhausted"
+    assert report.standing.baselines["default"].state is TrialState.INACTIVE
+    keys = [t.configuration.key for t in report.standing.trials]
+    assert len(keys) == len(set(keys)) == 8
+    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("steps", [2, 3])
+def test_what_a_fault_of_the_study_stopped_is_measured_once_it_is_mended(
+    small, store, planner, steps
+):
+    # 3 steps are the default baseline's, whose launch takes the others along.
+    study = small()
+    missing = Failure("not_started", "arguments", "study", "no such interpreter")
+    broken = table(study, failures={point(study, steps, None).key: missing})
+    report = play(study, store, ReplayRunner(broken, study, can_switch=chains), planner=planner)
+    if steps == 3:
+        assert report.study.stopped == "fault"
+    mended = ReplayRunner(table(study), study, can_switch=chains)
+    report = play(study, store, mended, planner=planner)
+    assert report.study.stopped == "exhausted"
+    complete = {t.configuration for t in report.standing.trials if t.state is TrialState.COMPLETE}
+    assert complete == set(Space(study).points)
+
+
+def test_a_crash_in_a_launch_for_many_settings_is_judged_by_a_launch_of_its_own(small, store):
+    # 2 steps die only in a server that is prepared for all of them.
+    study = small()
+    best = point(study, 2, "LL,LL128,Simple")
+    deaths = []
+
+    def bend(configuration, measurement):
+        if configuration == best and not deaths:
+            deaths.append(configuration)
+            raise RunnerError(OOM)
+        return measurement
+
+    report = play(study, store, Odd(study, bend, can_switch=chains), hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert report.standing.best.configuration == best
+    shared, *own = [report.launches[n] for n in report.standing.best.launches]
+    assert (shared.state, len(shared.trials)) == (LaunchState.FAILED, 3)
+    assert [len(launch.trials) for launch in own] == [1]
+
+
+def test_a_server_that_did_not_start_and_cannot_be_stopped_stops_the_study(small, store):
+    study = small()
+    left = Failure("process_left", "stop", "host", "processes 4711 live on")
+    bad = point(study, 2, None)
+    report = replay(study, table(study, failures={bad.key: left}), store, name="s")
+    assert report.study.stopped == "fault"
+    assert "4711" in report.study.stop_reason
+    trial = next(t for t in report.standing.trials if t.configuration == bad)
+    assert len(trial.launches) == 1

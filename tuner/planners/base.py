@@ -44,7 +44,7 @@ class Observation:
 
     Attributes:
         configuration: The canonical configuration.
-        state: A verdict state, or `failed`/`inactive`.
+        state: A verdict state, or `inactive`.
         score: Gain over the best baseline (higher is better); `None` unless complete.
     """
 
@@ -66,7 +66,10 @@ class Planner(abc.ABC):
 
     @abc.abstractmethod
     def observe(self, observation: Observation) -> None:
-        """Learns of a judged trial; called once per trial, in the order of judgement."""
+        """Learns of a judged trial; called once per trial, in the order of their numbers.
+
+        A baseline may lie outside the space.
+        """
 
     @abc.abstractmethod
     def launches_left(self) -> int | None:

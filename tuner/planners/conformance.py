@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from results.records import TrialState
 from search_spaces import Space, parse_study
+from search_spaces.configuration import Configuration, Speculation
 from tuner.planners.base import Observation, Stop
 from tuner.planners.launches import LaunchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from search_spaces.configuration import Configuration
     from tuner.planners.base import LaunchPlan, Planner
 
 STUDY = """\
@@ -100,8 +100,11 @@ class PlannerConformance(abc.ABC):
         assert resumed.propose() == plans[half]
 
     def test_observed_baselines_are_not_proposed(self) -> None:
-        """What others measured counts as seen, points outside the space included."""
+        """What others measured counts as seen; a baseline outside the space does no harm."""
         space, planner = self._new()
+        outside = Configuration.of(Speculation("EAGLE3", 9, 1, 10), draft_tp=1)
+        assert outside not in space
+        planner.observe(Observation(outside, TrialState.COMPLETE, 0.9))
         for point in space.points[:3]:
             planner.observe(Observation(point, TrialState.COMPLETE, 1.0))
         seen = {t.configuration.key for plan in self._play(planner) for t in plan.trials}

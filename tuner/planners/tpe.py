@@ -86,6 +86,8 @@ class TPEPlanner(Planner):
         for observation in self._observations:
             if observation.state not in {TrialState.COMPLETE, TrialState.INFEASIBLE}:
                 continue
+            if observation.configuration not in self._space:
+                continue  # a baseline that is no point has no parameters
             infeasible = observation.state is TrialState.INFEASIBLE
             parameters = self._space.parameters_of(observation.configuration)
             values = self._space.assignments(observation.configuration)
