@@ -165,6 +165,9 @@ class Runner(abc.ABC):
 
         Only processes of that launch are touched: by pid and start time, or by the mark in their
         environment.
+
+        Raises:
+            RunnerError: Something of it lives on: nothing may be measured beside it.
         """
 
     @abc.abstractmethod

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from results.records import ProcessIdentity
+from results.records import Failure, ProcessIdentity
+from runners.base import RunnerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from runners.base import LaunchCommand
@@ -83,7 +84,10 @@ class ServerProcess:
 
     def members(self) -> list[psutil.Process]:
         """All living processes of the launch."""
-        return _living(lambda process: _in_session(process, self.identity) or self._marked(process))
+        ours = _may_own_session(self.identity)
+        return _living(
+            lambda process: (ours and _in_session(process, self.identity)) or self._marked(process)
+        )
 
     def environ(self) -> dict[str, str]:
         """The environment of the started process, as the kernel has it; empty if unreadable."""
@@ -102,17 +106,21 @@ class ServerProcess:
         if self.poll() is None:
             self._popen.terminate()
         else:
-            _signal_group(self.identity.pid, signal.SIGTERM)
+            for process in self.members():
+                with suppress(psutil.Error):
+                    process.terminate()
         if self._gone_within(grace_s):
             return ()
         self.kill()
-        if self._gone_within(kill_wait_s):
+        if self._gone_within(kill_wait_s, killing=True):
             return ()
         return tuple(process.pid for process in self.members())
 
     def kill(self) -> None:
         """SIGKILL to the group and to whatever of the launch has left it."""
-        _signal_group(self.identity.pid, signal.SIGKILL)
+        if self.poll() is None:
+            _signal_group(self.identity.pid, signal.SIGKILL)
+        # Once the leader is reaped, the group's number may be another's: then one by one.
         for process in self.members():
             with suppress(psutil.Error):
                 process.kill()
@@ -120,13 +128,15 @@ class ServerProcess:
     def _marked(self, process: psutil.Process) -> bool:
         return _mark_of(process) == self.identity.mark
 
-    def _gone_within(self, seconds: float) -> bool:
+    def _gone_within(self, seconds: float, *, killing: bool = False) -> bool:
         deadline = time.monotonic() + seconds
         while True:
             if self.poll() is not None and not self.members():
                 return True
             if time.monotonic() >= deadline:
                 return False
+            if killing:
+                self.kill()  # also what was forked while the others were being killed
             time.sleep(_POLL_S)
 
 
@@ -135,6 +145,9 @@ def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, .
 
     Ours is what carries the mark, and the session of the recorded leader if that very process
     (pid and start time) still leads it.
+
+    Raises:
+        RunnerError: Something lives on after `wait_s` of SIGKILL.
     """
     if process.host and process.host != socket.gethostname():
         return ()
@@ -145,13 +158,24 @@ def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, .
     leads = _is_same(process)
     ended: dict[int, None] = {}
     deadline = time.monotonic() + wait_s
-    while (left := _living(ours)) and time.monotonic() < deadline:
+    while left := _living(ours):
+        if time.monotonic() >= deadline:
+            raise process_left([found.pid for found in left], process.mark)
         for found in left:
             with suppress(psutil.Error):
                 found.kill()
                 ended[found.pid] = None
         time.sleep(_POLL_S)
     return tuple(ended)
+
+
+def process_left(pids: Sequence[int], mark: str) -> RunnerError:
+    """What SIGKILL did not end: a fault of the host, which the next launch would meet."""
+    message = (
+        f"processes {', '.join(map(str, pids))} of launch {mark} live on after SIGKILL "
+        "(a driver that does not answer?): end them before going on"
+    )
+    return RunnerError(Failure("process_left", "stop", "host", message))
 
 
 def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
@@ -178,6 +202,15 @@ def _mark_of(process: psutil.Process) -> str | None:
         return process.environ().get(MARK)
     except (psutil.Error, OSError):
         return None
+
+
+def _may_own_session(identity: ProcessIdentity) -> bool:
+    """Whether the session of that number, where there is one, is the launch's.
+
+    A number is free again only once no process of its session lives: a process that has it now
+    and is not our leader began a session, or a group, that is somebody else's.
+    """
+    return _is_same(identity) or not psutil.pid_exists(identity.pid)
 
 
 def _is_same(identity: ProcessIdentity) -> bool:

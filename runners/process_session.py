@@ -11,6 +11,7 @@ from runners.failures import recognise
 from runners.load import NotEnoughPromptsError
 from runners.phases import log_tail
 from runners.ports import is_free
+from runners.process import process_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -146,11 +147,7 @@ def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
         process.kill()
         raise
     if left:
-        message = (
-            f"processes {', '.join(map(str, left))} of launch {process.identity.mark} live on "
-            "after SIGKILL (a driver that does not answer?): end them before going on"
-        )
-        raise RunnerError(Failure("process_left", "stop", "host", message))
+        raise process_left(left, process.identity.mark)
 
 
 def prove_port_free(port: int) -> None:

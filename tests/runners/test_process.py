@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from runners.base import LaunchCommand
+from runners.base import LaunchCommand, RunnerError
 from runners.conformance import marked_pids
 from runners.ports import free_port_block, is_free, listens
 from runners.process import MARK, ServerProcess, end_leftover
@@ -154,6 +154,47 @@ def test_a_reused_pid_is_not_ours(start):
     assert len(process.members()) == 2
     without_mark = replace(process.identity, mark="another")
     assert set(end_leftover(without_mark)) >= {process.identity.pid}
+
+
+@pytest.mark.parametrize("end", [lambda p: p.kill(), lambda p: p.stop(0.0)], ids=["kill", "stop"])
+def test_a_stranger_that_was_given_the_pid_of_a_dead_leader_is_left_alone(start, end):
+    stranger = start(tree(SLEEP))
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    ours = replace(stranger.identity, mark="ours", started=stranger.identity.started - 1000)
+    process = ServerProcess(done, ours)
+    assert process.members() == []
+    assert end(process) in {None, ()}
+    time.sleep(0.1)
+    assert stranger.poll() is None
+    assert len(stranger.members()) == 2
+
+
+def test_what_the_first_look_misses_is_killed_too(start, monkeypatch):
+    """As a process that was forked, outside the group, while the others were being killed."""
+    process = start(tree(STUBBORN, new_session=True))
+    kill, missed = psutil.Process.kill, []
+
+    def miss_once(found: psutil.Process) -> None:
+        if missed:
+            kill(found)
+        missed.append(found.pid)
+
+    monkeypatch.setattr(psutil.Process, "kill", miss_once)
+    assert process.stop(0.0, kill_wait_s=3.0) == ()
+    assert marked_pids(process.identity.mark) == []
+
+
+def test_what_does_not_die_is_no_silent_success(start, monkeypatch):
+    process = start(tree(SLEEP))
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil.Process, "kill", lambda _self: None)
+        with pytest.raises(RunnerError) as caught:
+            end_leftover(process.identity, wait_s=0.1)
+    failure = caught.value.failure
+    assert (failure.kind, failure.phase, failure.fault) == ("process_left", "stop", "host")
+    assert str(process.identity.pid) in failure.message
+    assert len(end_leftover(process.identity)) == 2
 
 
 def test_leftovers_of_another_machine_are_not_looked_for(start):
