@@ -234,14 +234,14 @@ RULES: tuple[Rule, ...] = (
         _re(r"Capture .*graph failed: .*"),
         phase="cuda_graph",
     ),
-    # Processes that were killed from outside. -9 is also how SGLang ends its own group, so the
-    # exit code alone says nothing; a scheduler reported as killed does.
+    # Processes that were killed from outside (-15: by a service manager). -9 is also how SGLang
+    # ends its own group, so the exit code alone says nothing; a scheduler reported as killed does.
     Rule(
         "scheduler_killed",
         "host",
         _re(
-            r"Subprocess scheduler_\d+ .*crashed with exit code -9.*"
-            r"|scheduler died during initialization \(exit code: -9\).*"
+            r"Subprocess scheduler_\d+ .*crashed with exit code -(9|15)\b.*"
+            r"|scheduler died during initialization \(exit code: -(9|15)\).*"
         ),
         "something outside killed it; the kernel's out-of-memory killer is the usual one "
         "(dmesg -T | grep -i oom)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import TYPE_CHECKING
 
 from results.records import Failure
@@ -23,6 +24,8 @@ _ECHO = re.compile(r"^.*(server_args=|INFO: +\S+:\d+ - \"[A-Z]+ ).*\n?", re.MULT
 _STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]\s*")
 _FLAG = re.compile(r"--([\w-]+)")
 _LONGEST = 400
+_FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
+"""Signals that somebody sends; the others (SIGSEGV, SIGABRT, ...) a process brings on itself."""
 
 
 def recognise(
@@ -68,14 +71,26 @@ def ready_timeout(tail: str, *, phase: str, seconds: float) -> Failure:
 
 def _unknown(tail: str, exit_code: int | None, phase: str) -> Failure:
     last = _last_meaningful(tail) or "the log is empty"
-    if exit_code is not None and exit_code < 0 and "kill_process_tree" not in tail:
-        # SGLang says so when it ends its own group; nothing of the kind here.
-        message = f"ended by signal {-exit_code} from outside; last line: {last}"
+    number = _signal_of(exit_code)
+    # SGLang says so when it ends its own group.
+    if number in _FROM_OUTSIDE and "kill_process_tree" not in tail:
+        message = f"ended by signal {number} from outside; last line: {last}"
         return Failure("server_killed", phase, "host", _shortened(message))
+    if exit_code == 0:
+        # A crash never ends so: SGLang ends in good order when it is told to (SIGTERM).
+        message = f"ended in good order although the tuner did not stop it; last line: {last}"
+        return Failure("server_ended", phase, "host", _shortened(message))
     how = "lives" if exit_code is None else f"exit code {exit_code}"
     return Failure(
         "server_crashed", phase, "configuration", _shortened(f"{_located(tail, last)} ({how})")
     )
+
+
+def _signal_of(exit_code: int | None) -> int | None:
+    """The signal that ended a process; a command prefix (a shell, docker) reports 128 more."""
+    if exit_code is None or 0 <= exit_code <= 128:
+        return None
+    return -exit_code if exit_code < 0 else exit_code - 128
 
 
 def _line_around(tail: str, found: re.Match[str]) -> str:

@@ -222,10 +222,42 @@ def test_an_unknown_crash_shows_its_last_meaningful_line():
     assert "The frobnicator is on fire" in failure.message
 
 
-def test_a_signal_that_sglang_did_not_send_itself_is_the_hosts_fault():
-    failure = recognise("[x] Load weight begin.\n", exit_code=-9, phase="weights")
+@pytest.mark.parametrize(("exit_code", "number"), [(-9, 9), (-15, 15), (137, 9), (143, 15)])
+def test_a_signal_that_sglang_did_not_send_itself_is_the_hosts_fault(exit_code, number):
+    failure = recognise("[x] Load weight begin.\n", exit_code=exit_code, phase="weights")
     assert (failure.kind, failure.fault) == ("server_killed", "host")
-    assert "signal 9" in failure.message
+    assert f"signal {number} " in failure.message
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind", "fault"),
+    [
+        (-9, "scheduler_killed", "host"),
+        (-15, "scheduler_killed", "host"),
+        (-11, "server_crashed", "configuration"),
+        (-159, "server_crashed", "configuration"),
+    ],
+)
+def test_a_scheduler_that_was_killed_or_crashed(exit_code, kind, fault):
+    tail = (
+        f"[x] Subprocess scheduler_0 (pid=1) crashed with exit code {exit_code}. Triggering ...\n"
+        "[x] kill_process_tree called: parent_pid=1, include_parent=True\n"
+    )
+    failure = recognise(tail, exit_code=-9, phase="load")
+    assert (failure.kind, failure.fault) == (kind, fault)
+
+
+@pytest.mark.parametrize("exit_code", [-11, -6, -4, -7, -8, 139, 134])
+def test_a_segmentation_fault_comes_from_nobody_else(exit_code):
+    failure = recognise("[x] Load weight begin.\n", exit_code=exit_code, phase="weights")
+    assert (failure.kind, failure.fault) == ("server_crashed", "configuration")
+    assert f"exit code {exit_code}" in failure.message
+
+
+def test_a_server_that_was_told_to_end_is_no_fault_of_its_configuration():
+    failure = recognise("[x] Shutting down\n", exit_code=0, phase="load")
+    assert (failure.kind, failure.fault) == ("server_ended", "host")
+    assert "Shutting down" in failure.message
 
 
 def test_an_empty_log():
