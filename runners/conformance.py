@@ -12,7 +12,6 @@ other where the runner can switch at all; `points`: operating points to measure;
 configuration with which the server does not start, or `None`; `tmp_path` is pytest's.
 """
 
-
 from __future__ import annotations
 
 import itertools

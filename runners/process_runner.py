@@ -14,7 +14,7 @@ from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
 from runners.phases import StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
 from runners.process import ServerProcess, end_leftover
-from runners.process_session import ProcessSession, stop_with_proof
+from runners.process_session import ProcessSession, prove_port_free, stop_with_proof
 from runners.readback import resolved_of
 from runners.server_client import ServerClient
 from runners.server_facts import read_server_info
@@ -101,6 +101,13 @@ class ProcessRunner(Runner):
         except NoFreePortError as error:
             raise _refusal("no_free_port", "host", str(error)) from error
         host = str(self._study.server.flags.get("host") or DEFAULT_HOST)
+        base_url = f"http://{_reachable(host)}:{port}"
+        try:
+            # Before the process: nothing may stand between its birth and who stops it.
+            client = ServerClient(base_url, api_key=self._api_key())
+        except ValueError as error:
+            message = f"{error}: correct `host` and `api-key` under `server.flags`"
+            raise _refusal("bad_address", "study", message) from error
         command = self.environment.wrap(self.launch_command(intent, host=host, port=port))
         log = self._log_path(intent)
         try:
@@ -112,8 +119,6 @@ class ProcessRunner(Runner):
             # An interrupt between the birth of the process and its handle: the mark finds it.
             end_leftover(ProcessIdentity(0, 0.0, intent.mark, port, socket.gethostname()))
             raise
-        base_url = f"http://{_reachable(host)}:{port}"
-        client = ServerClient(base_url, api_key=self._api_key())
         try:
             on_process(process.identity, command)
             startup = Startup(
@@ -150,6 +155,9 @@ class ProcessRunner(Runner):
             # Also for an interrupt: nothing of a launch may outlive the call that failed.
             client.close()
             stop_with_proof(process, _FAILED_GRACE_S)
+            if not self.environment.sees_processes:
+                # The prefix command is gone; what it started need not be.
+                prove_port_free(port)
             raise
 
     def _load(self, base_url: str, resolved: Resolved) -> LoadGenerator:

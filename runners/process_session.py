@@ -30,6 +30,9 @@ GRACE_S = 20.0
 _DEATH_S = 10.0
 """SGLang takes 5 s for diagnostics between a scheduler's crash and its own end (0.5.23)."""
 
+_PORT_FREE_S = 5.0
+"""Real seconds for the kernel to close the sockets of processes that are gone."""
+
 _POLL_S = 0.1
 
 
@@ -156,9 +159,12 @@ def prove_port_free(port: int) -> None:
     Raises:
         RunnerError: Something does, although the server that had it is gone.
     """
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + _PORT_FREE_S
     while not is_free(port):
         if time.monotonic() >= deadline:
-            message = f"port {port} is still in use although no process of the launch is left"
+            message = (
+                f"port {port} is still in use although the server was stopped (behind a command "
+                "prefix its processes may outlive the prefix): end what listens there"
+            )
             raise RunnerError(Failure("port_left", "stop", "host", message))
         time.sleep(_POLL_S)

@@ -20,18 +20,28 @@ class ServerClient:
     """A blocking client of one server."""
 
     def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
+        """Connects to nothing yet.
+
+        Raises:
+            ValueError: The address is none, or the key cannot be sent.
+        """
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        # trust_env off: a proxy of the user's environment must not stand before a local server.
-        self._http = httpx.Client(
-            base_url=base_url,
-            headers=headers,
-            trust_env=False,
-            timeout=HEALTH_TIMEOUT_S,
-            # Each call on a connection of its own: between two calls lies a measurement, and a
-            # kept connection that the server closes just then (uvicorn: after 5 s) looks like a
-            # crash.
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )
+        try:
+            # trust_env off: a proxy of the user's environment must not stand before a local server.
+            self._http = httpx.Client(
+                base_url=base_url,
+                headers=headers,
+                trust_env=False,
+                timeout=HEALTH_TIMEOUT_S,
+                # Each call on a connection of its own: between two calls lies a measurement, and a
+                # kept connection that the server closes just then (uvicorn: after 5 s) looks like
+                # a crash.
+                limits=httpx.Limits(max_keepalive_connections=0),
+            )
+        except httpx.InvalidURL as error:
+            raise ValueError(f"{base_url!r} is not an HTTP address: {error}") from error
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the API key is not plain ASCII: {error}") from error
 
     def healthy(self, timeout_s: float) -> bool:
         """Whether `/health` answers 200: a proxy's word, so `generates` must follow."""

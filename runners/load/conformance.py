@@ -5,7 +5,6 @@ class TestMine(PromptSourceConformance):
         return Mine(...)
 """
 
-
 from __future__ import annotations
 
 import abc

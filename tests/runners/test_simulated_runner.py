@@ -201,6 +201,16 @@ def test_a_server_that_was_killed_between_windows(study, tmp_path):
     launcher.assert_nothing_left()
 
 
+def test_a_server_that_somebody_else_stops_is_the_hosts_fault(study, tmp_path):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    with launcher.start(eagle3(2)) as session:
+        os.kill(launcher.processes[0].pid, signal.SIGTERM)
+        with pytest.raises(RunnerError) as caught:
+            for _ in range(50):
+                session.measure(POINT)
+    assert (caught.value.failure.kind, caught.value.failure.fault) == ("server_ended", "host")
+
+
 def test_a_setting_that_the_server_was_not_started_for(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     with launcher.start(eagle3(2), (Setting(1), Setting(2))) as session:
@@ -248,6 +258,49 @@ def test_behind_a_prefix_the_server_is_known_by_its_model_name(study, tmp_path):
         assert session.resolved.configuration.env == (), "not seen, so not read back"
         assert session.measure(POINT).output_tok_s > 0
     launcher.assert_nothing_left()
+
+
+# Starts the rest of the command as docker does: elsewhere, and not ended by the prefix's own end.
+DETACHING = """
+import os, pathlib, subprocess, sys, time
+folder, *command = sys.argv[1:]
+environ = {k: v for k, v in os.environ.items() if k != "TUNER_LAUNCH"}
+hidden = subprocess.Popen(command, env=environ, start_new_session=True)
+pathlib.Path(folder, "hidden").write_text(str(hidden.pid))
+time.sleep(60)
+"""
+
+
+def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, monkeypatch):
+    monkeypatch.setattr("runners.process_session._PORT_FREE_S", 0.2)
+    timeouts = StartTimeouts(phases=(), floor_s=5.0)
+    how = {"kind": "hang", "phase": "warmup"}
+    runner = misbehaving(study, tmp_path, timeouts=timeouts, **how)
+    prefix = (sys.executable, "-c", DETACHING, str(tmp_path))
+    runner.environment = CommandPrefix(prefix, sys.executable)
+    try:
+        with pytest.raises(RunnerError) as caught:
+            Launcher(runner, tmp_path).start(eagle3(2))
+        failure = caught.value.failure
+        assert (failure.kind, failure.phase, failure.fault) == ("port_left", "stop", "host")
+        assert "ready_timeout" in str(caught.value.__context__)
+    finally:
+        os.kill(int((tmp_path / "hidden").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"), [({"host": "[zz]"}, "HTTP address"), ({"api-key": "cl\u00e9"}, "API key")]
+)
+def test_an_address_that_is_none_starts_nothing(study, tmp_path, intent, flags, said):
+    server = study.server.model_copy(update={"flags": {**study.server.flags, **flags}})
+    runner = SimulatedRunner(study.model_copy(update={"server": server}), seed=0, log_dir=tmp_path)
+    wanted = intent(eagle3(2))
+    born = []
+    with pytest.raises(RunnerError, match=said) as caught:
+        runner.start(wanted, lambda process, _: born.append(process))
+    assert (caught.value.failure.kind, caught.value.failure.fault) == ("bad_address", "study")
+    assert not born
+    assert not marked_pids(wanted.mark)
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):
