@@ -7,6 +7,7 @@ raise `RunnerError`, which carries a `Failure` value: the sweep loop decides wha
 from __future__ import annotations
 
 import abc
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -46,6 +47,11 @@ class LaunchCommand:
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     unset: tuple[str, ...] = ()
+
+    def environment(self) -> dict[str, str]:
+        """The caller's environment with these changes."""
+        kept = {name: value for name, value in os.environ.items() if name not in self.unset}
+        return kept | dict(self.env)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,7 @@ class ServerProcess:
         Raises:
             OSError: The program could not be started, or the log not be written.
         """
-        environment = {k: v for k, v in os.environ.items() if k not in command.unset}
-        environment.update(command.env)
-        environment.update({MARK: mark, KEEP_ENVIRON[0]: KEEP_ENVIRON[1]})
+        environment = command.environment() | {MARK: mark, KEEP_ENVIRON[0]: KEEP_ENVIRON[1]}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             popen = subprocess.Popen(

@@ -93,7 +93,8 @@ class ServerEnvironment(abc.ABC):
                 command.argv,
                 input=stdin,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=timeout_s,
                 check=False,
             )

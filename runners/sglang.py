@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runners.base import LaunchCommand
 from runners.load import ChatTemplateRenderer
 from runners.process_runner import ProcessRunner
 from runners.server_environment import EnvironmentUnusableError, server_environment
-from runners.sglang_command import sglang_command, tp_size
+from runners.sglang_command import sglang_command, tp_size, with_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from results.records import LaunchIntent
+    from runners.base import LaunchCommand
     from runners.load import Renderer
     from runners.phases import StartTimeouts
     from search_spaces.configuration import Configuration
@@ -88,10 +88,13 @@ class SGLangRunner(ProcessRunner):
         """The chat template, applied by the server environment's `transformers`; kept."""
         if self._renderer is None:
             flags = self._study.server.flags
-            command = self.environment.wrap(LaunchCommand((self.environment.python,)))
+            # With the server's variables: the model may be found only through them (HF_HOME).
+            python = with_variables((self.environment.python,), self._study.server.env)
+            command = self.environment.wrap(python)
             self._renderer = ChatTemplateRenderer(
                 command.argv,
                 str(flags.get("tokenizer-path") or self._study.model.path),
+                env=command.environment(),
                 trust_remote_code=flags.get("trust-remote-code") is True,
             )
         return self._renderer

@@ -58,15 +58,16 @@ def sglang_command(
     argv += ["--host", str(host or own_host or DEFAULT_HOST)]
     argv += ["--port", str(port or own_port or DEFAULT_PORT)]
     argv += extra
-    variables: dict[str, str | None] = {
-        name: canonical_env_value(value)
-        for name, value in {**study.server.env, **dict(configuration.env)}.items()
-    }
-    variables.update(env or {})
+    return with_variables(argv, {**study.server.env, **dict(configuration.env), **(env or {})})
+
+
+def with_variables(argv: Iterable[str], variables: Mapping[str, Any]) -> LaunchCommand:
+    """A command that sets variables, and removes those that are `None`."""
+    canonical = sorted((name, canonical_env_value(value)) for name, value in variables.items())
     return LaunchCommand(
         tuple(argv),
-        tuple((name, value) for name, value in sorted(variables.items()) if value is not None),
-        tuple(name for name, value in sorted(variables.items()) if value is None),
+        tuple((name, value) for name, value in canonical if value is not None),
+        tuple(name for name, value in canonical if value is None),
     )
 
 

@@ -14,7 +14,7 @@ from runners.base import RunnerError
 from runners.load.prompts import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _HELPER = Path(__file__).with_name("render_chat.py")
 _log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class ChatTemplateRenderer(Renderer):
         python_argv_prefix: Sequence[str],
         model_path: str,
         *,
+        env: Mapping[str, str] | None = None,
         trust_remote_code: bool = False,
         timeout_s: float = 300.0,
     ) -> None:
@@ -64,11 +65,14 @@ class ChatTemplateRenderer(Renderer):
             python_argv_prefix: The command that runs the server's Python
                 (`["/opt/venv/bin/python"]`, or with a command prefix before it).
             model_path: The tokenizer's path or name, as that Python sees it.
+            env: Its whole environment (the model may be found only through HF_HOME, say); the
+                caller's own if not given.
             trust_remote_code: Whether the tokenizer may run code of its own.
             timeout_s: Real seconds for the helper, its imports included.
         """
         self._prefix = tuple(python_argv_prefix)
         self._model_path = model_path
+        self._env = env
         self._trust_remote_code = trust_remote_code
         self._timeout_s = timeout_s
         self._rendered: dict[str, tuple[int, ...]] = {}
@@ -103,8 +107,10 @@ class ChatTemplateRenderer(Renderer):
             done = subprocess.run(
                 (*self._prefix, "-c", _HELPER.read_text("utf-8")),
                 input=json.dumps(request),
+                env=self._env,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=self._timeout_s,
                 check=False,
             )

@@ -91,6 +91,12 @@ def test_an_interpreter_that_does_not_run(python):
     assert python in (environment.missing() or "")
 
 
+def test_an_interpreter_whose_words_are_not_utf8():
+    environment = LocalEnvironment(sys.executable)
+    done = environment.run(["-c", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xfe')"])
+    assert (done.stdout, done.stderr) == ("\ufffd", "\ufffd")
+
+
 def test_an_interpreter_that_hangs():
     environment = LocalEnvironment(sys.executable)
     with pytest.raises(EnvironmentUnusableError, match="did not end"):

@@ -11,6 +11,7 @@ import pytest
 
 import runners
 from runners import make_runner
+from runners.load import Prompt
 from runners.sglang import SGLangRunner
 from search_spaces.study import parse_study
 
@@ -91,6 +92,30 @@ def test_the_exported_command_is_the_launched_one_but_for_the_port(study, tmp_pa
     assert launched.unset == exported.unset
     assert launched.argv[:-2] == exported.argv[:-2]
     assert (exported.argv[-1], launched.argv[-1]) == ("30000", "20010")
+
+
+@pytest.mark.parametrize("prefix", ["[]", "[nice]"])
+def test_the_chat_template_is_rendered_with_the_servers_variables(tmp_path, monkeypatch, prefix):
+    (tmp_path / "transformers.py").write_text(
+        "import os\n"
+        "class AutoTokenizer:\n"
+        "    chat_template = None\n"
+        "    def from_pretrained(path, trust_remote_code): return AutoTokenizer()\n"
+        "    def encode(self, text): return [int(os.environ['HF_HOME']), 'T_GONE' in os.environ]\n"
+    )
+    monkeypatch.setenv("HF_HOME", "1")
+    monkeypatch.setenv("T_GONE", "1")
+    study = parse_study(
+        "study: s\nmodel: {path: org/model}\n"
+        f"server: {{python: {sys.executable}, prefix: {prefix}, "
+        f"env: {{HF_HOME: 7, T_GONE: null, PYTHONPATH: {tmp_path}}}}}\n"
+        "space: {speculation: [{algorithm: none}]}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 8}\nbudget: {launches: 1}\n",
+        "s",
+    )
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    [rendered] = runner.renderer().render((Prompt("a", "Hello"),))
+    assert rendered.input_ids == (7, False)
 
 
 def test_make_runner(study, tmp_path):

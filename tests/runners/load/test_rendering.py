@@ -122,6 +122,14 @@ def failing(environment, script, **more):
     return failure.message
 
 
+def test_a_helper_whose_words_are_not_utf8(environment):
+    (environment / "transformers.py").write_text(
+        "import os, sys; os.write(2, b'\\xff broken'); sys.exit(1)"
+    )
+    with pytest.raises(RunnerError, match="broken"):
+        renderer().render(PROMPTS)
+
+
 def test_a_missing_model(environment):
     with pytest.raises(RunnerError, match=r"exit status 1.*no such model: missing"):
         renderer("missing").render(PROMPTS)
