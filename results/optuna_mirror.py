@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from results.database import BUSY_TIMEOUT_S, resolve_url
 from results.errors import MirrorConflict, StoreError
 from results.optuna_parameters import MirrorParameter, distribution
@@ -272,7 +274,7 @@ def _optuna_at_work() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             yield
-    except (optuna.exceptions.StorageInternalError, RuntimeError) as error:
+    except (optuna.exceptions.StorageInternalError, SQLAlchemyError, RuntimeError) as error:
         raise StoreError(f"Optuna's tables cannot be used: {error}") from error
     finally:
         optuna.logging.set_verbosity(verbosity)

@@ -122,7 +122,10 @@ def _refuse_if_held(held: Owner, owner: Owner, *, take_over: bool) -> None:
     elif take_over:
         return
     else:
-        advice = f"whether it lives can't be seen from here: look on {held.host}"
+        advice = (
+            f"whether it lives can't be seen from here: look on {held.host}, and if it is gone, "
+            "`tuner resume --take-over`"
+        )
     raise StudyBusy(
         f"another tuner (pid {held.pid} on {held.host}) works on this study; {advice}",
         pid=held.pid,

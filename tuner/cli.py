@@ -145,12 +145,19 @@ def sweep(
 
 @app.command()
 def resume(
-    study: StudyOption, *, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False
+    study: StudyOption,
+    *,
+    storage: StorageOption = DEFAULT_STORAGE,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="The tuner that had it, on another machine, is gone."),
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Go on with a study to its original target, after cleaning up what a killed run left."""
     from tuner.commands import running  # noqa: PLC0415
 
-    _leave(running.resume(study, storage=storage, as_json=as_json))
+    _leave(running.resume(study, storage=storage, take_over=take_over, as_json=as_json))
 
 
 @app.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -14,13 +13,20 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 
+_STDERR = 2
+_SHOW_CURSOR = "\x1b[?25h"
+"""The status line hides it, and nobody else brings it back after `os._exit`."""
+
 
 class Interrupts:
-    """Turns SIGINT and SIGTERM into one `KeyboardInterrupt`, never inside a shielded section.
+    """Turns SIGINT, SIGTERM and SIGHUP into one `KeyboardInterrupt`, never in a shielded section.
 
     Shielded are the moments that must not be torn: stopping a server, writing a record. A signal
     there is raised at the end of the section. The second signal calls `on_second` (which ends
     the server's processes) and leaves at once.
+
+    SIGHUP, since a closed terminal would else leave the server, which has a session of its own,
+    on its GPUs; where the caller ignores it (`nohup`) it stays ignored.
     """
 
     def __init__(self, on_second: Callable[[], None]) -> None:
@@ -31,7 +37,9 @@ class Interrupts:
         self._before: dict[int, signal.Handlers | Callable[..., object] | int | None] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -47,11 +55,12 @@ class Interrupts:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self._count += 1
         if self._count > 1:
-            self._on_second()
-            sys.stderr.write("\nended at once; `tuner resume` cleans up and goes on\n")
-            sys.stderr.flush()
-            os._exit(EXIT_INTERRUPTED)
-        sys.stderr.write("\nstopping the server; once more to end at once\n")
+            try:
+                self._on_second()
+            finally:
+                _say("ended at once; `tuner resume` cleans up and goes on")
+                os._exit(EXIT_INTERRUPTED)
+        _say("stopping the server; once more to end at once")
         if self._depth:
             self._pending = True
         else:
@@ -68,3 +77,11 @@ class Interrupts:
         if self._pending and not self._depth:
             self._pending = False
             raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    """A line on stderr, past Python's buffers: the signal may have come while they are written."""
+    # After SIGHUP there may be nobody to read it.
+    with contextlib.suppress(OSError):
+        cursor = _SHOW_CURSOR if os.isatty(_STDERR) else ""
+        os.write(_STDERR, f"{cursor}\n{text}\n".encode())

@@ -39,7 +39,7 @@ class Mirror:
             return
         try:
             self._mirror.sync(trials)
-        except StoreError as error:
+        except (StoreError, ValueError) as error:  # ValueError: Optuna's, of a trial
             self._broken = True
             self._warn(f"Optuna's tables are not kept up to date any more: {error}")
         self._shown = trials

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from results.records import TrialState
 from tuner.launching import StudyFaultError
+from tuner.leftovers import end_leftovers
 from tuner.planners import Observation, Stop
 from tuner.scoring import Standing
 
@@ -91,6 +92,9 @@ class Sweep:
         except StudyFaultError as fault:
             outcome = Outcome("fault", str(fault))
         with self._shielded():
+            # An interrupt can fall just before a launch's own shielded end.
+            for _ in end_leftovers(self._store, self._stored.id, self._runner):
+                pass
             self._store.stop_study(self._stored.id, outcome.stopped, outcome.reason)
             if self._mirror is not None:
                 self._mirror.show(self._standing())

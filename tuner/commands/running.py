@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 from typing import TYPE_CHECKING
 
-from results.errors import StudyExists
-from results.records import LaunchState, ProcessIdentity
+from results.errors import StoreError, StudyExists
 from results.store import Store
 from search_spaces import load_study, warnings
 from tuner import assembly
@@ -14,13 +15,17 @@ from tuner.commands.dry_run import dry_run
 from tuner.commands.stored import existing, exit_code, print_report, report_of
 from tuner.errors import CommandError, Exit
 from tuner.interrupts import Interrupts
+from tuner.leftovers import end_leftovers
 from tuner.progress import Lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from results.studies import StoredStudy
     from runners.base import Runner
     from tuner.assembly import Problem
     from tuner.launching import Launcher
+    from tuner.mirror import Mirror
 
 
 def sweep(
@@ -68,7 +73,7 @@ def sweep(
         return _run(store, stored, problem, servers, as_json=as_json)
 
 
-def resume(name_or_path: str, *, storage: str, as_json: bool) -> Exit:
+def resume(name_or_path: str, *, storage: str, take_over: bool, as_json: bool) -> Exit:
     """Goes on with a stored study."""
     with existing(storage, name_or_path) as (store, stored, study):
         if stored.stopped in {"exhausted", "budget", "converged"}:
@@ -85,27 +90,30 @@ def resume(name_or_path: str, *, storage: str, as_json: bool) -> Exit:
                 f"the space of study {stored.name} is not what this version of the tuner makes "
                 f"of its file; begin another study with `tuner sweep --name NAME`"
             )
-        return _run(store, stored, problem, servers, as_json=as_json)
+        return _run(store, stored, problem, servers, take_over=take_over, as_json=as_json)
 
 
 def _run(
-    store: Store, stored: StoredStudy, problem: Problem, servers: Runner, *, as_json: bool
+    store: Store,
+    stored: StoredStudy,
+    problem: Problem,
+    servers: Runner,
+    *,
+    take_over: bool = False,
+    as_json: bool,
 ) -> Exit:
-    from results.optuna_mirror import OptunaMirror  # noqa: PLC0415 - imports optuna
-    from tuner.mirror import Mirror  # noqa: PLC0415
-
-    progress = Lines(simulated=stored.simulated)
     launcher: Launcher | None = None
 
     def end_at_once() -> None:
         if launcher is not None and launcher.running is not None:
             servers.end_leftover(launcher.running)
 
-    store.claim(stored.id)
+    store.claim(stored.id, take_over=take_over)
+    progress = Lines(simulated=stored.simulated)
     try:
         with (
             Interrupts(end_at_once) as interrupts,
-            OptunaMirror(store.url, stored.name) as optuna_mirror,
+            _mirrored(store, stored, problem, progress) as mirror,
         ):
             _clean_up(store, stored, servers, progress)
             store.stop_study(stored.id, None, None)
@@ -117,13 +125,17 @@ def _run(
                 store,
                 servers,
                 progress,
-                mirror=Mirror(optuna_mirror, problem.space, progress.message),
+                mirror=mirror,
                 shielded=interrupts.shielded,
             )
             outcome = loop.run()
+    except StoreError as error:
+        raise CommandError(str(error), Exit.FAULT) from error
     finally:
         progress.done()
-        store.release(stored.id)
+        # What is not released belongs to a process that is gone, and can be claimed.
+        with contextlib.suppress(StoreError):
+            store.release(stored.id)
     report = assembly.make_report(store, stored.name, problem, servers)
     if outcome.stopped in {"interrupted", "fault"}:
         sys.stderr.write(f"stopped: {outcome.reason}\n")
@@ -132,11 +144,28 @@ def _run(
 
 
 def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Lines) -> None:
-    """Ends what a killed run left; its unfinished trials are taken up by the agenda."""
-    for launch in store.unfinished(stored.id).launches:
-        # Killed before the process was recorded: its mark alone has to do.
-        process = launch.process or ProcessIdentity(0, 0.0, launch.intent.mark, 0)
-        ended = servers.end_leftover(process)
-        store.finish_launch(stored.id, launch.id, LaunchState.LOST, None)
-        left = f", {len(ended)} processes of it ended" if ended else ""
+    """Ends what a killed run left, and says so."""
+    for launch, ended in end_leftovers(store, stored.id, servers):
+        left = f", {ended} processes of it ended" if ended else ""
+        process = launch.process
+        if process is not None and process.host not in {"", socket.gethostname()}:
+            left = f"; see that nothing of it lives on {process.host}, out of reach from here"
         progress.message(f"launch {launch.id} was lost when the tuner was killed{left}")
+
+
+@contextlib.contextmanager
+def _mirrored(
+    store: Store, stored: StoredStudy, problem: Problem, progress: Lines
+) -> Iterator[Mirror | None]:
+    """Optuna's view of the study; without it, and with a word, where its tables can't be used."""
+    from results.optuna_mirror import OptunaMirror  # noqa: PLC0415 - imports optuna
+    from tuner.mirror import Mirror  # noqa: PLC0415
+
+    try:
+        optuna_mirror = OptunaMirror(store.url, stored.name)
+    except StoreError as error:
+        progress.message(f"going on without Optuna's tables: {error}")
+        yield None
+        return
+    with optuna_mirror:
+        yield Mirror(optuna_mirror, problem.space, progress.message)
