@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from results.records import Failure, ProcessIdentity
 from runners.base import Runner, RunnerError
 from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
-from runners.phases import StartTimeouts
+from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
+from runners.post_mortem import PostMortem
 from runners.process import ServerProcess, end_leftover
 from runners.process_session import ProcessSession, prove_port_free, stop_with_proof
 from runners.readback import resolved_of
@@ -119,16 +120,16 @@ class ProcessRunner(Runner):
             # An interrupt between the birth of the process and its handle: the mark finds it.
             end_leftover(ProcessIdentity(0, 0.0, intent.mark, port, socket.gethostname()))
             raise
+        post_mortem = PostMortem(process, log, self._varied_flags)
         try:
             on_process(process.identity, command)
             startup = Startup(
                 process,
                 client,
-                log,
+                post_mortem,
                 sees_processes=self.environment.sees_processes,
                 timeouts=self._timeouts,
                 time_scale=self.time_scale,
-                varied_flags=self._varied_flags,
                 on_progress=on_progress or (lambda _: None),
             )
             started = startup.wait()
@@ -138,18 +139,20 @@ class ProcessRunner(Runner):
                 environ = process.environ() if self.environment.sees_processes else {}
                 return resolved_of(intent.configuration, self._study, info, environ)
 
-            resolved = read_back()
+            try:
+                resolved = read_back()
+            except RunnerError as error:
+                raise post_mortem.explain(error, READY) from error
             self._check_resolved(resolved)
             return ProcessSession(
                 process,
-                log,
+                post_mortem,
                 client,
                 resolved,
                 self._load(base_url, resolved),
                 read_back=read_back,
                 phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
                 ready_s=started.ready_s * resolved.time_scale,
-                varied_flags=self._varied_flags,
             )
         except BaseException:
             # Also for an interrupt: nothing of a launch may outlive the call that failed.

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, Session
-from runners.failures import recognise
 from runners.load import NotEnoughPromptsError
-from runners.phases import log_tail
 from runners.ports import is_free
 from runners.process import process_left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
+    from collections.abc import Callable
 
     from results.records import Measurement, Resolved
     from runners.load import LoadGenerator
+    from runners.post_mortem import PostMortem
     from runners.process import ServerProcess
     from runners.server_client import ServerClient
     from search_spaces.configuration import Setting
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 GRACE_S = 20.0
 """From SIGTERM to SIGKILL. An idle server ends in under 7 s (0.5.23)."""
-
-_DEATH_S = 10.0
-"""SGLang takes 5 s for diagnostics between a scheduler's crash and its own end (0.5.23)."""
 
 _PORT_FREE_S = 5.0
 """Real seconds for the kernel to close the sockets of processes that are gone."""
@@ -42,7 +37,7 @@ class ProcessSession(Session):
     def __init__(
         self,
         process: ServerProcess,
-        log: Path,
+        post_mortem: PostMortem,
         client: ServerClient,
         resolved: Resolved,
         load: LoadGenerator,
@@ -50,17 +45,15 @@ class ProcessSession(Session):
         read_back: Callable[[], Resolved],
         phases: tuple[tuple[str, float], ...],
         ready_s: float,
-        varied_flags: Collection[str],
     ) -> None:
         self.resolved = resolved
         self.phases = phases
         self.ready_s = ready_s
         self._process = process
-        self._log = log
+        self._post_mortem = post_mortem
         self._client = client
         self._load = load
         self._read_back = read_back
-        self._varied_flags = varied_flags
         self._closed = False
 
     def apply(self, setting: Setting) -> Resolved:
@@ -72,7 +65,7 @@ class ProcessSession(Session):
             try:
                 self.resolved = self._read_back()
             except RunnerError as error:
-                raise self._explained(error, "load") from error
+                raise self._post_mortem.explain(error, "load") from error
             runs = self.resolved.configuration.speculation.num_steps
             if runs == setting.num_steps:
                 return self.resolved
@@ -83,7 +76,7 @@ class ProcessSession(Session):
             "configuration",
             f"the server did not take {setting.num_steps} draft steps: {refused}",
         )
-        raise self._explained(RunnerError(failure), "load")
+        raise self._post_mortem.explain(RunnerError(failure), "load")
 
     def measure(self, point: OperatingPoint) -> Measurement:
         """See `Session.measure`."""
@@ -91,10 +84,10 @@ class ProcessSession(Session):
         try:
             measurement = self._load.measure(point, speculation=speculation)
         except RunnerError as error:
-            raise self._explained(error, "load") from error
+            raise self._post_mortem.explain(error, "load") from error
         except NotEnoughPromptsError as error:
             raise RunnerError(Failure("too_few_prompts", "load", "study", str(error))) from error
-        if (failure := self._death("load")) is not None:
+        if (failure := self._post_mortem.failure("load")) is not None:
             raise RunnerError(failure)
         return measurement
 
@@ -111,30 +104,6 @@ class ProcessSession(Session):
         """See `Session.kill`."""
         self._client.close()
         self._process.kill()
-
-    def _explained(self, error: RunnerError, phase: str) -> RunnerError:
-        """The cause in the log, if the server is dying of one; else the error as it is."""
-        if error.failure.fault == "client":
-            return error
-        wait = _DEATH_S if error.failure.kind in {"server_gone", "server_hung"} else 0.5
-        deadline = time.monotonic() + wait
-        while True:
-            if (failure := self._death(phase)) is not None:
-                return RunnerError(failure)
-            if time.monotonic() >= deadline:
-                return error
-            time.sleep(_POLL_S)
-
-    def _death(self, phase: str) -> Failure | None:
-        exit_code = self._process.poll()
-        if exit_code is None:
-            return None
-        return recognise(
-            log_tail(self._log),
-            exit_code=exit_code,
-            phase=phase,
-            varied_flags=self._varied_flags,
-        )
 
 
 def stop_with_proof(process: ServerProcess, grace_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,7 +64,8 @@ def read_server_info(
         api_key: Sent as bearer token where given.
 
     Raises:
-        RunnerError: Nobody answers, the key is refused, or the answer is not SGLang's.
+        RunnerError: Nobody answers, the key is refused, or the answer is not SGLang's or a
+            simulation's.
     """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
@@ -80,8 +82,12 @@ def read_server_info(
     except httpx.TimeoutException as error:
         message = f"{base_url} did not answer /server_info within {timeout_s:g} s"
         raise _error("server_hung", "configuration", message) from error
-    except httpx.TransportError as error:
+    except httpx.RequestError as error:
         raise _error("server_gone", "configuration", f"no server at {base_url}: {error}") from error
+    return _body(base_url, response)
+
+
+def _body(base_url: str, response: httpx.Response) -> dict[str, Any]:
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         message = (
             f"{base_url} refused the API key (HTTP {response.status_code}): give the right one"
@@ -96,6 +102,10 @@ def read_server_info(
         raise _not_sglang(base_url, response) from error
     if not isinstance(info, dict) or "model_path" not in info:
         raise _not_sglang(base_url, response)
+    try:
+        simulated_of(info)
+    except (ValueError, TypeError) as error:
+        raise _error("bad_time_scale", "client", f"{base_url}: {error}") from error
     return info
 
 
@@ -127,13 +137,13 @@ def simulated_of(server_info: Mapping[str, Any]) -> tuple[bool, float]:
     """Whether the server is a simulation, and its simulated seconds per real second.
 
     Raises:
-        ValueError: The server states a time scale that is not positive.
+        ValueError: The server states a time scale that is no finite number above 0.
     """
     simulated = server_info.get("simulated")
     if not simulated:
         return False, 1.0
     scale = simulated.get("time_scale", 1.0) if isinstance(simulated, dict) else 1.0
-    if not float(scale) > 0:
+    if not 0 < float(scale) < math.inf:
         raise ValueError(f"a simulated server's time scale must be positive, not {scale!r}")
     return True, float(scale)
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, StartProgress
-from runners.failures import ready_timeout, recognise
+from runners.failures import ready_timeout
 from runners.phases import READY, LogFollower, PhaseClock, StartTimeouts, log_tail, phase_begun
 from runners.ports import is_free, listens
 from runners.server_client import HEALTH_TIMEOUT_S
 from runners.server_environment import served_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from runners.post_mortem import PostMortem
     from runners.process import ServerProcess
     from runners.server_client import ServerClient
 
@@ -49,21 +49,20 @@ class Startup:
         self,
         process: ServerProcess,
         client: ServerClient,
-        log: Path,
+        post_mortem: PostMortem,
         *,
         sees_processes: bool,
         timeouts: StartTimeouts,
         time_scale: float,
-        varied_flags: Collection[str],
         on_progress: Callable[[StartProgress], None],
     ) -> None:
         self._process = process
         self._client = client
-        self._log = log
+        self._post_mortem = post_mortem
+        self._log = post_mortem.log
         self._sees_processes = sees_processes
         self._timeouts = timeouts
         self._time_scale = time_scale
-        self._varied_flags = varied_flags
         self._on_progress = on_progress
         self._begun = time.monotonic()
         self._clock = PhaseClock(self._begun)
@@ -84,7 +83,7 @@ class Startup:
                 # A phase's lines may come in one piece with the end: read first, then judge.
                 if (exit_code := self._process.poll()) is not None:
                     self._follow(follower)
-                    raise RunnerError(self._recognised(exit_code))
+                    raise RunnerError(self._post_mortem.of(exit_code, self._clock.current))
                 if self._ready():
                     now = time.monotonic()
                     return Started(self._clock.finish(now), now - self._begun)
@@ -140,11 +139,3 @@ class Startup:
             message = f"{failure.message}; {self._wrong}"
             failure = Failure(failure.kind, failure.phase, failure.fault, message)
         raise RunnerError(failure)
-
-    def _recognised(self, exit_code: int) -> Failure:
-        return recognise(
-            log_tail(self._log),
-            exit_code=exit_code,
-            phase=self._clock.current,
-            varied_flags=self._varied_flags,
-        )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from runners import RunnerError, StartTimeouts, make_runner
+from runners import RunnerError, StartTimeouts, make_runner, read_server_info
 from runners.conformance import Launcher, RunnerConformance, marked_pids
 from runners.server_environment import CommandPrefix
 from runners.simulated import SimulatedRunner
@@ -198,6 +198,21 @@ def test_a_server_that_was_killed_between_windows(study, tmp_path):
         with pytest.raises(RunnerError) as caught:
             session.apply(Setting(1))
         assert caught.value.failure.kind == "server_killed"
+    launcher.assert_nothing_left()
+
+
+def test_a_server_that_is_killed_just_before_it_is_read_back(study, tmp_path, monkeypatch):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+
+    def kill_first(*arguments, **more):
+        os.killpg(launcher.processes[0].pid, signal.SIGKILL)
+        return read_server_info(*arguments, **more)
+
+    monkeypatch.setattr("runners.process_runner.read_server_info", kill_first)
+    with pytest.raises(RunnerError) as caught:
+        launcher.start(eagle3(2))
+    failure = caught.value.failure
+    assert (failure.kind, failure.phase, failure.fault) == ("server_killed", "ready", "host")
     launcher.assert_nothing_left()
 
 

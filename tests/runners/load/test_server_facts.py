@@ -94,6 +94,8 @@ def test_the_older_endpoint(server):
         (200, b"[]", "not_sglang", "client"),
         (200, b'{"hello": 1}', "not_sglang", "client"),
         (500, b"{}", "not_sglang", "client"),
+        (200, b'{"model_path": 1, "simulated": {"time_scale": "x"}}', "bad_time_scale", "client"),
+        (200, b'{"model_path": 1, "simulated": {"time_scale": [1]}}', "bad_time_scale", "client"),
         (401, b'{"error":"Unauthorized"}', "unauthorized", "client"),
         (503, b"", "server_gone", "configuration"),
     ],
@@ -132,6 +134,6 @@ def test_not_an_address(url):
 
 
 def test_a_time_scale_is_a_positive_number():
-    for scale in (0, -1, math.nan):
+    for scale in (0, -1, math.nan, math.inf):
         with pytest.raises(ValueError, match="time scale"):
             simulated_of({"simulated": {"time_scale": scale}})
