@@ -97,11 +97,22 @@ def _as_asked(asked: Value, found: Any) -> Value:  # noqa: ANN401 - JSON
     """`found`, in the type that was asked for where both mean the same."""
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
+    if asked is not None and not isinstance(asked, bool) and _means(str(asked), found):
+        return asked
     if isinstance(found, (list, dict)):
         return json.dumps(found, separators=(",", ":"))
-    if asked is not None and not isinstance(asked, bool) and str(found) == str(asked):
-        return asked
     if found is False:
         return None  # a switch that is off is one that is not given
     value: Value = found
     return value
+
+
+def _means(word: str, found: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether a word of the command line gives this value; `1e-5` and `{"a": 1}` have others."""
+    if str(found) == word:
+        return True
+    try:
+        parsed = json.loads(word)
+    except ValueError:
+        return False
+    return type(parsed) is type(found) and bool(parsed == found)

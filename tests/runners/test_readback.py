@@ -70,6 +70,13 @@ def test_what_cannot_be_read_back_is_left_out(study):
         (True, False, None),
         ("a", ["a"], "a"),
         (None, [1, 2], "[1,2]"),
+        ("1e-5", 1e-05, "1e-5"),
+        ("1e-5", 2e-05, 2e-05),
+        ("5e1", 50, 50),
+        ('{"a": 1}', {"a": 1}, '{"a": 1}'),
+        ('{"a": 1}', {"a": 2}, '{"a":2}'),
+        ("[1, 2]", [1, 2], "[1, 2]"),
+        ("true", True, "true"),
     ],
 )
 def test_values_come_back_in_the_asked_type(study, asked, found, expected):
