@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import errno
 import socket
 import time
 from pathlib import Path
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from runners.load import Renderer
     from runners.server_environment import ServerEnvironment
     from search_spaces.study import Study
+
+_EXHAUSTED = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
+)
+"""Errors of a machine that has run out of something, whatever is to be started."""
 
 _FAILED_GRACE_S = 5.0
 """For a server that failed to start: a hung one would use up any grace."""
@@ -115,7 +121,8 @@ class ProcessRunner(Runner):
             process = ServerProcess.start(command, mark=intent.mark, port=port, log=log)
         except OSError as error:
             message = f"cannot start {command.argv[0]} with its log at {log}: {error}"
-            raise _refusal("not_started", "study", message) from error
+            fault: Fault = "host" if error.errno in _EXHAUSTED else "study"
+            raise _refusal("not_started", fault, message) from error
         except BaseException:
             # An interrupt between the birth of the process and its handle: the mark finds it.
             end_leftover(ProcessIdentity(0, 0.0, intent.mark, port, socket.gethostname()))

@@ -18,6 +18,7 @@ The table is CSV, one row per configuration, operating point and repeat:
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -100,18 +101,15 @@ class _Building:
 
     def add(self, row: Mapping[str, str]) -> None:
         if self._launch_s is None:
-            self._launch_s = float(row["launch_s"])
+            self._launch_s = _positive(row, "launch_s", or_zero=True)
         if kind := row["failure"]:
             self._failure = Failure(kind, "ready", _fault(row), f"replayed: {kind}")
             return
-        accept, window = row["accept_length"], row.get("window_s")
         measured = ReplayRow(
-            float(row["output_tok_s"]),
-            float(accept) if accept else None,
-            float(window) if window else None,
+            _positive(row, "output_tok_s"),
+            _positive(row, "accept_length") if row["accept_length"] else None,
+            _positive(row, "window_s") if row.get("window_s") else None,
         )
-        if not measured.output_tok_s > 0:
-            raise ValueError(f"output_tok_s {measured.output_tok_s} is not above 0")
         repeats = self._rows.setdefault(int(row["concurrency"]), [])
         repeats.append((int(row["repeat"]), measured))
 
@@ -121,6 +119,13 @@ class _Building:
             for concurrency, repeats in self._rows.items()
         }
         return ReplayEntry(self._launch_s or 0.0, rows, self._failure)
+
+
+def _positive(row: Mapping[str, str], column: str, *, or_zero: bool = False) -> float:
+    number = float(row[column])
+    if math.isfinite(number) and (number > 0 or (or_zero and number == 0)):
+        return number
+    raise ValueError(f"{column} {number} is not {'0 or ' if or_zero else ''}a number above 0")
 
 
 def _fault(row: Mapping[str, str]) -> Fault:

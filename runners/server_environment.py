@@ -114,12 +114,12 @@ class ServerEnvironment(abc.ABC):
         done = self.run(["-c", _FACTS, *paths])
         try:
             found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        except (IndexError, ValueError) as error:
+            return EnvironmentFacts(found["sglang"], found["gpus"], tuple(found["missing"]))
+        except (IndexError, ValueError, KeyError, TypeError) as error:
             salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
             raise EnvironmentUnusableError(
                 f"{self.python} ended with exit code {done.returncode}: {salient}"
             ) from error
-        return EnvironmentFacts(found["sglang"], found["gpus"], tuple(found["missing"]))
 
     def missing(self) -> str | None:
         """Why SGLang cannot be started here, or `None`."""

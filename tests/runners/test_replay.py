@@ -144,7 +144,10 @@ def test_reading_a_table(tmp_path, study):
     [
         ("configuration,concurrency\n", "lacks the columns repeat"),
         (HEAD + "k,1,0,fast,,60,,\n", "line 2"),
-        (HEAD + "k,1,0,0,,60,,\n", "not above 0"),
+        (HEAD + "k,1,0,0,,60,,\n", "output_tok_s 0.0 is not a number above 0"),
+        (HEAD + "k,1,0,inf,,60,,\n", "output_tok_s inf"),
+        (HEAD + "k,1,0,90,nan,60,,\n", "accept_length nan"),
+        (HEAD + "k,1,0,90,,-60,,\n", "launch_s -60.0"),
         (HEAD + "k,,,,,60,oom,nobody\n", "nobody"),
         (HEAD + "k,1\n", "line 2"),
     ],

@@ -83,7 +83,7 @@ _WITHOUT_SITE = (
 )
 
 
-@pytest.mark.parametrize("python", ["/no/such/python", "false"])
+@pytest.mark.parametrize("python", ["/no/such/python", "false", "echo"])
 def test_an_interpreter_that_does_not_run(python):
     environment = LocalEnvironment(python)
     with pytest.raises(EnvironmentUnusableError, match=python):

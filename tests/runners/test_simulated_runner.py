@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -303,6 +304,21 @@ def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, 
         assert "ready_timeout" in str(caught.value.__context__)
     finally:
         os.kill(int((tmp_path / "hidden").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("number", "fault"), [(errno.ENOENT, "study"), (errno.ENOMEM, "host"), (errno.ENOSPC, "host")]
+)
+def test_a_process_that_cannot_be_started(study, tmp_path, monkeypatch, number, fault):
+    def refuse(*_arguments, **_more):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    with pytest.raises(RunnerError) as caught:
+        Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path).start(PLAIN)
+    failure = caught.value.failure
+    assert (failure.kind, failure.fault) == ("not_started", fault)
+    assert os.strerror(number) in failure.message
 
 
 @pytest.mark.parametrize(
