@@ -175,9 +175,18 @@ def _variable(name: str) -> str:
     return name
 
 
-def _study_name(name: str) -> str:
+def study_name_problem(name: str) -> str | None:
+    """Why a study cannot have this name; `None` if it can."""
     if not _NAME.fullmatch(name):
-        raise wrong("Must be a plain name of letters, digits, '.', '_' and '-', such as kimi")
+        return "Must be a plain name of letters, digits, '.', '_' and '-', such as kimi"
+    if name.endswith((".yaml", ".yml")):
+        return "Must not end like a file, which commands would then look for; such as kimi"
+    return None
+
+
+def _study_name(name: str) -> str:
+    if (problem := study_name_problem(name)) is not None:
+        raise wrong(problem)
     return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from results.records import Trial
     from runners.base import LaunchCommand
     from tuner.report import StudyReport
-
-FORMATS = ("shell", "json")
 
 
 def export_json(report: StudyReport, command: LaunchCommand) -> dict[str, Any]:
@@ -66,4 +65,15 @@ def _exec(command: LaunchCommand) -> str:
 
 def dump(data: dict[str, Any]) -> str:
     """JSON as every command prints it."""
-    return json.dumps(data, indent=2) + "\n"
+    return json.dumps(_without_nan(data), indent=2, allow_nan=False) + "\n"
+
+
+def _without_nan(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """`null` for what is not a number (a percentile of no requests): JSON has no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

@@ -111,11 +111,15 @@ def _failures(console: Console, report: StudyReport) -> None:
                 highlight=False,
                 soft_wrap=True,
             )
-    lost = [x for x in report.launches if x.state in {LaunchState.LOST, LaunchState.FAILED}]
-    for launch in lost:
+    # A launch that judged some of its trials before it was lost is spent all the same.
+    spent = {t.launches[-1] for t in report.standing.trials if t.state.is_verdict}
+    for launch in report.launches:
+        if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
+            continue
         why = launch.failure.message if launch.failure else "the tuner was stopped while it ran"
+        counted = "" if launch.id in spent else ", not counted"
         console.print(
-            f"launch {launch.id} is not counted ({launch.state}): {why}",
+            f"launch {launch.id} is {launch.state}{counted}: {why}",
             highlight=False,
             soft_wrap=True,
         )

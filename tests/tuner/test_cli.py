@@ -11,6 +11,7 @@ import pytest
 from tuner.cli import run
 from tuner.commands.bench import parse_shares
 from tuner.errors import CommandError
+from tuner.export import dump
 
 HEAVY = ("optuna", "sqlalchemy", "httpx", "aiohttp", "pydantic", "yaml", "numpy", "psutil", "rich")
 
@@ -80,6 +81,22 @@ def test_a_sweep_without_sglang_names_the_simulation(tmp_path, monkeypatch, caps
     assert "SGLang is not installed" in err
     assert "--runner simulated" in err
     assert not (tmp_path / "tuner.db").exists()
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "kimi.yaml", ""])
+def test_a_name_that_no_command_could_take_again_is_refused(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["sweep", "--study", "kimi-demo", "--name", name]) == 2
+    assert "--name" in capsys.readouterr().err
+    assert not (tmp_path / "tuner.db").exists()
+
+
+def test_json_has_no_nan():
+    data = {"points": [{"ttft_p95_ms": float("nan"), "tok_s": 1.5}], "histogram": (1, 2)}
+    assert json.loads(dump(data), parse_constant=pytest.fail) == {
+        "points": [{"ttft_p95_ms": None, "tok_s": 1.5}],
+        "histogram": [1, 2],
+    }
 
 
 def test_doctor(tmp_path, monkeypatch, capsys):

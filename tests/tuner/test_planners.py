@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import Space, load_study
+from search_spaces import Space, load_study, parse_study
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
-from tuner.planners.conformance import PlannerConformance
+from tuner.planners.conformance import STUDY, PlannerConformance
 
 
 class TestExhaustive(PlannerConformance):
@@ -47,3 +47,25 @@ def test_the_choice_follows_the_budget():
     assert choose_planner(space, alone, 23) == "tpe"
     assert choose_planner(space, switched, 8) == "exhaustive"
     assert choose_planner(space, switched, 7) == "tpe"
+
+
+def test_a_large_space_is_not_compared_point_by_point():
+    text = STUDY.replace("[null, LL128]", "[null, LL128, LL, Simple]").replace(
+        "  env:",
+        f"  flags: {{chunked-prefill-size: {list(range(1, 60))}}}\n  env:",
+    )
+    space = Space(parse_study(text, "large"))
+    asked = 0
+
+    def chains(a, b):
+        nonlocal asked
+        asked += 1
+        chain = a.speculation.topk == b.speculation.topk == 1
+        return a == b or (chain and (a.env, a.flags) == (b.env, b.flags))
+
+    builder = LaunchBuilder(space, chains)
+    settings = 59 * 4
+    # Each has none, a launch for all its chains, and its trees.
+    trees = sum(p.speculation.topk == 2 for p in space.points)
+    assert builder.launches_needed(space.points) == 2 * settings + trees
+    assert asked <= len(space)

@@ -16,6 +16,7 @@ from search_spaces import Space, baselines
 from tuner import assembly
 from tuner.planners import PLANNERS
 from tuner.progress import Silent
+from tuner.render import render
 from tuner.replay import replay
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def test_a_fault_of_the_study_stops_it(small, store):
     assert report.standing.best.number == 0
 
 
-def test_host_faults_are_retried_and_then_pause_the_study(small, store):
+def test_host_faults_are_retried_and_then_pause_the_study(small, store, capsys):
     study = small()
     bad = point(study, 2, None)
     taken = Failure("port_taken", "ready", "host", "port 30000 belongs to another process")
@@ -182,6 +183,8 @@ def test_host_faults_are_retried_and_then_pause_the_study(small, store):
     assert trial.state is TrialState.RUNNING  # nobody is blamed; resume takes it up again
     assert len(trial.launches) == 3
     assert {x.state for x in report.launches if trial.number in x.trials} == {LaunchState.FAILED}
+    render(report)
+    assert f"launch {trial.launches[0]} is failed, not counted: port" in capsys.readouterr().out
 
 
 def test_budget_of_launches_and_of_hours(small, store):
@@ -339,7 +342,9 @@ def test_what_a_fault_of_the_study_stopped_is_measured_once_it_is_mended(
     assert complete == set(Space(study).points)
 
 
-def test_a_crash_in_a_launch_for_many_settings_is_judged_by_a_launch_of_its_own(small, store):
+def test_a_crash_in_a_launch_for_many_settings_is_judged_by_a_launch_of_its_own(
+    small, store, capsys
+):
     # 2 steps die only in a server that is prepared for all of them.
     study = small()
     best = point(study, 2, "LL,LL128,Simple")
@@ -358,6 +363,10 @@ def test_a_crash_in_a_launch_for_many_settings_is_judged_by_a_launch_of_its_own(
     shared, *own = [report.launches[n] for n in report.standing.best.launches]
     assert (shared.state, len(shared.trials)) == (LaunchState.FAILED, 3)
     assert [len(launch.trials) for launch in own] == [1]
+    # It judged 1 step before the crash, so it is spent; and is said to be.
+    assert report.launches_spent == len(report.launches)
+    render(report)
+    assert f"launch {shared.id} is failed: CUDA out of memory" in capsys.readouterr().out
 
 
 def test_a_server_that_did_not_start_and_cannot_be_stopped_stops_the_study(small, store):

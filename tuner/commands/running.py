@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from results.errors import StoreError, StudyExists
 from results.store import Store
 from search_spaces import load_study, warnings
+from search_spaces.study_values import study_name_problem
 from tuner import assembly
 from tuner.commands.dry_run import dry_run
 from tuner.commands.stored import existing, exit_code, print_report, report_of
@@ -43,6 +44,8 @@ def sweep(
     as_json: bool,
 ) -> Exit:
     """Creates a study and runs it."""
+    if name is not None and (wrong := study_name_problem(name)) is not None:
+        raise CommandError(f"--name {name!r}: {wrong}")
     study = load_study(name_or_path)
     kind = runner or study.runner
     servers = assembly.make_servers(kind, study, seed=seed)

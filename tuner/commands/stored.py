@@ -104,9 +104,12 @@ def export(
     if output is None:
         sys.stdout.write(text)
     else:
-        output.write_text(text)
-        if format_ == "shell":
-            output.chmod(output.stat().st_mode | 0o111)
+        try:
+            output.write_text(text)
+            if format_ == "shell":
+                output.chmod(output.stat().st_mode | 0o111)
+        except OSError as error:
+            raise CommandError(f"cannot write {output}: {error.strerror or error}") from error
         sys.stderr.write(f"wrote {output}\n")
     return Exit.DONE
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -63,15 +65,29 @@ class LaunchBuilder:
     def group(self, trials: Iterable[PlannedTrial]) -> tuple[LaunchPlan, ...]:
         """Packs given trials (unfinished ones, say) into as few launches as possible."""
         plans: list[list[PlannedTrial]] = []
+        # Only configurations that are equal but for the setting are asked about: a space has
+        # many launches, and to compare each point with all of them takes hours.
+        alike: dict[Configuration, list[list[PlannedTrial]]] = defaultdict(list)
         for trial in trials:
-            for plan in plans if self._hot_switch else ():
+            near = alike[_without_setting(trial.configuration)] if self._hot_switch else []
+            for plan in near:
                 if self._can_switch(plan[0].configuration, trial.configuration):
                     plan.append(trial)
                     break
             else:
                 plans.append([trial])
+                near.append(plans[-1])
         return tuple(LaunchPlan(tuple(plan)) for plan in plans)
 
     def launches_needed(self, configurations: Sequence[Configuration]) -> int:
         """How many launches measuring all of `configurations` takes."""
         return len(self.group(PlannedTrial(c, Purpose.SEARCH) for c in configurations))
+
+
+def _without_setting(configuration: Configuration) -> Configuration:
+    """Equal for configurations that differ in nothing but what a running server can take on."""
+    speculation = configuration.speculation
+    if speculation.topk != 1:
+        return configuration  # a tree's width is its own: `Setting` cannot name it
+    chain = replace(speculation, num_steps=None, num_draft_tokens=None)
+    return replace(configuration, speculation=chain)
