@@ -122,6 +122,7 @@ class Engine:
         if self.busy:
             return False
         self._cached.clear()
+        self._deadline = 0.0  # what comes next is no turn-around: nobody was at work
         self.counters.flushed()
         self._noise.next_block()
         return True
@@ -162,7 +163,8 @@ class Engine:
 
         Between two requests of a closed loop a client and its transport need some real
         milliseconds. They are no part of what runs faster than life, so they count once, not
-        `time_scale` times: the request is taken to have arrived that much earlier.
+        `time_scale` times: the request is taken to have arrived that much earlier. Not so the
+        first one after a flush, with which a window opens: it would be served for free.
         """
         if not self._waiting:
             return  # aborted at once

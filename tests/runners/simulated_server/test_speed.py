@@ -44,6 +44,20 @@ def test_output_speed(start, speculation, quick_profile, point, env):
     assert seen == pytest.approx(wanted.output_tok_s, rel=0.02)
 
 
+def test_the_first_request_after_a_flush_gets_nothing_for_free(start, quick_profile):
+    scale = 100.0
+    served = start(scale=scale).wait_ready()
+    wanted = expected(load_profile(quick_profile), Configuration(), output_tokens=32)
+    least = (wanted.ttft_ms + wanted.cycles * wanted.cycle.total_ms) / 1000.0
+    for i in range(5):
+        prompt = f"{i:03d} " + "x" * 796  # 200 tokens
+        meta = served.generate(prompt, 32).json()["meta_info"]
+        assert meta["prompt_tokens"] == 200
+        assert served.client.post("/flush_cache").status_code == 200
+        meta = served.generate(prompt, 32).json()["meta_info"]
+        assert meta["e2e_latency"] * scale > 0.98 * least
+
+
 def test_accept_length(start, speculation):
     served = start(*speculation(5), scale=200.0).wait_ready()
     verifies = correct = 0
