@@ -10,7 +10,8 @@ from sqlalchemy import make_url
 
 from results.studies import NewStudy
 from runners import make_runner
-from search_spaces import Space, baselines, parse_study, violations
+from search_spaces import Space, parse_study, violations
+from search_spaces import baselines as baselines_of
 from tuner.agenda import Agenda
 from tuner.errors import CommandError
 from tuner.launching import Launcher
@@ -81,7 +82,7 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
             f"draft_tp {', '.join(map(str, refused))} is left out: this server environment "
             f"cannot place the draft apart from the target yet"
         )
-    known = baselines(study)
+    known = baselines_of(study)
     for name, configuration in tuple(known.items()):
         if broken := violations(configuration, study):
             notes.append(f"baseline '{name}' is left out: {broken[0].message}")
@@ -107,7 +108,8 @@ def describe_new(
     study = problem.study
     budget = launches if launches is not None else study.budget.launches
     if planner == "auto":
-        planner = choose_planner(problem.space, problem.launches, budget)
+        baselines = problem.baselines.values()
+        planner = choose_planner(problem.space, problem.launches, budget, baselines)
     return NewStudy(
         name=name,
         text=study.text,

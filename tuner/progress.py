@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -59,12 +60,15 @@ class Lines:
             # Through the console that draws the status line, or the two would mix.
             self._status.console.print(text.rstrip(), soft_wrap=True, markup=False, highlight=False)
             return
-        sys.stderr.write(text.rstrip() + "\n")
-        sys.stderr.flush()
+        # Nobody reads any more (`2>&1 | head`, a closed terminal): no reason to lose a sweep.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text.rstrip() + "\n")
+            sys.stderr.flush()
 
     def _now(self, text: str) -> None:
         if self._status is not None:
-            self._status.update(text)
+            with contextlib.suppress(OSError):
+                self._status.update(text)
 
     def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None:
         """A launch begins."""
@@ -105,7 +109,8 @@ class Lines:
     def done(self) -> None:
         """Nothing more comes."""
         if self._status is not None:
-            self._status.stop()
+            with contextlib.suppress(OSError):
+                self._status.stop()
 
     def _clock(self) -> str:
         elapsed = int(time.monotonic() - self._began)

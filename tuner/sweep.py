@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from results.records import TrialState
 from tuner.launching import StudyFaultError
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from tuner.mirror import Mirror
     from tuner.planners import Planner
     from tuner.progress import Progress
+
+
+_REASONS: dict[Literal["exhausted", "converged"], str] = {
+    "exhausted": "every point of the space was judged",
+    "converged": "the planner expects nothing better from another launch",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ class Sweep:
             launches = self._store.launches(self._stored.id)
             plan = self._agenda.next(standing.trials, launches)
             if isinstance(plan, Stop):
-                return Outcome(plan.reason, "every point of the space was judged")
+                return Outcome(plan.reason, _REASONS[plan.reason])
             launch = self._launcher.intend(plan, standing.trials, number=len(launches))
             if self._mirror is not None:
                 self._mirror.show(self._standing())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from tuner.cli import run
 from tuner.commands.bench import parse_shares
 from tuner.errors import CommandError
 from tuner.export import dump
+from tuner.progress import Lines
 
 HEAVY = ("optuna", "sqlalchemy", "httpx", "aiohttp", "pydantic", "yaml", "numpy", "psutil", "rich")
 
@@ -119,7 +121,22 @@ def test_prompt_shares(text, shares):
     assert parse_shares(text) == shares
 
 
-@pytest.mark.parametrize("text", ["", "chat=x", "chat=-1", "=1", "chat=inf"])
+@pytest.mark.parametrize("text", ["", "chat=x", "chat=-1", "=1", "chat=inf", "chats=1"])
 def test_wrong_prompt_shares(text):
     with pytest.raises(CommandError, match="write it like"):
         parse_shares(text)
+
+
+class Closed(io.StringIO):
+    """A stderr whose reader has left."""
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_progress_that_nobody_reads_does_not_end_a_sweep(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Closed())
+    lines = Lines(simulated=True)
+    lines.message("launch 0")
+    lines.measuring("trial 0")
+    lines.done()

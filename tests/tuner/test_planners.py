@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces import Space, load_study, parse_study
+from search_spaces.configuration import Configuration, Speculation
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
 from tuner.planners.conformance import STUDY, PlannerConformance
 
@@ -69,3 +70,12 @@ def test_a_large_space_is_not_compared_point_by_point():
     trees = sum(p.speculation.topk == 2 for p in space.points)
     assert builder.launches_needed(space.points) == 2 * settings + trees
     assert asked <= len(space)
+
+
+def test_the_choice_counts_baselines_that_are_no_points():
+    space = Space(load_study("kimi-demo"))
+    alone = LaunchBuilder(space, lambda a, b: a == b)
+    outside = Configuration.of(Speculation("EAGLE3", 9, 1, 10), draft_tp=8)
+    assert choose_planner(space, alone, 24, [space.points[0]]) == "exhaustive"
+    assert choose_planner(space, alone, 24, [outside]) == "tpe"
+    assert choose_planner(space, alone, 25, [outside]) == "exhaustive"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from search_spaces.study_values import PROMPT_SETS
 from search_spaces.workload import OperatingPoint, Workload
 from tuner.errors import CommandError, Exit
 from tuner.export import dump
@@ -45,7 +46,7 @@ def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
     """`"chat=0.5,code=0.5"` as shares that sum to 1; a name alone weighs 1.
 
     Raises:
-        CommandError: A share is no positive number.
+        CommandError: A set is unknown, or a share is no positive number.
     """
     shares: dict[str, float] = {}
     for part in text.split(","):
@@ -54,8 +55,11 @@ def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
             shares[name] = float(share or 1)
         except ValueError:
             shares[name] = 0.0
-        if not name or not 0 < shares[name] < float("inf"):
-            raise CommandError(f"--prompts {text!r}: write it like chat=0.5,code=0.5")
+        if name not in PROMPT_SETS or not 0 < shares[name] < float("inf"):
+            raise CommandError(
+                f"--prompts {text!r}: write it like chat=0.5,code=0.5; "
+                f"the sets are {', '.join(PROMPT_SETS)}"
+            )
     total = sum(shares.values())
     return tuple(sorted((name, share / total) for name, share in shares.items()))
 

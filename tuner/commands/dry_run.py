@@ -28,7 +28,8 @@ def dry_run(
         known |= {t.configuration.key for t in plan.trials}
         firsts.append((name, plan))
     points = len(problem.space)
-    needed = problem.launches.launches_needed(problem.space.points) if points <= 10_000 else None
+    everything = {*problem.baselines.values(), *problem.space.points}
+    needed = problem.launches.launches_needed(everything)
     if as_json:
         data: dict[str, Any] = {
             "study": problem.study.name,
@@ -50,8 +51,7 @@ def dry_run(
         return
     out = sys.stdout.write
     out(f"study {problem.study.name}: {points} legal configurations, planner {planner}, ")
-    out(f"at most {budget} launches")
-    out(f" ({needed} would measure them all)\n" if needed is not None else "\n")
+    out(f"at most {budget} launches ({needed} would measure them all, baselines included)\n")
     for note in problem.notes:
         out(f"note: {note}\n")
     for name, plan in firsts:

@@ -141,7 +141,7 @@ def _run(
             store.release(stored.id)
     report = assembly.make_report(store, stored.name, problem, servers)
     if outcome.stopped in {"interrupted", "fault"}:
-        sys.stderr.write(f"stopped: {outcome.reason}\n")
+        progress.message(f"stopped: {outcome.reason}")
     print_report(report, as_json=as_json)
     return exit_code(report)
 

@@ -125,8 +125,9 @@ def _trial(report: StudyReport, number: int) -> Trial:
     for trial in report.standing.trials:
         if trial.number == number:
             return trial
-    last = len(report.standing.trials) - 1
-    raise CommandError(f"study {report.study.name} has no trial {number}; its last is {last}")
+    count = len(report.standing.trials)
+    known = f"its last is {count - 1}" if count else "it has none yet"
+    raise CommandError(f"study {report.study.name} has no trial {number}; {known}")
 
 
 def print_report(report: StudyReport, *, as_json: bool) -> None:

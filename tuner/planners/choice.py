@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING
 from tuner.planners.enumerated import ExhaustivePlanner, RandomPlanner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from search_spaces import Space
+    from search_spaces.configuration import Configuration
     from tuner.planners.base import Planner
     from tuner.planners.launches import LaunchBuilder
 
 PLANNERS = ("exhaustive", "random", "tpe")
 
 
-def choose_planner(space: Space, launches: LaunchBuilder, budget: int) -> str:
-    """Exhaustive where the budget reaches every point, else TPE."""
-    if len(space) <= budget or launches.launches_needed(space.points) <= budget:
-        return "exhaustive"
-    return "tpe"
+def choose_planner(
+    space: Space,
+    launches: LaunchBuilder,
+    budget: int,
+    baselines: Iterable[Configuration] = (),
+) -> str:
+    """Exhaustive where the budget reaches every point beside the baselines, else TPE."""
+    needed = launches.launches_needed({*space.points, *baselines})
+    return "exhaustive" if needed <= budget else "tpe"
 
 
 def make_planner(name: str, space: Space, launches: LaunchBuilder, *, seed: int) -> Planner:

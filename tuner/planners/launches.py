@@ -12,7 +12,7 @@ from search_spaces.configuration import Configuration, Setting
 from tuner.planners.base import LaunchPlan, PlannedTrial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from search_spaces import Space
 
@@ -79,7 +79,7 @@ class LaunchBuilder:
                 near.append(plans[-1])
         return tuple(LaunchPlan(tuple(plan)) for plan in plans)
 
-    def launches_needed(self, configurations: Sequence[Configuration]) -> int:
+    def launches_needed(self, configurations: Iterable[Configuration]) -> int:
         """How many launches measuring all of `configurations` takes."""
         return len(self.group(PlannedTrial(c, Purpose.SEARCH) for c in configurations))
 
