@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 MARK = "TUNER_LAUNCH"
 """The variable that carries a launch's mark to all its processes."""
 
-KEEP_ENVIRON = ("SPT_NOENV", "1")
-"""SGLang renames its processes, and setproctitle writes the name over `/proc/PID/environ` unless
-this is set: the mark would be lost (setproctitle 1.3)."""
-
 _SAME_START_S = 2.0
 """A start time is seconds since boot plus the boot's time, which the kernel may correct."""
 
 _POLL_S = 0.05
+
+
+def marks(mark: str) -> tuple[tuple[str, str], ...]:
+    """The variables by which the processes of a launch are known."""
+    # SGLang renames its processes, and setproctitle writes the name over `/proc/PID/environ` unless
+    # SPT_NOENV is set: the mark would be lost (setproctitle 1.3).
+    return ((MARK, mark), ("SPT_NOENV", "1"))
 
 
 class ServerProcess:
@@ -54,7 +57,7 @@ class ServerProcess:
         Raises:
             OSError: The program could not be started, or the log not be written.
         """
-        environment = command.environment() | {MARK: mark, KEEP_ENVIRON[0]: KEEP_ENVIRON[1]}
+        environment = command.environment() | dict(marks(mark))
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             popen = subprocess.Popen(

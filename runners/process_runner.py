@@ -6,6 +6,7 @@ import abc
 import errno
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
 from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
 from runners.post_mortem import PostMortem
-from runners.process import ServerProcess, end_leftover
+from runners.process import ServerProcess, end_leftover, marks
 from runners.process_session import ProcessSession, prove_port_free, stop_with_proof
 from runners.readback import resolved_of
 from runners.server_client import ServerClient
@@ -115,7 +116,12 @@ class ProcessRunner(Runner):
         except ValueError as error:
             message = f"{error}: correct `host` and `api-key` under `server.flags`"
             raise _refusal("bad_address", "study", message) from error
-        command = self.environment.wrap(self.launch_command(intent, host=host, port=port))
+        command = self.launch_command(intent, host=host, port=port)
+        if not self.environment.sees_processes:
+            # A prefix passes no variables on, but its servers may be seen all the same (docker on
+            # this machine): then the mark finds them, whatever the prefix's own end left.
+            command = replace(command, env=(*command.env, *marks(intent.mark)))
+        command = self.environment.wrap(command)
         log = self._log_path(intent)
         try:
             process = ServerProcess.start(command, mark=intent.mark, port=port, log=log)

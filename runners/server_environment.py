@@ -147,8 +147,8 @@ class CommandPrefix(ServerEnvironment):
     """Behind a command (`docker exec NAME`, `srun ...`, `ssh HOST`).
 
     Variables are set by `env` behind the prefix, as most prefixes pass none on. Stopping signals
-    the prefix command's own process group; whether it passes them on is the command's business,
-    and the proof is that the port is free again.
+    the prefix command's own process group, and what carries the launch's mark where it can be seen
+    from here (docker on this machine); the proof is that the port is free again.
     """
 
     sees_processes = False

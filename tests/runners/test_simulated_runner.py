@@ -281,8 +281,10 @@ def test_behind_a_prefix_the_server_is_known_by_its_model_name(study, tmp_path):
 # Starts the rest of the command as docker does: elsewhere, and not ended by the prefix's own end.
 DETACHING = """
 import os, pathlib, subprocess, sys, time
-folder, *command = sys.argv[1:]
+folder, seen, *command = sys.argv[1:]
 environ = {k: v for k, v in os.environ.items() if k != "TUNER_LAUNCH"}
+if seen == "unseen":
+    command = [word for word in command if not word.startswith("TUNER_LAUNCH=")]
 hidden = subprocess.Popen(command, env=environ, start_new_session=True)
 pathlib.Path(folder, "hidden").write_text(str(hidden.pid))
 time.sleep(60)
@@ -294,7 +296,7 @@ def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, 
     timeouts = StartTimeouts(phases=(), floor_s=5.0)
     how = {"kind": "hang", "phase": "warmup"}
     runner = misbehaving(study, tmp_path, timeouts=timeouts, **how)
-    prefix = (sys.executable, "-c", DETACHING, str(tmp_path))
+    prefix = (sys.executable, "-c", DETACHING, str(tmp_path), "unseen")
     runner.environment = CommandPrefix(prefix, sys.executable)
     try:
         with pytest.raises(RunnerError) as caught:
@@ -304,6 +306,19 @@ def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, 
         assert "ready_timeout" in str(caught.value.__context__)
     finally:
         os.kill(int((tmp_path / "hidden").read_text()), signal.SIGKILL)
+
+
+def test_a_server_that_outlives_its_prefix_is_found_by_its_mark(study, tmp_path, monkeypatch):
+    monkeypatch.setattr("runners.process_session.GRACE_S", 0.5)
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    prefix = (sys.executable, "-c", DETACHING, str(tmp_path), "seen")
+    runner.environment = CommandPrefix(prefix, sys.executable)
+    launcher = Launcher(runner, tmp_path)
+    with launcher.start(eagle3(2)):
+        hidden = psutil.Process(int((tmp_path / "hidden").read_text()))
+        assert os.getsid(hidden.pid) == hidden.pid != launcher.processes[0].pid
+    assert not hidden.is_running() or hidden.status() == psutil.STATUS_ZOMBIE
+    launcher.assert_nothing_left()
 
 
 @pytest.mark.parametrize(
