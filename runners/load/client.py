@@ -59,7 +59,7 @@ class Flight:
     error: str | None = None
 
 
-class ServerClient:
+class LoadClient:
     """Speaks to one server; an async context manager, bound to one event loop.
 
     Raises `RunnerError` from every call where the server is gone. A request that the server

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runners.load.client import Flight, ServerClient, clock, load_error
+from runners.load.client import Flight, LoadClient, clock, load_error
 from runners.load.rendering import IdentityRenderer
 from runners.load.window import Window, measurement_of
 
@@ -103,7 +103,7 @@ class LoadGenerator:
         rendered = self._renderer.render(selected)
         prompts, warmup = rendered[:count], rendered[count:]
         loop = _ClosedLoop(self._stall_timeout_s)
-        client = ServerClient(
+        client = LoadClient(
             self._base_url,
             connections=point.concurrency,
             request_timeout_s=self._request_timeout_s,
@@ -173,9 +173,7 @@ class _ClosedLoop:
         """Notes a sign of life."""
         self._last_heard = now
 
-    async def run(
-        self, client: ServerClient, flights: Sequence[Flight], concurrency: int
-    ) -> Window:
+    async def run(self, client: LoadClient, flights: Sequence[Flight], concurrency: int) -> Window:
         """Sends all `flights`, `concurrency` at a time."""
         for flight in flights:
             client.prepare(flight)

@@ -40,13 +40,11 @@ def completion_tokens(chunk: bytes) -> int | None:
 class StreamReader:
     """Takes the pieces of one response body as they arrive, cut anywhere."""
 
-    __slots__ = ("_last", "_parts", "done")
+    __slots__ = ("_last", "_parts")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._last = b""
-        self.done = False
-        """Whether `[DONE]` was seen."""
 
     def feed(self, raw: bytes) -> int | None:
         """Takes a piece of the body.
@@ -74,7 +72,6 @@ class StreamReader:
             if not line.startswith(_DATA):
                 continue
             if len(line) < 32 and line[len(_DATA) :].strip() == _DONE:
-                self.done = True
                 continue
             self._last = line
             return completion_tokens(line)
