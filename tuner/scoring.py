@@ -34,7 +34,7 @@ class Reference:
         A baseline that breaks a limit of the objective is still what gains are measured against;
         one whose measurement is not believed, or that died at one of the points, is not.
         """
-        measured = [t.measurements for t in trials if _comparable(t)]
+        measured = [t.measurements for t in trials if comparable(t)]
         if not measured:
             return None
         return cls(
@@ -102,7 +102,7 @@ class Standing:
         """Gain of `trial` over one baseline, on the same weighted mean."""
         base = self.baselines.get(baseline)
         reference = Reference.of([base]) if base is not None else None
-        if reference is None or not _comparable(trial):
+        if reference is None or not comparable(trial):
             return None
         return reference.gain(trial.measurements)
 
@@ -149,7 +149,7 @@ def judge(
     return TrialState.COMPLETE, None
 
 
-def _comparable(trial: Trial) -> bool:
+def comparable(trial: Trial) -> bool:
     """Whether it was measured at every point, with figures that are believed."""
     return trial.state is TrialState.COMPLETE or (
         trial.state is TrialState.INFEASIBLE

@@ -14,7 +14,7 @@ from results.records import TrialState
 from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
 from tuner.planners import Observation, Stop
-from tuner.scoring import Standing
+from tuner.scoring import Standing, comparable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -172,21 +172,28 @@ class Sweep:
 
 
 def _check_reference(standing: Standing) -> None:
-    """Stops a study whose trials could never be scored.
+    """Stops a study in which nothing could be said of any gain.
+
+    As a baseline without speculation that does not run stops it, so does one that is not believed:
+    the best of the rest may be slower than it.
 
     Raises:
-        StudyFaultError: Every baseline was measured, and none can be believed.
+        StudyFaultError: That one was measured and can't be compared with, or no baseline can.
     """
-    if not standing.baselines_are_judged or standing.reference is not None:
+    plain = standing.baselines.get("none")
+    if plain is not None and not comparable(plain):
+        lacking = [plain]
+    elif standing.baselines_are_judged and standing.reference is None:
+        lacking = [trial for trial in standing.baselines.values() if trial is not None]
+    else:
         return
     reasons = [
-        f"baseline '{name}' (trial {trial.number}) is {trial.state}"
+        f"baseline trial {trial.number} is {trial.state}"
         + (f": {trial.failure.message}" if trial.failure is not None else "")
-        for name, trial in standing.baselines.items()
-        if trial is not None
+        for trial in lacking
     ]
     raise StudyFaultError(
-        f"no baseline gave figures to compare others with: "
-        f"{'; '.join(reasons) or 'this study has none'}. Mend it, then begin another study with "
-        f"`tuner sweep --name NAME`"
+        f"there are no figures to compare others with: "
+        f"{'; '.join(reasons) or 'this study has no baseline'}. Mend it, then begin another study "
+        f"with `tuner sweep --name NAME`"
     )
