@@ -166,6 +166,7 @@ def test_constraints_and_exit_code_3(tuner, write_small):
     assert {t["state"] for t in report["trials"]} == {"infeasible"}
     assert "ttft_p95_ms" in report["trials"][0]["failure"]["message"]
     assert "no feasible" in tuner.run("export", "--study", "small", code=3).stderr
+    assert "finished already" in tuner.run("resume", "--study", "small").stderr
 
 
 def test_ctrl_c_ends_cleanly_and_resume_goes_on(tuner, write_small):

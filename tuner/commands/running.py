@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from results.errors import StoreError, StudyExists
 from results.store import Store
+from runners.base import RunnerError
 from search_spaces import load_study, warnings
 from search_spaces.study_values import study_name_problem
 from tuner import assembly
@@ -83,7 +84,7 @@ def resume(name_or_path: str, *, storage: str, take_over: bool, as_json: bool) -
             sys.stderr.write(f"study {stored.name} is finished already: {stored.stop_reason}\n")
             _, report = report_of(store, stored, study)
             print_report(report, as_json=as_json)
-            return exit_code(report)
+            return Exit.DONE
         servers = assembly.reopen_servers(store, stored, study)
         if (missing := servers.check()) is not None:
             raise CommandError(missing)
@@ -134,6 +135,11 @@ def _run(
             outcome = loop.run()
     except StoreError as error:
         raise CommandError(str(error), Exit.FAULT) from error
+    except RunnerError as error:
+        # Of ending what an earlier launch left: whatever ran next would be measured beside it.
+        raise CommandError(
+            f"{error.failure.message}. End it by hand, then run `tuner resume`", Exit.FAULT
+        ) from error
     finally:
         progress.done()
         # What is not released belongs to a process that is gone, and can be claimed.
