@@ -40,6 +40,8 @@ def resolve_url(address: str) -> URL:
         ) from error
     backend = url.get_backend_name()
     if url.drivername in {"sqlite", "sqlite+pysqlite"}:
+        if url.host:
+            raise StoreError(f"{address!r} names no file; use three slashes: sqlite:///{url.host}")
         if in_memory(url) or str(url.database).startswith("file:"):
             return url
         return url.set(database=str(Path(str(url.database)).expanduser().resolve()))

@@ -48,7 +48,10 @@ class SGLangRunner(ProcessRunner):
         try:
             facts = self.environment.facts(tuple(local.values()))
         except EnvironmentUnusableError as error:
-            return f"{error}; check `server.python` and `server.prefix`, or {_WITHOUT_GPU}"
+            return (
+                f"{error}; check `server.python`, TUNER_SGLANG_PYTHON and `server.prefix`, "
+                f"or {_WITHOUT_GPU}"
+            )
         if facts.sglang_version is None:
             return (
                 f"SGLang is not installed for {self.environment.python}; name the interpreter that "

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from runners.process_runner import ProcessRunner
 from runners.server_environment import LocalEnvironment, server_environment
 from runners.sglang_command import sglang_command
+from runners.simulated_server.resolution import CHAIN_ALGORITHMS
+from search_spaces.configuration import NO_SPECULATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from search_spaces.study import Study
 
 SIMULATED_MODULE = "runners.simulated_server"
-SWITCHABLE_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
 
 
 class SimulatedRunner(ProcessRunner):
@@ -68,8 +69,15 @@ class SimulatedRunner(ProcessRunner):
         self._real = server_environment(study, default_python="python")
 
     def check(self) -> str | None:
-        """Nothing is needed beside the tuner itself."""
-        return None
+        """Nothing is needed beside the tuner itself, but not every algorithm has a model."""
+        asked = {part.canonical_algorithm for part in self._study.space.speculation}
+        unknown = sorted(asked - CHAIN_ALGORITHMS - {NO_SPECULATION})
+        if not unknown:
+            return None
+        return (
+            f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
+            f"`space.speculation`, or use `--runner sglang`"
+        )
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
         """Chains of one algorithm whose draft steps alone differ."""
@@ -126,7 +134,7 @@ class SimulatedRunner(ProcessRunner):
 
 def _is_chain(configuration: Configuration) -> bool:
     speculation = configuration.speculation
-    return speculation.algorithm in SWITCHABLE_ALGORITHMS and speculation.topk == 1
+    return speculation.algorithm in CHAIN_ALGORITHMS and speculation.topk == 1
 
 
 def _without_steps(configuration: Configuration) -> Configuration:

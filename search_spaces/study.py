@@ -90,8 +90,8 @@ def load_study(name_or_path: str | PathLike[str]) -> Study:
     if not ("/" in given or path.suffix in {".yaml", ".yml"} or path.is_file()):
         names = tuple(name for name, _ in shipped())
         message = (
-            f"No study is named {given!r}; {nearest(given, names)} "
-            "A file of your own: give its path, such as ./my-study.yaml"
+            f"No shipped study is named {given!r}; {nearest(given, names)} "
+            "(for a file of your own, give its path, such as ./my-study.yaml)"
         )
         raise StudyFileError(given, [Problem("", None, message)])
     try:

@@ -81,7 +81,10 @@ def problems_of(
 ) -> list[Problem]:
     """Pydantic's `errors()` as problems, in the order of the file."""
     out = []
+    deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
     for error in errors:
+        if error["type"] == "too_short" and error["loc"] in deeper:
+            continue  # a list of which every item is wrong is not empty
         path: Path = tuple(part for part in error["loc"] if part != "[key]")
         if (at := (error.get("ctx") or {}).get("at")) is not None:
             path = (*path, at)

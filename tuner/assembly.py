@@ -182,10 +182,12 @@ def make_report(store: Store, name: str, problem: Problem, runner: Runner) -> St
     stored = store.study(name)
     standing = Standing.of(store.trials(stored.id), problem.baselines)
     best = standing.best
+    owner = store.owner(stored.id)
     return StudyReport(
         study=stored,
         standing=standing,
         launches=store.launches(stored.id),
         launches_spent=store.launches_spent(stored.id),
         command=runner.command(best.configuration) if best is not None else None,
+        owner_lives=owner is not None and owner.may_live(),
     )

@@ -58,8 +58,11 @@ class Entry(StrEnum):
     SIMULATED = "simulated"
 
 
-StudyOption = Annotated[
-    str, typer.Option("--study", help="A shipped study (`tuner spaces`), a stored one, or a file.")
+FileOption = Annotated[
+    str, typer.Option("--study", help="A shipped study (`tuner spaces`), or the path of a file.")
+]
+StoredOption = Annotated[
+    str, typer.Option("--study", help="A stored study's name, or the file it was made from.")
 ]
 StorageOption = Annotated[
     str,
@@ -73,28 +76,34 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout."
 DEFAULT_STORAGE = "sqlite:///tuner.db"
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"tuner {version('sglang-tuner')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[
         bool, typer.Option("--debug", envvar="TUNER_DEBUG", help="Show tracebacks.")
     ] = False,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)
+    version: Annotated[  # noqa: ARG001 - its callback does it
+        bool,
+        typer.Option(
+            "--version", help="Print the version and leave.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
     """Options of every command."""
     if debug:
         os.environ["TUNER_DEBUG"] = "1"
-    if version:
-        from importlib.metadata import version as installed  # noqa: PLC0415
-
-        typer.echo(f"tuner {installed('sglang-tuner')}")
-        raise typer.Exit
 
 
 @app.command()
 def sweep(
-    study: StudyOption,
+    study: FileOption,
     *,
     runner: Annotated[
         RunnerKind | None, typer.Option(help="Real or simulated servers; the study's by default.")
@@ -107,7 +116,7 @@ def sweep(
         int | None, typer.Option(min=1, help="Budget of launches; the study's by default.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.0, help="Budget of hours at work; the study's by default.")
+        float | None, typer.Option(help="Budget of hours at work; the study's by default.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of prompts, planner and simulation.")] = 0,
     planner: Annotated[
@@ -145,7 +154,7 @@ def sweep(
 
 @app.command()
 def resume(
-    study: StudyOption,
+    study: StoredOption,
     *,
     storage: StorageOption = DEFAULT_STORAGE,
     take_over: Annotated[
@@ -162,7 +171,7 @@ def resume(
 
 @app.command()
 def show(
-    study: StudyOption,
+    study: StoredOption,
     *,
     storage: StorageOption = DEFAULT_STORAGE,
     trial: Annotated[int | None, typer.Option(help="All that is known of one trial.")] = None,
@@ -176,7 +185,7 @@ def show(
 
 @app.command()
 def export(
-    study: StudyOption,
+    study: StoredOption,
     *,
     storage: StorageOption = DEFAULT_STORAGE,
     format_: Annotated[
@@ -190,6 +199,7 @@ def export(
         Entry,
         typer.Option(help="The real SGLang, or (of a simulated study) the simulated server."),
     ] = Entry.SGLANG,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Export the best launch command, with its environment and every explicit flag."""
     from tuner.commands import stored  # noqa: PLC0415
@@ -198,7 +208,7 @@ def export(
         stored.export(
             study,
             storage=storage,
-            format_=format_.value,
+            format_="json" if as_json else format_.value,
             output=output,
             trial=trial,
             entry=entry.value,
@@ -207,7 +217,7 @@ def export(
 
 
 @app.command()
-def validate(study: StudyOption, *, as_json: JsonOption = False) -> None:
+def validate(study: FileOption, *, as_json: JsonOption = False) -> None:
     """Check a study file, and count its legal configurations."""
     from tuner.commands import study_files  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import shell
-from tuner.words import describe
+from tuner.words import describe, describe_gain
 
 if TYPE_CHECKING:
     from results.records import Trial
@@ -47,7 +47,8 @@ def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> s
     for name, base in report.standing.baselines.items():
         gain = report.standing.gain_over(name, trial)
         if gain is not None and base is not None and base.number != trial.number:
-            lines.append(f"# {gain - 1:+.1%} on baseline '{name}' (trial {base.number})")
+            gained = describe_gain(gain, len(trial.measurements))
+            lines.append(f"# {gained} on baseline '{name}' (trial {base.number})")
     verdict = report.verdict
     lines.append(f"# Verdict: {verdict.kind} ({verdict.reason})")
     if study.sglang_version is not None:

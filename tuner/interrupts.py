@@ -29,8 +29,9 @@ class Interrupts:
     on its GPUs; where the caller ignores it (`nohup`) it stays ignored.
     """
 
-    def __init__(self, on_second: Callable[[], None]) -> None:
+    def __init__(self, on_second: Callable[[], None], how_to_go_on: str = "") -> None:
         self._on_second = on_second
+        self._how_to_go_on = how_to_go_on
         self._count = 0
         self._depth = 0
         self._pending = False
@@ -58,7 +59,7 @@ class Interrupts:
             try:
                 self._on_second()
             finally:
-                _say("ended at once; `tuner resume` cleans up and goes on")
+                _say(f"ended at once{self._how_to_go_on}")
                 os._exit(EXIT_INTERRUPTED)
         _say("stopping the server; once more to end at once")
         if self._depth:

@@ -103,11 +103,13 @@ class Launcher:
             t.configuration.key: t.number for t in trials if t.state is TrialState.RUNNING
         }
         several = len(plan.trials) > 1
+        mark = uuid.uuid4().hex
         intent = LaunchIntent(
             configuration=plan.trials[0].configuration,
             settings=tuple(t.configuration.setting for t in plan.trials) if several else (),
-            mark=uuid.uuid4().hex,
-            log=str(self._log_dir / f"launch-{number:04d}.log"),
+            mark=mark,
+            # The mark, since studies of one name in two databases of one folder share the folder.
+            log=str(self._log_dir / f"launch-{number:04d}-{mark[:8]}.log"),
         )
         with self._shielded():
             return self._store.add_launch(
@@ -138,7 +140,8 @@ class Launcher:
                 LaunchState.FAILED,
                 error.failure,
                 f"the server of launch {launch.id} could not be stopped "
-                f"({error.failure.message}); end it, then run `tuner resume`",
+                f"({error.failure.message}); end it, then run "
+                f"`tuner resume --study {self._stored.name}`",
             )
         finally:
             with self._shielded():
@@ -258,7 +261,12 @@ class Launcher:
 
         if failure.fault == "study":
             finish(TrialState.FAILED)
-            return _Result(LaunchState.FAILED, failure, f"{failure.message} ({failure.kind})")
+            return _Result(
+                LaunchState.FAILED,
+                failure,
+                f"{failure.message} ({failure.kind}). If the study file is to blame, correct it "
+                f"and begin again under another name: `tuner sweep --study FILE --name NAME`",
+            )
         if failure.fault == "configuration":
             self._host_faults = 0
             if launch.intent.settings:
@@ -272,7 +280,7 @@ class Launcher:
                     LaunchState.FAILED,
                     failure,
                     f"the baseline without speculation does not run, so nothing can be compared "
-                    f"with it: {failure.message} Log: {launch.intent.log}",
+                    f"with it: {failure.message}; log: {launch.intent.log}",
                 )
             finish(TrialState.INFEASIBLE)
             return _Result(LaunchState.INFEASIBLE, failure)
@@ -283,7 +291,8 @@ class Launcher:
             LaunchState.FAILED,
             failure,
             f"{self._host_faults} launches in a row were lost to this machine, not to a "
-            f"configuration: {failure.message} Mend it, then run `tuner resume`",
+            f"configuration: {failure.message} Mend it, then run "
+            f"`tuner resume --study {self._stored.name}`",
         )
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from tuner.words import describe
+from tuner.words import describe, describe_speeds
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -87,13 +87,11 @@ class Lines:
 
     def judged(self, trial: Trial) -> None:
         """A trial has its state."""
-        line = f"{self._clock()}   trial {trial.number}: {describe(trial.configuration)}: "
+        line = f"{self._clock()}   trial {trial.number}: {describe(trial.configuration)}"
         if trial.measurements:
-            speeds = ", ".join(
-                f"{m.output_tok_s:.1f} {self._mark}tok/s" for m in trial.measurements
-            )
             accept = trial.measurements[0].accept_length
-            line += speeds + (f", accept length {accept:.2f}" if accept is not None else "")
+            line += f": {describe_speeds(trial.measurements, self._mark)}"
+            line += f", accept length {accept:.2f}" if accept is not None else ""
         if trial.failure is not None:
             line += f" [{trial.state}: {trial.failure.message}]"
         self.message(line)
@@ -103,7 +101,7 @@ class Lines:
         self.message(
             f"{self._clock()}   launch {launch.id} failed in {failure.phase} "
             f"({failure.kind}, a fault of the {failure.fault}): {failure.message}"
-            f" Log: {launch.intent.log}"
+            f"; log: {launch.intent.log}"
         )
 
     def done(self) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
-from tuner.words import describe
+from tuner.words import describe, describe_gain, describe_speeds
 
 if TYPE_CHECKING:
     from results.records import Trial
@@ -84,7 +84,9 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
             notes.append("best")
         if trial.number in names:
             notes.append(f"baseline {names[trial.number]}")
-        if trial.state is not TrialState.COMPLETE:
+        if trial.state is TrialState.RUNNING and not report.owner_lives:
+            notes.append("unfinished")
+        elif trial.state is not TrialState.COMPLETE:
             notes.append(str(trial.state))
         first = trial.measurements[0] if trial.measurements else None
         score = standing.score(trial)
@@ -129,24 +131,29 @@ def _answer(console: Console, report: StudyReport) -> None:
     study, standing = report.study, report.standing
     spent = f"{report.launches_spent} of {study.budget_launches} launches spent"
     if study.stopped is not None:
-        console.print(f"stopped: {study.stopped} ({study.stop_reason}); {spent}", highlight=False)
+        state = f"stopped: {study.stopped} ({study.stop_reason})"
+    elif report.owner_lives:
+        state = "running"
     else:
-        console.print(f"not finished; {spent}", highlight=False)
+        state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
+    console.print(f"{state}; {spent}", highlight=False, soft_wrap=True)
     best = standing.best
     console.print(f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False)
     if best is None:
         return
     mark = "simulated " if study.simulated else ""
-    speed = best.measurements[0].output_tok_s
+    points = len(best.measurements)
     gains = [
-        f"{gain - 1:+.1%} on baseline '{name}' ({base.measurements[0].output_tok_s:.1f})"
+        f"{describe_gain(gain, points)} on baseline '{name}' "
+        f"({' / '.join(f'{m.output_tok_s:.1f}' for m in base.measurements)})"
         for name, base in standing.baselines.items()
         if base is not None
-        and base.measurements
+        and base.number != best.number
         and (gain := standing.gain_over(name, best)) is not None
     ]
+    speeds = describe_speeds(best.measurements, mark)
     console.print(
-        f"best: trial {best.number}, {speed:.1f} {mark}tok/s" + "".join(f", {g}" for g in gains),
+        f"best: trial {best.number}, {speeds}" + "".join(f"; {g}" for g in gains),
         style="bold",
         highlight=False,
         soft_wrap=True,

@@ -38,6 +38,7 @@ class StudyReport:
         launches: All launches, lost ones included.
         launches_spent: What the budget counts.
         command: The best trial's launch command; `None` while there is no best.
+        owner_lives: Whether a tuner works on it now, as far as can be known from here.
     """
 
     study: StoredStudy
@@ -45,11 +46,12 @@ class StudyReport:
     launches: tuple[Launch, ...]
     launches_spent: int
     command: LaunchCommand | None
+    owner_lives: bool
 
     @property
     def verdict(self) -> Verdict:
         """What may be said of the best trial."""
-        return verdict(self.standing.best)
+        return verdict(self.standing)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `sweep`, `resume` and `show`."""

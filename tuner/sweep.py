@@ -94,7 +94,9 @@ class Sweep:
         try:
             outcome = self._loop()
         except KeyboardInterrupt:
-            outcome = Outcome("interrupted", "interrupted; `tuner resume` goes on")
+            outcome = Outcome(
+                "interrupted", f"by a signal; `tuner resume --study {self._stored.name}` goes on"
+            )
         except StudyFaultError as fault:
             outcome = Outcome("fault", str(fault))
         with self._shielded():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from results.records import Trial
+    from tuner.scoring import Standing
 
 VerdictKind = Literal["winner", "baseline", "tie", "unconfirmed", "infeasible"]
 
@@ -19,14 +19,20 @@ class Verdict:
     reason: str
 
 
-def verdict(best: Trial | None) -> Verdict:
+def verdict(standing: Standing) -> Verdict:
     """The verdict as far as the search alone supports one.
 
     A search picks the largest of many noisy figures, so its best is `unconfirmed` until it has
     been launched again beside the best baseline (design decision 5).
     """
+    best = standing.best
     if best is None:
+        if not any(trial.state.is_verdict for trial in standing.trials):
+            return Verdict("unconfirmed", "nothing was judged yet")
         return Verdict("infeasible", "no configuration was measured that meets the constraints")
+    baselines = {trial.number for trial in standing.baselines.values() if trial is not None}
+    if best.number in baselines:
+        return Verdict("unconfirmed", "nothing was faster than this baseline in the search so far")
     return Verdict(
         "unconfirmed",
         "the best of the search; it was not launched again beside the best baseline",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.records import Measurement
     from search_spaces.configuration import Configuration, Speculation
 
 
@@ -39,3 +42,24 @@ def describe(configuration: Configuration) -> str:
     speculation = describe_speculation(configuration.speculation)
     system = describe_system(configuration)
     return speculation if system == "defaults" else f"{speculation}, {system}"
+
+
+def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
+    """`"93.8 tok/s"`; with several operating points, which is which.
+
+    Args:
+        measurements: One per operating point.
+        mark: `"simulated "`, or nothing.
+    """
+    if len(measurements) == 1:
+        return f"{measurements[0].output_tok_s:.1f} {mark}tok/s"
+    return ", ".join(
+        f"{m.output_tok_s:.1f} {mark}tok/s at concurrency {m.point.concurrency}"
+        for m in measurements
+    )
+
+
+def describe_gain(gain: float, points: int) -> str:
+    """`"+4.6%"`; over several operating points, that it is their mean."""
+    mean = f" (geometric mean over {points} points)" if points > 1 else ""
+    return f"{gain - 1:+.1%}{mean}"

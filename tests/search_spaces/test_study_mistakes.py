@@ -259,7 +259,9 @@ def test_an_alias_of_itself_is_refused():
 
 
 def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(StudyFileError, match=r"No study is named 'kimmi'; did you mean `kimi`\?"):
+    with pytest.raises(
+        StudyFileError, match=r"No shipped study is named 'kimmi'; did you mean `kimi`\?"
+    ):
         load_study("kimmi")
 
 
@@ -330,3 +332,10 @@ def test_any_value_anywhere_is_a_study_or_a_list_of_problems(path, value):
 @given(st.integers(0, len(GOOD)), st.integers(0, 8), st.text(max_size=4))
 def test_any_slip_of_the_keyboard_is_a_study_or_a_list_of_problems(at, length, typed):
     assert all(p.message for p in problems_in(GOOD[:at] + typed + GOOD[at + length :]))
+
+
+def test_a_list_of_which_every_item_is_wrong_is_not_called_empty():
+    wrong = GOOD.replace("points: [{concurrency: 1}]", "points: [1, 16]")
+    with pytest.raises(StudyFileError) as error:
+        parse_study(wrong, "study.yaml")
+    assert [p.key for p in error.value.problems] == ["workload.points[0]", "workload.points[1]"]

@@ -140,3 +140,38 @@ def test_progress_that_nobody_reads_does_not_end_a_sweep(monkeypatch):
     lines.message("launch 0")
     lines.measuring("trial 0")
     lines.done()
+
+
+def test_version(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tuner 0.")
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "inf", "nan"])
+def test_a_budget_of_no_hours_is_refused(hours, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["sweep", "--study", "kimi-demo", "--hours", hours]) == 2
+    assert "--hours" in capsys.readouterr().err
+    assert not (tmp_path / "tuner.db").exists()
+
+
+@pytest.mark.parametrize("command", ["show", "sweep"])
+def test_two_slashes_are_told(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run([command, "--study", "kimi-demo", "--storage", "sqlite://tuner.db"]) == 2
+    assert "sqlite:///tuner.db" in capsys.readouterr().err
+
+
+def test_what_the_simulation_cannot_play_is_refused_before_anything_is_stored(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "ngram.yaml"
+    file.write_text(
+        "study: ngram\nmodel: {path: some/model}\n"
+        "space: {speculation: [{algorithm: none}, {algorithm: NGRAM, num_draft_tokens: [8]}]}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 64}\nbudget: {launches: 4}\n"
+    )
+    assert run(["sweep", "--study", "./ngram.yaml", "--runner", "simulated"]) == 2
+    assert "no model of NGRAM" in capsys.readouterr().err
+    assert not (tmp_path / "tuner.db").exists()

@@ -12,6 +12,8 @@ from results.records import Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 from tuner.scoring import Reference, Standing, judge
+from tuner.verdict import verdict
+from tuner.words import describe_gain, describe_speeds
 
 NONE = Configuration.of()
 DEFAULT = Configuration.of(Speculation("EAGLE3", 3, 1, 4))
@@ -116,3 +118,26 @@ def test_judge():
     state, failure = judge([good, measurement(9.0, invalid=("cached_tokens: 8",))], {})
     assert state is TrialState.INVALID
     assert "cached_tokens: 8" in failure.message
+
+
+def test_the_verdict_says_no_more_than_was_measured():
+    running = Trial(0, Purpose.BASELINE, TrialState.RUNNING, NONE)
+    nothing = verdict(Standing.of([running], BASELINES))
+    assert (nothing.kind, nothing.reason) == ("unconfirmed", "nothing was judged yet")
+    none = trial(0, NONE, 90.0)
+    assert "this baseline" in verdict(Standing.of([none], BASELINES)).reason
+    faster = trial(2, Configuration.of(Speculation("EAGLE3", 2, 1, 3)), 99.0)
+    best = verdict(Standing.of([none, trial(1, DEFAULT, 72.0), faster], BASELINES))
+    assert (best.kind, "not launched again" in best.reason) == ("unconfirmed", True)
+    bad = Trial(0, Purpose.BASELINE, TrialState.INFEASIBLE, NONE)
+    assert verdict(Standing.of([bad], BASELINES)).kind == "infeasible"
+
+
+def test_several_points_say_which_is_which():
+    one, two = measurement(90.0), measurement(945.9, concurrency=16)
+    assert describe_speeds([one], "simulated ") == "90.0 simulated tok/s"
+    assert describe_speeds([one, two], "") == (
+        "90.0 tok/s at concurrency 1, 945.9 tok/s at concurrency 16"
+    )
+    assert describe_gain(1.046, 1) == "+4.6%"
+    assert describe_gain(0.5, 2) == "-50.0% (geometric mean over 2 points)"

@@ -47,6 +47,8 @@ def sweep(
     """Creates a study and runs it."""
     if name is not None and (wrong := study_name_problem(name)) is not None:
         raise CommandError(f"--name {name!r}: {wrong}")
+    if hours is not None and not 0 < hours < float("inf"):
+        raise CommandError(f"--hours {hours:g}: it must be above 0")
     study = load_study(name_or_path)
     kind = runner or study.runner
     servers = assembly.make_servers(kind, study, seed=seed)
@@ -113,10 +115,11 @@ def _run(
             servers.end_leftover(launcher.running)
 
     store.claim(stored.id, take_over=take_over)
+    go_on = f"`tuner resume --study {stored.name}`"
     progress = Lines(simulated=stored.simulated)
     try:
         with (
-            Interrupts(end_at_once) as interrupts,
+            Interrupts(end_at_once, f"; {go_on} cleans up and goes on") as interrupts,
             _mirrored(store, stored, problem, progress) as mirror,
         ):
             _clean_up(store, stored, servers, progress)
@@ -138,7 +141,7 @@ def _run(
     except RunnerError as error:
         # Of ending what an earlier launch left: whatever ran next would be measured beside it.
         raise CommandError(
-            f"{error.failure.message}. End it by hand, then run `tuner resume`", Exit.FAULT
+            f"{error.failure.message}. End it by hand, then {go_on} goes on", Exit.FAULT
         ) from error
     finally:
         progress.done()
@@ -146,7 +149,7 @@ def _run(
         with contextlib.suppress(StoreError):
             store.release(stored.id)
     report = assembly.make_report(store, stored.name, problem, servers)
-    if outcome.stopped in {"interrupted", "fault"}:
+    if as_json and outcome.stopped in {"interrupted", "fault"}:
         progress.message(f"stopped: {outcome.reason}")
     print_report(report, as_json=as_json)
     return exit_code(report)
@@ -155,7 +158,7 @@ def _run(
 def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Lines) -> None:
     """Ends what a killed run left, and says so."""
     for launch, ended in end_leftovers(store, stored.id, servers):
-        left = f", {ended} processes of it ended" if ended else ""
+        left = f"; {ended} of its processes were still alive and are ended" if ended else ""
         process = launch.process
         if process is not None and process.host not in {"", socket.gethostname()}:
             left = f"; see that nothing of it lives on {process.host}, out of reach from here"

@@ -32,14 +32,14 @@ def existing(storage: str, name_or_path: str) -> Iterator[tuple[Store, StoredStu
     try:
         store = Store.open(storage, create=False)
     except StoreMissing as error:
-        raise CommandError(f"{error}; `tuner sweep --study {name_or_path}` begins it") from error
+        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
     with store:
         try:
             stored = store.study(name)
         except StudyNotFound as error:
             others = ", ".join(s.name for s in store.studies()) or "none"
             raise CommandError(
-                f"{error}; stored there: {others}. `tuner sweep --study {name}` begins it."
+                f"{error}; stored there: {others}. `tuner sweep` begins a study."
             ) from error
         if file is not None and file.digest != stored.digest:
             raise CommandError(
@@ -146,4 +146,4 @@ def exit_code(report: StudyReport) -> Exit:
         return Exit.INTERRUPTED
     if report.study.stopped == "fault":
         return Exit.FAULT
-    return Exit.DONE if report.standing.best is not None else Exit.INFEASIBLE
+    return Exit.INFEASIBLE if report.verdict.kind == "infeasible" else Exit.DONE
