@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Integer, bindparam, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from results import tables
-from results.database import WRITE_OPTION
+from results.database import WRITE_OPTION, in_memory
 from results.errors import StoreError, StudyNotFound
 
 if TYPE_CHECKING:
@@ -48,6 +49,22 @@ class Connected:
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
         self._shown = engine.url.render_as_string()
         self.url = engine.url.render_as_string(hide_password=False)
+        named = str(engine.url.database or "")
+        on_disk = engine.dialect.name == "sqlite" and not in_memory(engine.url)
+        self._file = named if on_disk and not named.startswith("file:") else None
+        self._inode: int | None = None if self._file is None else _inode_of(self._file)
+
+    def _check_file(self) -> None:
+        """SQLite goes on writing into a file that was deleted, and nobody would ever know."""
+        if self._file is None:
+            return
+        inode = _inode_of(self._file)
+        if inode is None or (self._inode is not None and inode != self._inode):
+            raise StoreError(
+                f"the database file {self._file} was removed or replaced while it was in use; "
+                "what was stored in it is gone with it"
+            )
+        self._inode = inode
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -61,6 +78,7 @@ class Connected:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """One transaction; durable when the block has ended."""
+        self._check_file()
         try:
             with self._writer.begin() as connection:
                 yield connection
@@ -69,6 +87,13 @@ class Connected:
                 f"the database {self._shown} did not take a write ({error.orig}); "
                 "check its disk and who else has it open, then resume"
             ) from error
+
+
+def _inode_of(file: str) -> int | None:
+    try:
+        return Path(file).stat().st_ino
+    except OSError:
+        return None
 
 
 def lock_study(connection: Connection, study_id: int) -> None:

@@ -17,6 +17,8 @@ cannot run is a completed trial with a finite worst value and a violated constra
 from __future__ import annotations
 
 import math
+import random
+import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -53,6 +55,9 @@ STATE_ATTRIBUTE: Final = "tuner_state"
 """User attribute with our word for a finished trial's state."""
 
 _MARK: Final = "tuner_study"
+
+_CREATIONS: Final = 6
+_CREATION_PAUSE_S: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,16 @@ def _rdb_storage(address: str) -> RDBStorage:
         options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
     # Optuna fills in a {SCHEMA_VERSION}: other braces must be doubled.
     text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-    return RDBStorage(text, engine_kwargs=options)
+    for attempt in range(_CREATIONS):
+        try:
+            return RDBStorage(text, engine_kwargs=options)
+        except SQLAlchemyError:
+            # Optuna makes its tables without a lock: of two first sweeps on one database, one
+            # finds them half made by the other (5.0.0).
+            if attempt == _CREATIONS - 1:
+                raise
+            time.sleep(_CREATION_PAUSE_S * (1 + random.random()))  # noqa: S311 - to part the two
+    raise AssertionError("unreachable")
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, not_, or_, select
 
 from results import rows, tables
 from results.connection import Connected
 from results.errors import StoreError, StudyNotFound
 from results.ownership import Owner
-from results.records import LaunchState, Purpose, Trial, TrialState
+from results.records import LOSING_FAULTS, LaunchState, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement, StoredStudy, Unfinished
 from search_spaces.configuration import Configuration
 
@@ -133,12 +133,23 @@ class Questions(Connected):
             )
 
     def launches_spent(self, study_id: int) -> int:
-        """Launches in which at least one trial got a verdict: what the budget counts."""
+        """Launches that ended in a verdict on a configuration: what the budget counts.
+
+        One that was lost (`Launch.is_lost`) is not counted, whatever was judged in it before.
+        """
+        launches, trials = tables.launches.c, tables.trials.c
+        lost = or_(
+            launches.state == LaunchState.LOST.value,
+            and_(
+                launches.state == LaunchState.FAILED.value,
+                launches.failure_fault.in_(LOSING_FAULTS),
+            ),
+        )
         with self._reading() as connection:
             spent = connection.execute(
-                select(func.count(tables.trials.c.judged_launch_id.distinct()))
-                .where(tables.trials.c.study_id == study_id)
-                .where(tables.trials.c.state.in_(VERDICTS))
+                select(func.count(trials.judged_launch_id.distinct()))
+                .join(tables.launches, launches.id == trials.judged_launch_id)
+                .where(trials.study_id == study_id, trials.state.in_(VERDICTS), not_(lost))
             ).scalar_one()
         return int(spent)
 

@@ -19,6 +19,9 @@ Fault = Literal["configuration", "host", "study", "client"]
 """Who is to blame: the configuration (infeasible), the host (retry or pause), the study (stop),
 or the tuner's own side (a bug, or an interrupt)."""
 
+LOSING_FAULTS: tuple[Fault, ...] = ("host", "client")
+"""Faults that lose a launch: it says nothing of its configuration and spends no budget."""
+
 
 class TrialState(enum.StrEnum):
     """What became of a trial."""
@@ -265,6 +268,13 @@ class Launch:
     failure: Failure | None = None
     trials: tuple[int, ...] = ()
     sglang_version: str | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a kill or the host took it: it is listed, and spends no budget."""
+        if self.state is LaunchState.FAILED:
+            return self.failure is not None and self.failure.fault in LOSING_FAULTS
+        return self.state is LaunchState.LOST
 
 
 @dataclass(frozen=True, slots=True)

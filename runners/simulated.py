@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from runners.process_runner import ProcessRunner
 from runners.server_environment import LocalEnvironment, server_environment
 from runners.sglang_command import sglang_command
+from runners.simulated_server.profile import load_profile
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
 
@@ -70,6 +71,10 @@ class SimulatedRunner(ProcessRunner):
 
     def check(self) -> str | None:
         """Nothing is needed beside the tuner itself, but not every algorithm has a model."""
+        try:
+            load_profile(self._profile)
+        except (OSError, ValueError) as error:
+            return f"simulated.profile {self._profile!r} cannot be used: {error}"
         asked = {part.canonical_algorithm for part in self._study.space.speculation}
         unknown = sorted(asked - CHAIN_ALGORITHMS - {NO_SPECULATION})
         if not unknown:

@@ -7,6 +7,7 @@ import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from results.records import TrialState
 from runners.sglang_command import shell
 from tuner.words import describe, describe_gain
 
@@ -34,6 +35,9 @@ def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> s
         "#!/bin/sh",
         f"# Study {study.name}, trial {trial.number}: {describe(trial.configuration)}",
     ]
+    if trial.state is not TrialState.COMPLETE:
+        why = trial.failure.message if trial.failure is not None else "it was not judged"
+        lines.append(f"# DO NOT RELY ON IT: the trial is {trial.state}: {_one_line(why)}")
     if study.simulated:
         lines.append("# SIMULATED: found on a simulated server, not measured on any GPU.")
     mark = "simulated " if study.simulated else ""
@@ -49,11 +53,16 @@ def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> s
         if gain is not None and base is not None and base.number != trial.number:
             gained = describe_gain(gain, len(trial.measurements))
             lines.append(f"# {gained} on baseline '{name}' (trial {base.number})")
-    verdict = report.verdict
-    lines.append(f"# Verdict: {verdict.kind} ({verdict.reason})")
+    best = report.standing.best
+    if best is not None and best.number == trial.number:
+        lines.append(f"# Verdict: {report.verdict.kind} ({report.verdict.reason})")
     if study.sglang_version is not None:
         lines.append(f"# SGLang {study.sglang_version}")
     return "\n".join([*lines, _exec(command), ""])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _exec(command: LaunchCommand) -> str:

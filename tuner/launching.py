@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tuner.planners import LaunchPlan, PlannedTrial
     from tuner.progress import Progress
 
+KILLED = frozenset({"scheduler_killed", "server_killed"})
+"""Kinds of failure of which nobody can say whether the host or the configuration is to blame."""
+
 HOST_FAULTS = 3
 """Launches in a row that the host may lose before the study pauses."""
 
@@ -259,6 +262,10 @@ class Launcher:
                 )
                 self._finish(launch, trial)
 
+        if failure.kind in KILLED and self._was_killed_before(met, launch):
+            # Once may be anybody's doing; again, at the same configuration, is its own.
+            message = f"its server was killed again: {failure.message}"
+            failure = Failure("unstable", failure.phase, "configuration", message)
         if failure.fault == "study":
             finish(TrialState.FAILED)
             return _Result(
@@ -293,6 +300,16 @@ class Launcher:
             f"{self._host_faults} launches in a row were lost to this machine, not to a "
             f"configuration: {failure.message} Mend it, then run "
             f"`tuner resume --study {self._stored.name}`",
+        )
+
+    def _was_killed_before(self, met: Sequence[tuple[int, PlannedTrial]], launch: Launch) -> bool:
+        numbers = {number for number, _ in met}
+        return any(
+            earlier.failure is not None
+            and earlier.failure.kind in KILLED | {"unstable"}
+            and numbers & set(earlier.trials)
+            for earlier in self._store.launches(self._stored.id)
+            if earlier.id != launch.id
         )
 
 

@@ -113,13 +113,12 @@ def _failures(console: Console, report: StudyReport) -> None:
                 highlight=False,
                 soft_wrap=True,
             )
-    # A launch that judged some of its trials before it was lost is spent all the same.
-    spent = {t.launches[-1] for t in report.standing.trials if t.state.is_verdict}
+    judging = {t.launches[-1] for t in report.standing.trials if t.state.is_verdict}
     for launch in report.launches:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
             continue
+        counted = "" if launch.id in judging and not launch.is_lost else ", not counted"
         why = launch.failure.message if launch.failure else "the tuner was stopped while it ran"
-        counted = "" if launch.id in spent else ", not counted"
         console.print(
             f"launch {launch.id} is {launch.state}{counted}: {why}",
             highlight=False,

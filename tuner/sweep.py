@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from results.records import TrialState
+from results.records import Failure, TrialState
 from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
 from tuner.planners import Observation, Stop
@@ -103,10 +103,20 @@ class Sweep:
             # An interrupt can fall just before a launch's own shielded end.
             for _ in end_leftovers(self._store, self._stored.id, self._runner):
                 pass
+            if outcome.stopped not in {"interrupted", "fault"}:
+                self._give_up_unfinished(outcome)
             self._store.stop_study(self._stored.id, outcome.stopped, outcome.reason)
             if self._mirror is not None:
                 self._mirror.show(self._standing())
         return outcome
+
+    def _give_up_unfinished(self, outcome: Outcome) -> None:
+        """Nobody will come back to a study that has reached its target."""
+        for trial in self._store.unfinished(self._stored.id).trials:
+            failure = Failure("not_measured", "load", "study", f"{outcome.reason} before its turn")
+            self._store.finish_trial(
+                self._stored.id, trial.number, TrialState.FAILED, failure=failure
+            )
 
     def _loop(self) -> Outcome:
         while True:

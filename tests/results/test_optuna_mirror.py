@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -366,3 +368,19 @@ def test_tables_of_another_optuna_are_a_store_error(sqlite_address):
     engine.dispose()
     with pytest.raises(StoreError, match=r"Optuna's tables cannot be used: .*optuna version"):
         OptunaMirror(sqlite_address, "kimi")
+
+
+def test_first_sweeps_started_together_all_get_their_tables(tmp_path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    code = (
+        "import sys; from results.optuna_mirror import OptunaMirror;"
+        "OptunaMirror(sys.argv[1], sys.argv[2]).close()"
+    )
+    starting = [
+        subprocess.Popen([sys.executable, "-c", code, url, name], stderr=subprocess.PIPE, text=True)
+        for name in ("a", "b", "c")
+    ]
+    for process in starting:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert sorted(optuna.get_all_study_names(url)) == ["a", "b", "c"]

@@ -182,7 +182,7 @@ def test_a_resumed_trial_shows_only_the_launch_that_judged_it(  # noqa: PLR0917 
     assert [launch.id for launch in left.launches] == [0]
     assert [trial.number for trial in left.trials] == [1]
     store.finish_launch(study.id, 0, LaunchState.LOST)
-    assert store.launches_spent(study.id) == 1
+    assert store.launches_spent(study.id) == 0  # lost to a kill: listed, not counted
 
     store.add_launch(study.id, intent(2), [1])
     assert store.trial(study.id, 1).measurements == ()
@@ -195,7 +195,7 @@ def test_a_resumed_trial_shows_only_the_launch_that_judged_it(  # noqa: PLR0917 
     assert trial.launches == (0, 1)
     everything = store.measurements(study.id, 1)
     assert [(m.launch, m.measurement.output_tok_s) for m in everything] == [(0, 50.0), (1, 94.0)]
-    assert store.launches_spent(study.id) == 2
+    assert store.launches_spent(study.id) == 1
     assert store.unfinished(study.id).launches == ()
     assert store.unfinished(study.id).trials == ()
 
@@ -344,3 +344,19 @@ def test_every_measurement_comes_back_bit_for_bit(measured, configuration, inten
         store.add_measurement(study.id, 0, 0, measured, Purpose.SEARCH)
         (read,) = store.trial(study.id, 0).measurements
     assert repr(read) == repr(measured)  # by repr: NaN is not equal to itself
+
+
+@pytest.mark.parametrize(("fault", "spent"), [("host", 0), ("client", 0), ("configuration", 1)])
+def test_a_launch_lost_to_the_host_spends_nothing(  # noqa: PLR0917 - fixtures
+    store, study, intent, configuration, resolved, fault, spent
+):
+    store.add_launch(
+        study.id,
+        intent(1),
+        [(configuration(1), Purpose.SEARCH), (configuration(2), Purpose.SEARCH)],
+    )
+    store.finish_trial(study.id, 0, TrialState.COMPLETE, resolved(1))
+    failure = Failure("crash", "load", fault, "it ended")
+    store.finish_launch(study.id, 0, LaunchState.FAILED, 9.0, failure)
+    assert store.launches_spent(study.id) == spent
+    assert store.launches(study.id)[0].is_lost is (spent == 0)

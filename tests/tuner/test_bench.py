@@ -66,3 +66,8 @@ def test_nobody_there(tuner):
     done = tuner.run("bench", "--url", f"http://127.0.0.1:{port}", code=4)
     assert f"127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_more_requests_than_prompts(tuner, url):
+    done = tuner.run("bench", "--url", url, "--requests", "100000", code=2)
+    assert "distinct prompts" in done.stderr

@@ -175,3 +175,40 @@ def test_what_the_simulation_cannot_play_is_refused_before_anything_is_stored(
     assert run(["sweep", "--study", "./ngram.yaml", "--runner", "simulated"]) == 2
     assert "no model of NGRAM" in capsys.readouterr().err
     assert not (tmp_path / "tuner.db").exists()
+
+
+@pytest.mark.parametrize("command", ["validate", "sweep"])
+def test_too_few_prompts_are_known_before_any_launch(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wide.yaml").write_text(
+        "study: wide\nmodel: {path: some/model}\nspace: {speculation: [{algorithm: none}]}\n"
+        "workload:\n  prompts: {chat: 1}\n  output_tokens: 64\n  points:\n"
+        "    - {concurrency: 1}\n    - {concurrency: 64}\n"
+        "budget: {launches: 4}\nrunner: simulated\n"
+    )
+    assert run([command, "--study", "./wide.yaml"]) == 2
+    err = capsys.readouterr().err
+    assert "./wide.yaml:9: workload.points[1]: 320 distinct prompts" in err
+    assert not (tmp_path / "tuner.db").exists()
+
+
+def test_a_database_in_memory_would_keep_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["sweep", "--study", "kimi-demo", "--storage", "sqlite://"]) == 2
+    assert "keeps nothing" in capsys.readouterr().err
+
+
+def test_an_unknown_profile_is_refused_before_any_launch(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd.yaml").write_text(
+        "study: odd\nmodel: {path: some/model}\nspace: {speculation: [{algorithm: none}]}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 64}\nbudget: {launches: 4}\n"
+        "runner: simulated\nsimulated: {profile: nope}\n"
+    )
+    assert run(["sweep", "--study", "./odd.yaml"]) == 2
+    assert "simulated.profile 'nope'" in capsys.readouterr().err
+
+
+def test_bench_of_no_address_is_wrong_usage(capsys):
+    assert run(["bench", "--url", "foo"]) == 2
+    assert "not an HTTP address" in capsys.readouterr().err

@@ -117,9 +117,15 @@ def test_an_interrupt_at_any_line_leaves_nothing_behind(small, capfd):
             loop_of(study, store, runner, interrupts.shielded).run()
             after = store.trials(1)
             assert after[: len(before)] == tuple(before), at
-            assert [t.number for t in after] == [0, 1], at
+            # A trial judged in the launch that was lost is kept, and costs the budget nothing.
+            free = any(
+                x.is_lost and after[n].launches[-1] == x.id
+                for x in store.launches(1)
+                for n in x.trials
+            )
+            assert [t.number for t in after] == list(range(3 if free else 2)), at
             assert {t.state for t in after} == {TrialState.COMPLETE}, at
-            assert len({t.configuration.key for t in after}) == 2, at
+            assert len({t.configuration.key for t in after}) == len(after), at
             assert store.launches_spent(1) == 2, at
             assert store.study("s").stopped == "budget", at
     assert "once more to end at once" in capfd.readouterr().err

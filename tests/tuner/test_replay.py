@@ -379,3 +379,31 @@ def test_a_server_that_did_not_start_and_cannot_be_stopped_stops_the_study(small
     assert "4711" in report.study.stop_reason
     trial = next(t for t in report.standing.trials if t.configuration == bad)
     assert len(trial.launches) == 1
+
+
+def test_a_killed_server_is_tried_again_and_then_its_configurations_own_fault(small, store):
+    study = small()
+    bad = point(study, 2, "LL,LL128,Simple")
+    killed = Failure("scheduler_killed", "load", "host", "crashed with exit code -9")
+    report = replay(study, table(study, failures={bad.key: killed}), store, name="s")
+    assert report.study.stopped == "exhausted"
+    trial = next(t for t in report.standing.trials if t.configuration == bad)
+    assert (trial.state, trial.failure.kind) == (TrialState.INFEASIBLE, "unstable")
+    assert len(trial.launches) == 2
+    assert report.launches_spent == 8  # the first kill may have been anybody's
+
+
+def test_a_study_that_reached_its_target_leaves_nothing_running(small, store):
+    # The shared launch of the last three settings fails, and the budget ends among the retries.
+    study = small()
+    oom = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
+    bad = point(study, 1, "LL,LL128,Simple")
+    report = replay(
+        study, table(study, failures={bad.key: oom}), store, name="s", can_switch=chains, launches=4
+    )
+    assert report.study.stopped == "budget"
+    states = [t.state for t in report.standing.trials]
+    assert TrialState.RUNNING not in states
+    failed = [t for t in report.standing.trials if t.state is TrialState.FAILED]
+    assert failed
+    assert {t.failure.kind for t in failed} == {"not_measured"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sqlite3
+import time
 
 import optuna
 
@@ -54,3 +56,45 @@ def test_a_sweep_with_everything_around_it_going_wrong(tuner, write_small):
     assert report["budget"]["launches_spent"] == 2
     assert {t["state"] for t in report["trials"]} == {"complete"}
     assert [x["state"] for x in report["launches"]] == ["complete", "lost", "complete"]
+
+
+def test_a_database_that_is_removed_under_a_sweep_is_told(tuner, write_small):
+    process = tuner.start("sweep", "--study", write_small(), "--storage", "sqlite:///del.db")
+    for line in process.stderr:
+        if "launch 0" in line:
+            break
+    for file in tuner.folder.glob("del.db*"):
+        file.unlink()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert "del.db was removed or replaced" in err
+    assert "Traceback" not in err
+
+
+def test_what_is_exported_of_a_trial_that_did_not_run_says_so(tuner, write_small):
+    study = write_small(limits="{ttft_p95_ms: 0.001}", steps="[1]", protos="[null]", launches=1)
+    tuner.run("sweep", "--study", study, code=3)
+    done = tuner.run("export", "--study", "small", "--trial", "0")
+    assert "# DO NOT RELY ON IT: the trial is infeasible: ttft_p95_ms" in done.stdout
+    assert "Verdict" not in done.stdout
+    assert "warning: trial 0 is infeasible" in done.stderr
+
+
+def test_a_signal_before_the_first_launch_is_told_and_stored(tuner, write_small):
+    process = tuner.start("sweep", "--study", write_small(), "--json")
+    deadline = time.monotonic() + 30
+    while not (tuner.folder / "tuner.db").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.15)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in {130, -2}
+    assert "Traceback" not in err
+    shown = tuner.start("show", "--study", "small", "--json")
+    stored, _ = shown.communicate(timeout=60)
+    if out:  # the study had been claimed: the report says how it ended
+        assert json.loads(out)["budget"]["stopped"] == "interrupted"
+        assert json.loads(stored)["budget"]["stopped"] == "interrupted"
+    done = tuner.run("resume", "--study", "small", "--json") if shown.returncode == 0 else None
+    assert done is None or json.loads(done.stdout)["budget"]["stopped"] == "exhausted"

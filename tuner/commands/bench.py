@@ -27,13 +27,18 @@ def bench(
 ) -> Exit:
     """Measures one window and prints it; exit code 4 if the server fails meanwhile."""
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
+    from runners.load import NotEnoughPromptsError  # noqa: PLC0415
     from runners.load import bench as measure  # noqa: PLC0415
 
     point = OperatingPoint(concurrency, requests=requests)
     workload = Workload(parse_shares(prompts), output_tokens, (point,))
     try:
         measurement = measure(url.rstrip("/"), workload, point, seed=seed)
+    except NotEnoughPromptsError as error:
+        raise CommandError(str(error)) from error
     except RunnerError as error:
+        if error.failure.kind == "bad_url":
+            raise CommandError(error.failure.message) from error
         raise CommandError(f"{url}: {error.failure.message}", Exit.FAULT) from error
     if as_json:
         sys.stdout.write(dump({"url": url, **point_dict(measurement)}))

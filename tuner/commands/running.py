@@ -19,6 +19,8 @@ from tuner.errors import CommandError, Exit
 from tuner.interrupts import Interrupts
 from tuner.leftovers import end_leftovers
 from tuner.progress import Lines
+from tuner.prompt_check import check_prompts
+from tuner.sweep import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +52,7 @@ def sweep(
     if hours is not None and not 0 < hours < float("inf"):
         raise CommandError(f"--hours {hours:g}: it must be above 0")
     study = load_study(name_or_path)
+    check_prompts(study)
     kind = runner or study.runner
     servers = assembly.make_servers(kind, study, seed=seed)
     problem = assembly.pose(study, servers, hot_switch=hot_switch)
@@ -69,6 +72,10 @@ def sweep(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     with Store.open(storage) as store:
+        if store.in_memory:
+            raise CommandError(
+                f"--storage {storage} keeps nothing; name a file, such as sqlite:///tuner.db"
+            )
         try:
             stored = store.create_study(new)
         except StudyExists as error:
@@ -136,6 +143,9 @@ def _run(
                 shielded=interrupts.shielded,
             )
             outcome = loop.run()
+    except KeyboardInterrupt:
+        outcome = Outcome("interrupted", f"by a signal, before its first launch; {go_on} goes on")
+        store.stop_study(stored.id, outcome.stopped, outcome.reason)
     except StoreError as error:
         raise CommandError(str(error), Exit.FAULT) from error
     except RunnerError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.errors import StoreMissing, StudyNotFound
+from results.records import TrialState
 from results.store import Store
 from search_spaces import load_study
 from tuner import assembly
@@ -96,6 +97,9 @@ def export(
             command = servers.simulated_command(chosen.configuration)  # type: ignore[attr-defined]
         else:
             command = servers.command(chosen.configuration)
+    if chosen.state is not TrialState.COMPLETE:
+        why = f": {chosen.failure.message}" if chosen.failure is not None else ""
+        sys.stderr.write(f"warning: trial {chosen.number} is {chosen.state}{why}\n")
     text = (
         dump(export_json(report, command))
         if format_ == "json"

@@ -7,6 +7,7 @@ import sys
 from search_spaces import Space, StudyFileError, load_study, shipped, warnings
 from tuner.errors import Exit
 from tuner.export import dump
+from tuner.prompt_check import check_prompts
 
 
 def validate(name_or_path: str, *, as_json: bool) -> Exit:
@@ -14,6 +15,7 @@ def validate(name_or_path: str, *, as_json: bool) -> Exit:
     try:
         study = load_study(name_or_path)
         points = len(Space(study))
+        check_prompts(study)
     except StudyFileError as error:
         if not as_json:
             raise
