@@ -75,19 +75,6 @@ def test_a_client_that_leaves_frees_the_server(slow):
     wait_until(lambda: busy(slow) == [0.0, 0.0])
 
 
-def test_concurrent_requests_share_the_machine(start):
-    served = start(scale=10.0).wait_ready()
-    served.generate(tokens=4)
-
-    def seconds(count):
-        began = time.perf_counter()
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(lambda i: served.generate(f"{count} {i}", 64), range(count)))
-        return time.perf_counter() - began
-
-    assert seconds(4) < 3 * seconds(1)
-
-
 @pytest.fixture(scope="module")
 def switchable(start, speculation):
     env = {"TUNER_SWITCHABLE_STEPS": "1,2,5"}
