@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 WIDE = 110
 """Columns from which on a table shows more than the essentials."""
 
+UNBOUND = 132
+"""Columns where the output is no terminal: a log need not fold."""
+
 
 def render(report: StudyReport) -> None:
     """Prints the whole study to stdout."""
@@ -55,7 +58,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
 
 def _console() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=max(WIDE, console.width))
+    return console if console.is_terminal else Console(width=max(UNBOUND, console.width))
 
 
 def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
