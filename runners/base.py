@@ -177,5 +177,9 @@ class Runner(abc.ABC):
         """
 
     @abc.abstractmethod
+    def wait(self, seconds: float) -> None:
+        """Lets `seconds` of the study's clock pass, without a server."""
+
+    @abc.abstractmethod
     def now(self) -> float:
         """Seconds on the study's clock (the server's own time; monotonic)."""

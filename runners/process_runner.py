@@ -88,6 +88,10 @@ class ProcessRunner(Runner):
         """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""
         return draft_tp == tp_size(self._study)
 
+    def wait(self, seconds: float) -> None:
+        """See `Runner.wait`."""
+        time.sleep(seconds / self.time_scale)
+
     def now(self) -> float:
         """See `Runner.now`."""
         return time.monotonic() * self.time_scale

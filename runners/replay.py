@@ -97,6 +97,10 @@ class ReplayRunner(Runner):
         """Nothing could be run: the row's name stands for a command."""
         return LaunchCommand(("replay", configuration.key))
 
+    def wait(self, seconds: float) -> None:
+        """Moves the clock."""
+        self._now += seconds
+
     def now(self) -> float:
         """Virtual seconds."""
         return self._now

@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 KILLED = frozenset({"scheduler_killed", "server_killed"})
 """Kinds of failure of which nobody can say whether the host or the configuration is to blame."""
 
-HOST_FAULTS = 3
+HOST_PAUSES_S = (10.0, 60.0)
+"""Before a launch that the host lost is tried again: GPU memory and ports take a while to come
+back."""
+
+HOST_FAULTS = len(HOST_PAUSES_S) + 1
 """Launches in a row that the host may lose before the study pauses."""
 
 
@@ -47,11 +51,19 @@ class StudyFaultError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """How a launch ended; `stop` is the reason to stop the study with it."""
+    """How a launch ended.
+
+    Attributes:
+        state: The launch's.
+        failure: Why.
+        stop: The reason to stop the study with it.
+        pause_s: What to wait before the next one.
+    """
 
     state: LaunchState
     failure: Failure | None = None
     stop: str | None = None
+    pause_s: float = 0.0
 
 
 class Launcher:
@@ -164,6 +176,9 @@ class Launcher:
             self._progress.launch_failed(launch, result.failure)
         if result.stop is not None:
             raise StudyFaultError(result.stop)
+        if result.pause_s:
+            self._progress.message(f"waiting {result.pause_s:g} s before it is tried again")
+            self._runner.wait(result.pause_s)
 
     def _serve(self, launch: Launch, plan: LaunchPlan) -> _Result:
         try:
@@ -293,7 +308,8 @@ class Launcher:
             return _Result(LaunchState.INFEASIBLE, failure)
         self._host_faults += 1
         if self._host_faults < HOST_FAULTS:
-            return _Result(LaunchState.FAILED, failure)
+            pause_s = HOST_PAUSES_S[self._host_faults - 1]
+            return _Result(LaunchState.FAILED, failure, pause_s=pause_s)
         return _Result(
             LaunchState.FAILED,
             failure,

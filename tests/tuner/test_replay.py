@@ -183,6 +183,9 @@ def test_host_faults_are_retried_and_then_pause_the_study(small, store, capsys):
     assert trial.state is TrialState.RUNNING  # nobody is blamed; resume takes it up again
     assert len(trial.launches) == 3
     assert {x.state for x in report.launches if trial.number in x.trials} == {LaunchState.FAILED}
+    # Not at once: memory and ports take a while to come back.
+    at_work = sum(launch.seconds for launch in report.launches)
+    assert report.study.work_s == pytest.approx(at_work + 10 + 60)
     render(report)
     assert f"launch {trial.launches[0]} is failed, not counted: port" in capsys.readouterr().out
 
