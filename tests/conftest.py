@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+# A background job of a script inherits an ignored SIGINT, and would hand it on to the processes
+# that these tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Tuner:
