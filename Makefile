@@ -31,10 +31,10 @@ $(SGLANG_CPU)/ready: install runners/sglang_cpu/*
 sglang-cpu: $(SGLANG_CPU)/ready  ## The real SGLang on this CPU, with tiny models (2.8 GB)
 
 test-sglang: sglang-cpu  ## The main job on the real SGLang on a CPU: three launches
-	$(BIN)/pytest -m "sglang and not sglang_long" tests
+	TUNER_SGLANG_PYTHON=$(CURDIR)/$(SGLANG_CPU)/venv/bin/python $(BIN)/pytest -m "sglang and not sglang_long" tests
 
 test-sglang-long: sglang-cpu  ## The same, the long form
-	$(BIN)/pytest -m "sglang or sglang_long" tests
+	TUNER_SGLANG_PYTHON=$(CURDIR)/$(SGLANG_CPU)/venv/bin/python $(BIN)/pytest -m "sglang or sglang_long" tests
 
 check: install  ## Lint, types, import contracts
 	$(BIN)/ruff check .

@@ -121,13 +121,14 @@ class Sweep:
     def _loop(self) -> Outcome:
         while True:
             standing = self._observe()
-            if (outcome := self._budget_spent()) is not None:
-                return outcome
             _check_reference(standing)
             launches = self._store.launches(self._stored.id)
             plan = self._agenda.next(standing.trials, launches)
+            # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
                 return Outcome(plan.reason, _REASONS[plan.reason])
+            if (outcome := self._budget_spent()) is not None:
+                return outcome
             launch = self._launcher.intend(plan, standing.trials, number=len(launches))
             if self._mirror is not None:
                 self._mirror.show(self._standing())

@@ -129,6 +129,7 @@ def start_again(tuner, port: int, trial: dict) -> None:
 
 
 def whole_job(tuner, cpu_server, launches: int) -> dict:
+    """Sweeps `launches` launches, with a kill in the second one; returns the last report."""
     folder, port, before = tuner.folder, free_port(), marked()
     (folder / "tiny.yaml").write_text(
         STUDY.format(
@@ -174,7 +175,7 @@ def test_sweep_kill_resume_export_and_the_same_server_again(cpu_server, tuner):
 
 @pytest.mark.sglang_long
 def test_the_whole_space(cpu_server, tuner):
-    report = whole_job(tuner, cpu_server, launches=12)
+    report = whole_job(tuner, cpu_server, launches=8)  # none, 4 chains, 3 trees
     assert report["budget"]["stopped"] == "exhausted"
     assert {t["state"] for t in report["trials"]} == {"complete"}
     accept = {

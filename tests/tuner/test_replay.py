@@ -410,3 +410,11 @@ def test_a_study_that_reached_its_target_leaves_nothing_running(small, store):
     failed = [t for t in report.standing.trials if t.state is TrialState.FAILED]
     assert failed
     assert {t.failure.kind for t in failed} == {"not_measured"}
+
+
+def test_a_budget_that_just_reaches_every_point_ends_exhausted(small, store):
+    study = small()
+    report = replay(study, table(study), store, name="s", launches=8)
+    assert (report.study.stopped, report.launches_spent) == ("exhausted", 8)
+    one_less = replay(study, table(study), store, name="t", launches=7, planner="exhaustive")
+    assert (one_less.study.stopped, one_less.launches_spent) == ("budget", 7)
