@@ -6,13 +6,13 @@ Every forward ends at an absolute deadline: what one wake-up is late by is not a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import TYPE_CHECKING, NoReturn
 
 from runners.simulated_server.acceptance import at_least, correct_drafts
 from runners.simulated_server.counters import DECODE_LOG_INTERVAL, Counters
 from runners.simulated_server.request import ABORT
+from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +156,7 @@ class Engine:
                 self.counters.window.iterations += 1
                 if self.counters.window.iterations >= DECODE_LOG_INTERVAL:
                     self._tick(clock())
-            self.last_progress = time.time()
+            self.last_progress = wall_time()
 
     def _begin(self) -> None:
         """Time begins where the first request arrived, not where it was noticed.
@@ -190,7 +190,7 @@ class Engine:
         while self._waiting and len(self._running) + len(fresh) < self._limit:
             fresh.append(self._waiting.popleft())
         uncached = 0
-        now = time.time()
+        now = wall_time()
         for request in fresh:
             request.forward_entry_at = now
             if self._prefix_cache and request.prompt in self._cached:
@@ -203,7 +203,7 @@ class Engine:
             f"#running-req: {len(self._running) - len(fresh)}, #queue-req: {len(self._waiting)}"
         )
         await self._pass_time(self._cost.prefill_ms(uncached), fresh)
-        now = time.time()
+        now = wall_time()
         for request in fresh:
             if request.finish is None:
                 request.prefill_finished_at = now

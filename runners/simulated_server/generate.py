@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runners.simulated_server import tokens
 from runners.simulated_server.replies import ReplyWriter
 from runners.simulated_server.request import Request, make_request
+from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -110,7 +110,6 @@ class GenerateEndpoint:
         if body.stream and len(prompts) > 1:
             raise BadRequestError.of("the simulated server streams one prompt at a time")
         made = []
-        late = asyncio.get_running_loop().time() - arrived
         for i, ids in enumerate(prompts):
             params = sampling[i] if isinstance(sampling, list) else sampling
             if params.temperature < 0:
@@ -131,7 +130,7 @@ class GenerateEndpoint:
                 stops=not params.ignore_eos,
                 streaming=body.stream,
                 arrived=arrived,
-                received_at=time.time() - late,
+                received_at=wall_time(arrived),
                 noise=self._server.engine.noise.prompt(prompt),
                 prompt=prompt,
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
+
+from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from runners.simulated_server.request import Request
@@ -34,7 +35,7 @@ class ReplyWriter:
             meta |= self._accounts()
             meta |= self._received()
         if self._first_sent_at is None:
-            self._first_sent_at = time.time()
+            self._first_sent_at = wall_time()
             meta["response_sent_to_client_ts"] = self._first_sent_at
         elif finished:
             meta["response_sent_to_client_ts"] = self._first_sent_at
@@ -51,7 +52,7 @@ class ReplyWriter:
         meta |= self._accounts()
         meta |= self._received()
         meta |= self._ended()
-        meta["response_sent_to_client_ts"] = time.time()
+        meta["response_sent_to_client_ts"] = wall_time()
         return {"text": request.text, "output_ids": request.output_ids, "meta_info": meta}
 
     def _head(self) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server import tokens
+from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Request:
     def end(self, how: str) -> None:
         """Ends it."""
         self.finish = how
-        self.finished_at = time.time()
+        self.finished_at = wall_time()
         self.progress.set()
 
 

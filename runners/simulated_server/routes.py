@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from runners.simulated_server import tokens
 from runners.simulated_server.generate import BadRequestError, GenerateEndpoint
 from runners.simulated_server.metrics import render
 from runners.simulated_server.request import make_request
+from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class Endpoints:
         if trouble is not None and trouble.phase == "serving" and trouble.health == "ok":
             return Response(status_code=200)
         engine = server.engine
-        began = time.time()
+        began = wall_time()
         if not engine.busy:
             ids = [0]
             prompt = tokens.fingerprint(ids)
