@@ -167,6 +167,9 @@ class RequestSample:
         histogram: `histogram[k]` verify calls accepted exactly k drafts.
         finish_reason: SGLang's `finish_reason.type`; `"error"` where the request failed.
         error: What went wrong; `None` for a success.
+        proposed_drafts: Draft tokens that were proposed; 0 where the server does not say.
+        chunks: Stream chunks that carried tokens.
+        late_s: How long after its arrival time it was sent (open loop; the client's fault).
     """
 
     prompt: str
@@ -181,6 +184,9 @@ class RequestSample:
     histogram: tuple[int, ...] = ()
     finish_reason: str = "length"
     error: str | None = None
+    proposed_drafts: int = 0
+    chunks: int = 0
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +215,25 @@ class Measurement:
         histogram: Sum of the requests' histograms of correct drafts.
         workload_fingerprint: Digest of the rendered prompts and sampling, equal for equal load.
         simulated: Whether a simulated server produced it.
-        invalid: Reasons not to believe it; empty for a good one.
+        invalid: Reasons not to believe it, as `"check: what was seen"` (`docs/validity.md`); empty
+            for a good one.
         samples: Per-request data.
+        warnings: What deserves a look and is believed all the same, in the same form.
+        ttft_p99_ms: 99th percentile of the time to first token.
+        tpot_p99_ms: 99th percentile of the time per output token.
+        e2e_p99_ms: 99th percentile of the time to last token.
+        chunk_p50_ms: Median time between two chunks of one stream. A chunk carries a whole
+            verify's tokens, so this is not an inter-token latency.
+        chunk_p95_ms: 95th percentile of the same.
+        tokens_per_chunk: Mean tokens of the chunks after a request's first.
+        user_tok_s: What one user sees: the mean over requests of
+            `(tokens - 1) / (e2e - ttft)`.
+        accept_rate: Correct drafts / proposed drafts; `None` without speculation, or where the
+            server does not say what it proposed.
+        request_s: Finished requests per second of the window.
+        offered_request_s: Requests per second that arrived (open loop); `None` in a closed one.
+        goodput_request_s: Requests per second that kept the workload's limits; `None` without.
+        client_cpu_share: CPU that the busiest client process used, per second of the window.
     """
 
     point: OperatingPoint
@@ -234,6 +257,30 @@ class Measurement:
     simulated: bool
     invalid: tuple[str, ...] = ()
     samples: tuple[RequestSample, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ttft_p99_ms: float = 0.0
+    tpot_p99_ms: float = 0.0
+    e2e_p99_ms: float = 0.0
+    chunk_p50_ms: float = 0.0
+    chunk_p95_ms: float = 0.0
+    tokens_per_chunk: float = 0.0
+    user_tok_s: float = 0.0
+    accept_rate: float | None = None
+    request_s: float = 0.0
+    offered_request_s: float | None = None
+    goodput_request_s: float | None = None
+    client_cpu_share: float = 0.0
+
+    @property
+    def success_ratio(self) -> float:
+        """Successful requests / all requests; 0 where there was none."""
+        total = self.requests + self.failed_requests
+        return self.requests / total if total else 0.0
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that came from the prefix cache."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)

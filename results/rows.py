@@ -28,12 +28,14 @@ _STUDY_FIELDS: Final = tuple(field.name for field in fields(StoredStudy))
 _PLAIN: Final = tuple(
     field.name
     for field in fields(Measurement)
-    if field.name not in {"point", "histogram", "invalid", "samples"}
+    if field.name not in {"point", "histogram", "invalid", "warnings", "samples"}
 )
 _SAMPLE_PLAIN: Final = tuple(
     field.name for field in fields(RequestSample) if field.name != "histogram"
 )
-_MAY_BE_NONE: Final = frozenset({"accept_length", "error"})
+_MAY_BE_NONE: Final = frozenset(
+    {"accept_length", "accept_rate", "error", "goodput_request_s", "offered_request_s"}
+)
 
 
 def clean_text(text: str) -> str:
@@ -116,6 +118,7 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
         "point": asdict(measurement.point),
         "histogram": list(measurement.histogram),
         "invalid": [clean_text(reason) for reason in measurement.invalid],
+        "warnings": [clean_text(reason) for reason in measurement.warnings],
     }
 
 
@@ -131,6 +134,7 @@ def measurement_of(row: RowMapping, samples: tuple[RequestSample, ...] = ()) -> 
         point=point_of(row),
         histogram=tuple(row["histogram"]),
         invalid=tuple(row["invalid"]),
+        warnings=tuple(row["warnings"] or ()),
         samples=samples,
     )
 

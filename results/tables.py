@@ -184,6 +184,20 @@ class MeasurementRow(Base):
     workload_fingerprint: Mapped[str]
     simulated: Mapped[bool]
     invalid: Mapped[list[Any]]
+    # Since revision 0002; NULL in rows that are older.
+    warnings: Mapped[list[Any] | None] = mapped_column(_JSON)
+    ttft_p99_ms: Mapped[float | None]
+    tpot_p99_ms: Mapped[float | None]
+    e2e_p99_ms: Mapped[float | None]
+    chunk_p50_ms: Mapped[float | None]
+    chunk_p95_ms: Mapped[float | None]
+    tokens_per_chunk: Mapped[float | None]
+    user_tok_s: Mapped[float | None]
+    accept_rate: Mapped[float | None]
+    request_s: Mapped[float | None]
+    offered_request_s: Mapped[float | None]
+    goodput_request_s: Mapped[float | None]
+    client_cpu_share: Mapped[float | None]
 
 
 class RequestRow(Base):
@@ -208,6 +222,10 @@ class RequestRow(Base):
     histogram: Mapped[list[Any]]
     finish_reason: Mapped[str]
     error: Mapped[str | None]
+    # Since revision 0002; 0 in rows that are older.
+    proposed_drafts: Mapped[int] = mapped_column(server_default="0")
+    chunks: Mapped[int] = mapped_column(server_default="0")
+    late_s: Mapped[float | None]
 
 
 metadata: Final = Base.metadata

@@ -138,10 +138,13 @@ class ReplayRunner(Runner):
         Raises:
             RunnerError: The table lacks it.
         """
-        repeats = self._entry(configuration).rows.get(point.concurrency, ())
+        concurrency = point.concurrency
+        if concurrency is None:
+            raise _absent(f"{configuration.key} at {point.name}: tables are of closed loops")
+        repeats = self._entry(configuration).rows.get(concurrency, ())
         if not repeats:
-            raise _absent(f"{configuration.key} at concurrency {point.concurrency}")
-        key = (configuration.key, point.concurrency)
+            raise _absent(f"{configuration.key} at {point.name}")
+        key = (configuration.key, concurrency)
         number = self._measured.get(key, 0)
         self._measured[key] = number + 1
         row = repeats[number % len(repeats)]
@@ -202,7 +205,7 @@ def _measurement(
     requests = workload.requests_at(point)
     tokens = requests * workload.output_tokens
     window_s = row.window_s or tokens / row.output_tok_s
-    e2e_ms = 1000.0 * workload.output_tokens * point.concurrency / row.output_tok_s
+    e2e_ms = 1000.0 * workload.output_tokens * (point.concurrency or 1) / row.output_tok_s
     ttft_ms = e2e_ms * _PREFILL_SHARE
     tpot_ms = (e2e_ms - ttft_ms) / max(1, workload.output_tokens - 1)
     return Measurement(

@@ -8,22 +8,80 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """How a server is loaded in one measurement.
+    """How a server is loaded in one measurement: a closed loop, or an open one.
+
+    Exactly one of `concurrency`, `request_rate` and `trace` is given.
 
     Attributes:
         concurrency: Requests in flight (closed loop).
         weight: Share of this point in the score's geometric mean.
         requests: Prompts of one window; `None` lets the load generator choose
             (`Workload.requests_at`).
+        request_rate: Requests per second of the server's own time, arriving as a Poisson process
+            (open loop).
+        trace: Path of a file of arrival times (open loop).
     """
 
-    concurrency: int
+    concurrency: int | None = None
     weight: float = 1.0
     requests: int | None = None
+    request_rate: float | None = None
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.concurrency, self.request_rate, self.trace)
+        if sum(value is not None for value in given) != 1:
+            raise ValueError("an operating point has a concurrency, a request_rate or a trace")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests arrive by themselves, whatever the server does (open loop)."""
+        return self.concurrency is None
+
+    @property
+    def name(self) -> str:
+        """How reports call it: `concurrency 8`, `4 requests/s`, `trace day.jsonl`."""
+        if self.concurrency is not None:
+            return f"concurrency {self.concurrency}"
+        if self.request_rate is not None:
+            return f"{self.request_rate:g} requests/s"
+        return f"trace {self.trace}"
 
     def to_dict(self) -> dict[str, Any]:
         """The identity of the point, as reports show it."""
-        return {"concurrency": self.concurrency}
+        if self.concurrency is not None:
+            return {"concurrency": self.concurrency}
+        if self.request_rate is not None:
+            return {"request_rate": self.request_rate}
+        return {"trace": self.trace}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """Controlled prefix sharing, as a common system prompt or document gives it.
+
+    Attributes:
+        tokens: Length of each prefix, in tokens of the model (words where they are not known).
+        groups: Different prefixes; the prompts of a window are dealt out to them evenly.
+    """
+
+    tokens: int
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Limits that a request must keep to count as good; `None` is no limit.
+
+    Attributes:
+        ttft_ms: Time to first token.
+        tpot_ms: Time per output token after the first.
+        e2e_ms: Time to last token.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +89,19 @@ class Workload:
     """The load of a study, the same for every configuration.
 
     Attributes:
-        prompts: Built-in prompt set names and their shares, sorted by name; shares sum to 1.
-        output_tokens: Tokens per answer; a fixed length (`ignore_eos`).
+        prompts: Prompt sources and their shares, sorted by name; shares sum to 1. A source is a
+            built-in set's name (`chat`), or `jsonl:PATH`, `sharegpt:PATH`, `sglang:DATASET`.
+        output_tokens: Tokens per answer: its fixed length (`ignore_eos`), or its longest where
+            `natural_length`.
         points: Operating points, in the order in which they are measured.
         temperature: Sampling temperature; 0 is greedy.
         requests: Prompts per window at concurrency 1; windows at concurrency c use
             `max(requests, 4 * c)`.
         warmup_requests: Requests sent and forgotten before each window, per unit of concurrency.
+        sampling: Further sampling parameters by SGLang's names (`top_p`, `top_k`, ...), sorted.
+        natural_length: Whether answers end where the model ends them.
+        shared_prefix: Prefixes put before the prompts; `None` shares nothing on purpose.
+        goodput: Limits under which requests count as good; `None` counts none.
     """
 
     prompts: tuple[tuple[str, float], ...]
@@ -46,9 +110,17 @@ class Workload:
     temperature: float = 0.0
     requests: int = 16
     warmup_requests: int = 1
+    sampling: tuple[tuple[str, float | int], ...] = ()
+    natural_length: bool = False
+    shared_prefix: SharedPrefix | None = None
+    goodput: Goodput | None = None
 
     def requests_at(self, point: OperatingPoint) -> int:
         """Prompts in one window at `point`: enough that ramp and drain do not rule it."""
         if point.requests is not None:
             return point.requests
-        return max(self.requests, 4 * point.concurrency)
+        return max(self.requests, 4 * (point.concurrency or 1))
+
+    def warmup_at(self, point: OperatingPoint) -> int:
+        """Prompts of one pass of the warm-up at `point`."""
+        return self.warmup_requests * (point.concurrency or 1)

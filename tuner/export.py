@@ -44,8 +44,8 @@ def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> s
     for measurement in trial.measurements:
         accept = measurement.accept_length
         lines.append(
-            f"# {measurement.output_tok_s:.1f} {mark}output tok/s at concurrency "
-            f"{measurement.point.concurrency}"
+            f"# {measurement.output_tok_s:.1f} {mark}output tok/s at "
+            f"{measurement.point.name}"
             + (f", accept length {accept:.2f}" if accept is not None else "")
         )
     for name, base in report.standing.baselines.items():

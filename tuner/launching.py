@@ -231,7 +231,7 @@ class Launcher:
         resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
         measurements = []
         for point in self._workload.points:
-            self._progress.measuring(f"trial {number}, concurrency {point.concurrency}")
+            self._progress.measuring(f"trial {number}, {point.name}")
             measurement = session.measure(point)
             with self._shielded():
                 self._store.add_measurement(

@@ -20,7 +20,7 @@ def check_prompts(study: Study) -> None:
     workload = study.workload.to_workload()
     problems = []
     for number, point in enumerate(workload.points):
-        count = workload.requests_at(point) + workload.warmup_requests * point.concurrency
+        count = workload.requests_at(point) + workload.warmup_at(point)
         try:
             BuiltInPrompts(workload.prompts).select(count, 0)
         except NotEnoughPromptsError as error:

@@ -159,4 +159,4 @@ def comparable(trial: Trial) -> bool:
 
 
 def _at(measurement: Measurement) -> str:
-    return f"concurrency {measurement.point.concurrency}"
+    return measurement.point.name

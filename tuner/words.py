@@ -53,10 +53,7 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
     """
     if len(measurements) == 1:
         return f"{measurements[0].output_tok_s:.1f} {mark}tok/s"
-    return ", ".join(
-        f"{m.output_tok_s:.1f} {mark}tok/s at concurrency {m.point.concurrency}"
-        for m in measurements
-    )
+    return ", ".join(f"{m.output_tok_s:.1f} {mark}tok/s at {m.point.name}" for m in measurements)
 
 
 def describe_gain(gain: float, points: int) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # Newest spelling first: 0.5.23; the alias of 0.5.12 to 0.5.17; 0.5.9.
 _CORRECT = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
+_PROPOSED = ("spec_num_proposed_drafts", "spec_draft_token_num")
 _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 # Their verify checks the whole block at once, so draft tokens alone are the bound.
@@ -26,11 +27,14 @@ class Acceptance:
         verify_calls: Verify forwards; 0 where the server reported none.
         correct_drafts: Accepted draft tokens, bonus tokens excluded.
         histogram: `histogram[k]` verify calls accepted exactly k drafts.
+        proposed_drafts: Draft tokens that were proposed; 0 where the server does not say. SGLang
+            counts them with the width of its start, which is wrong after a switch (0.5.23).
     """
 
     verify_calls: int = 0
     correct_drafts: int = 0
     histogram: tuple[int, ...] = ()
+    proposed_drafts: int = 0
 
 
 def acceptance_of(meta_info: Mapping[str, Any]) -> Acceptance:
@@ -41,7 +45,9 @@ def acceptance_of(meta_info: Mapping[str, Any]) -> Acceptance:
         # 0.5.x reports nothing, or zeros, where an algorithm does not count: that is "missing".
         return Acceptance()
     histogram = _first(meta_info, _HISTOGRAM) or ()
-    return Acceptance(int(verify), int(correct), tuple(int(count) for count in histogram))
+    proposed = int(_first(meta_info, _PROPOSED) or 0)
+    counts = tuple(int(count) for count in histogram)
+    return Acceptance(int(verify), int(correct), counts, proposed)
 
 
 def accept_length(verify_calls: int, correct_drafts: int) -> float | None:

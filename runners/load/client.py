@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import httpx
@@ -15,13 +14,15 @@ from httpx_aiohttp import AiohttpTransport
 
 from results.records import Failure
 from runners.base import RunnerError
-from runners.load.stream import MalformedStreamError, StreamReader
+from runners.load.stream import GenerateEndpoint, MalformedStreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from results.records import Fault
+    from runners.load.endpoint import Endpoint
+    from runners.load.flight import Flight
 
 clock = time.perf_counter
 
@@ -39,26 +40,6 @@ def load_error(kind: str, fault: Fault, message: str) -> RunnerError:
     return RunnerError(Failure(kind=kind, phase="load", fault=fault, message=message))
 
 
-@dataclass(slots=True)
-class Flight:
-    """One request on its way; what is known of it grows as chunks arrive.
-
-    Times are readings of `clock`, in real seconds.
-    """
-
-    prompt: str
-    body: bytes
-    request: httpx.Request | None = None
-    """The HTTP request, where it was prepared."""
-    sent: float = 0.0
-    first: float = 0.0
-    last: float = 0.0
-    tokens: int = 0
-    answer: dict[str, Any] = field(default_factory=dict)
-    """The last event in full; empty until the request has ended."""
-    error: str | None = None
-
-
 class LoadClient:
     """Speaks to one server; an async context manager, bound to one event loop.
 
@@ -73,6 +54,7 @@ class LoadClient:
         connections: int,
         request_timeout_s: float,
         api_key: str | None = None,
+        endpoint: Endpoint | None = None,
         on_chunk: Callable[[float], None] | None = None,
     ) -> None:
         """Prepares the client; nothing is connected before the first request.
@@ -82,10 +64,12 @@ class LoadClient:
             connections: Requests that may be in flight at once.
             request_timeout_s: Real seconds that one request may take in all.
             api_key: Sent as bearer token where given.
+            endpoint: What the server speaks; SGLang's `/generate` if not given.
             on_chunk: Called with the time of every chunk that carries tokens.
         """
         self._base_url = base_url.rstrip("/")
         self._request_timeout_s = request_timeout_s
+        self._endpoint = endpoint or GenerateEndpoint()
         self._on_chunk = on_chunk or (lambda _now: None)
         transport = AiohttpTransport(
             verify=self._base_url.startswith("https:"),
@@ -120,10 +104,11 @@ class LoadClient:
 
     def prepare(self, flight: Flight) -> httpx.Request:
         """Builds the HTTP request ahead, so that inside a window it has only to be sent."""
-        flight.request = self._http.build_request(
-            "POST", f"{self._base_url}/generate", content=flight.body
+        request = self._http.build_request(
+            "POST", f"{self._base_url}{self._endpoint.path}", content=flight.body
         )
-        return flight.request
+        flight.request = request
+        return request
 
     async def generate(self, flight: Flight) -> None:
         """Sends one request and follows its stream to the end.
@@ -131,7 +116,7 @@ class LoadClient:
         Raises:
             RunnerError: The server is gone, or the request outlived the client's time-out.
         """
-        flight.sent = flight.first = flight.last = clock()
+        flight.sent = clock()
         try:
             async with asyncio.timeout(self._request_timeout_s):
                 await self._follow(flight)
@@ -151,7 +136,7 @@ class LoadClient:
             flight.error = str(error)
 
     async def _follow(self, flight: Flight) -> None:
-        reader = StreamReader()
+        reader = self._endpoint.reader()
         request = flight.request or self.prepare(flight)
         response = await self._http.send(request, stream=True)
         async with contextlib.aclosing(response):
@@ -167,13 +152,11 @@ class LoadClient:
                 if tokens is None or tokens <= flight.tokens:
                     continue
                 now = clock()
-                if flight.tokens == 0:
-                    flight.first = now
-                flight.last = now
-                flight.tokens = tokens
+                flight.chunk_times.append(now)
+                flight.chunk_tokens.append(tokens)
                 self._on_chunk(now)
-        flight.answer = reader.last()
-        flight.error = _answer_error(flight.answer)
+        flight.answer = reader.answer()
+        flight.error = flight.answer.error
 
     async def flush_cache(self, *, timeout_s: float) -> None:
         """Empties the prefix cache, which proves that the server is idle.
@@ -219,18 +202,3 @@ class LoadClient:
         with contextlib.suppress(TimeoutError, *_TRANSPORT_ERRORS):
             async with asyncio.timeout(_ABORT_TIMEOUT_S):
                 await self._http.post(f"{self._base_url}/abort_request", content=body)
-
-
-def _answer_error(answer: dict[str, Any]) -> str | None:
-    """Why a complete stream is not a good answer; `None` if it is one."""
-    if (error := answer.get("error")) is not None:
-        return str(error.get("message", error) if isinstance(error, dict) else error)
-    meta = answer.get("meta_info")
-    if not isinstance(meta, dict):
-        return "the last event has no meta_info"
-    reason = meta.get("finish_reason")
-    if not isinstance(reason, dict):
-        return "the stream ended before the answer did"
-    if reason.get("type") == "abort":
-        return f"aborted by the server: {reason.get('message')}"
-    return None

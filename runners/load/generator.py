@@ -8,10 +8,10 @@ import gc
 import time
 from typing import TYPE_CHECKING
 
-import orjson
-
-from runners.load.client import Flight, LoadClient, clock, load_error
+from runners.load.client import LoadClient, clock, load_error
+from runners.load.flight import Flight
 from runners.load.rendering import IdentityRenderer
+from runners.load.stream import GenerateEndpoint
 from runners.load.window import Window, measurement_of
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class LoadGenerator:
         self._stall_timeout_s = stall_timeout_s
         self._flush_timeout_s = flush_timeout_s
         self._api_key = api_key
+        self._endpoint = GenerateEndpoint()
 
     def measure(self, point: OperatingPoint, *, speculation: Speculation) -> Measurement:
         """Measures one window at `point`, and leaves the server idle.
@@ -98,14 +99,15 @@ class LoadGenerator:
     ) -> Measurement:
         """`measure`, for callers that have an event loop."""
         count = self._workload.requests_at(point)
-        warmup_count = self._workload.warmup_requests * point.concurrency
+        concurrency = point.concurrency or 1
+        warmup_count = self._workload.warmup_at(point)
         selected = self._prompts.select(count + warmup_count, self._seed)
         rendered = self._renderer.render(selected)
         prompts, warmup = rendered[:count], rendered[count:]
         loop = _ClosedLoop(self._stall_timeout_s)
         client = LoadClient(
             self._base_url,
-            connections=point.concurrency,
+            connections=concurrency,
             request_timeout_s=self._request_timeout_s,
             api_key=self._api_key,
             on_chunk=loop.heard,
@@ -113,11 +115,11 @@ class LoadGenerator:
         async with client:
             try:
                 if warmup:
-                    warm = await loop.run(client, self._flights(warmup), point.concurrency)
+                    warm = await loop.run(client, self._flights(warmup), concurrency)
                     self._check_warmup(warm)
                 await client.flush_cache(timeout_s=self._flush_timeout_s)
                 with _no_collection():
-                    window = await loop.run(client, self._flights(prompts), point.concurrency)
+                    window = await loop.run(client, self._flights(prompts), concurrency)
                 if any(flight.error is not None for flight in window.flights):
                     await client.abort_all()
                     await client.flush_cache(timeout_s=self._flush_timeout_s)
@@ -136,21 +138,8 @@ class LoadGenerator:
         )
 
     def _flights(self, prompts: Sequence[Prompt]) -> list[Flight]:
-        sampling = {
-            "temperature": self._workload.temperature,
-            "max_new_tokens": self._workload.output_tokens,
-            "ignore_eos": True,
-        }
-        flights = []
-        for prompt in prompts:
-            body: dict[str, object] = {"sampling_params": sampling, "stream": True}
-            if prompt.input_ids is not None:
-                body["input_ids"] = prompt.input_ids
-            else:
-                body["text"] = prompt.text
-            # Encoded before the window opens: the loop itself has only to send.
-            flights.append(Flight(prompt.id, orjson.dumps(body)))
-        return flights
+        # Encoded before the window opens: the loop itself has only to send.
+        return [Flight(p.id, self._endpoint.body(p, self._workload)) for p in prompts]
 
     def _check_warmup(self, window: Window) -> None:
         failed = [flight for flight in window.flights if flight.error is not None]

@@ -9,9 +9,17 @@ the chunk's end.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+
+from runners.load.acceptance import acceptance_of
+from runners.load.answer import Answer
+from runners.load.endpoint import Endpoint, StreamReader
+
+if TYPE_CHECKING:
+    from runners.load.prompts import Prompt
+    from search_spaces.workload import Workload
 
 _KEY = b'"completion_tokens":'
 _NUMBER = re.compile(rb"\s*(\d+)")
@@ -37,22 +45,18 @@ def completion_tokens(chunk: bytes) -> int | None:
     return int(number[1]) if number else None
 
 
-class StreamReader:
-    """Takes the pieces of one response body as they arrive, cut anywhere."""
+class GenerateReader(StreamReader):
+    """Reads one `/generate` stream; see `StreamReader`."""
 
     __slots__ = ("_last", "_parts")
 
     def __init__(self) -> None:
+        """Starts before the first byte."""
         self._parts: list[bytes] = []
         self._last = b""
 
     def feed(self, raw: bytes) -> int | None:
-        """Takes a piece of the body.
-
-        Returns:
-            Tokens generated so far by the newest event that this piece completes; `None` where it
-            completes none, or one without a count (an error).
-        """
+        """See `StreamReader.feed`; the newest event that the piece completes counts."""
         end = raw.rfind(b"\n")
         if end < 0:
             self._parts.append(raw)
@@ -77,12 +81,11 @@ class StreamReader:
             return completion_tokens(line)
         return None
 
-    def last(self) -> dict[str, Any]:
-        """The last event, decoded in full.
+    def answer(self) -> Answer:
+        """See `StreamReader.answer`; the last event is decoded in full."""
+        return answer_of(self._event())
 
-        Raises:
-            MalformedStreamError: There was none, or it is not a JSON object.
-        """
+    def _event(self) -> dict[str, Any]:
         if not self._last:
             raise MalformedStreamError("the stream ended without a single event")
         try:
@@ -92,3 +95,61 @@ class StreamReader:
         if not isinstance(event, dict):
             raise MalformedStreamError("the stream's last event is not a JSON object")
         return event
+
+
+class GenerateEndpoint(Endpoint):
+    """SGLang's own endpoint."""
+
+    name = "generate"
+    path = "/generate"
+
+    def body(self, prompt: Prompt, workload: Workload) -> bytes:
+        """See `Endpoint.body`."""
+        body: dict[str, object] = {
+            "sampling_params": {
+                **dict(workload.sampling),
+                "temperature": workload.temperature,
+                "max_new_tokens": workload.output_tokens,
+                "ignore_eos": not workload.natural_length,
+            },
+            "stream": True,
+        }
+        if prompt.input_ids is not None:
+            body["input_ids"] = prompt.input_ids
+        else:
+            body["text"] = prompt.text
+        return orjson.dumps(body)
+
+    def reader(self) -> GenerateReader:
+        """See `Endpoint.reader`."""
+        return GenerateReader()
+
+
+def answer_of(event: dict[str, Any]) -> Answer:
+    """The accounts in a `/generate` answer, or in the last event of its stream."""
+    if (error := event.get("error")) is not None:
+        message = error.get("message", error) if isinstance(error, dict) else error
+        return Answer(error=str(message))
+    meta = event.get("meta_info")
+    if not isinstance(meta, dict):
+        return Answer(error="the last event has no meta_info")
+    reason = meta.get("finish_reason")
+    problem = None
+    if not isinstance(reason, dict):
+        problem = "the stream ended before the answer did"
+    elif reason.get("type") == "abort":
+        problem = f"aborted by the server: {reason.get('message')}"
+    accepted = acceptance_of(meta)
+    return Answer(
+        completion_tokens=meta.get("completion_tokens"),
+        prompt_tokens=meta.get("prompt_tokens"),
+        cached_tokens=meta.get("cached_tokens"),
+        finish_reason=reason.get("type") if isinstance(reason, dict) else None,
+        verify_calls=accepted.verify_calls,
+        correct_drafts=accepted.correct_drafts,
+        proposed_drafts=accepted.proposed_drafts,
+        histogram=accepted.histogram,
+        output_ids=tuple(event.get("output_ids") or ()),
+        text=str(event.get("text") or ""),
+        error=problem,
+    )

@@ -7,14 +7,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from results.records import Measurement, RequestSample
-from runners.load.acceptance import accept_length, acceptance_of
+from runners.load.acceptance import accept_length
+from runners.load.answer import Answer
 from runners.load.digest import fingerprint
 from runners.load.validity import reasons_against
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from runners.load.client import Flight
+    from runners.load.flight import Flight
     from runners.load.prompts import Prompt
     from search_spaces.configuration import Speculation
     from search_spaces.workload import OperatingPoint, Workload
@@ -89,7 +90,7 @@ def measurement_of(
         invalid=reasons_against(
             samples,
             prompts,
-            concurrency=point.concurrency,
+            concurrency=point.concurrency or 1,
             output_tokens=workload.output_tokens,
             window_tokens=window.tokens,
             speculation=speculation,
@@ -110,24 +111,22 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _sample(flight: Flight, opened: float, time_scale: float) -> RequestSample:
-    meta = flight.answer.get("meta_info")
-    meta = meta if isinstance(meta, dict) else {}
-    accepted = acceptance_of(meta)
-    reason = meta.get("finish_reason")
-    finish = reason.get("type", "unknown") if isinstance(reason, dict) else "unknown"
+    answer = flight.answer or Answer()
     return RequestSample(
         prompt=flight.prompt,
         sent_s=(flight.sent - opened) * time_scale,
         ttft_s=(flight.first - flight.sent) * time_scale,
         e2e_s=(flight.last - flight.sent) * time_scale,
-        prompt_tokens=int(meta.get("prompt_tokens") or 0),
-        completion_tokens=int(meta.get("completion_tokens") or flight.tokens),
-        cached_tokens=int(meta.get("cached_tokens") or 0),
-        verify_calls=accepted.verify_calls,
-        correct_drafts=accepted.correct_drafts,
-        histogram=accepted.histogram,
-        finish_reason=finish if flight.error is None else "error",
+        prompt_tokens=answer.prompt_tokens or 0,
+        completion_tokens=answer.completion_tokens or flight.tokens,
+        cached_tokens=answer.cached_tokens or 0,
+        verify_calls=answer.verify_calls,
+        correct_drafts=answer.correct_drafts,
+        histogram=answer.histogram,
+        finish_reason=(answer.finish_reason or "unknown") if flight.error is None else "error",
         error=flight.error,
+        proposed_drafts=answer.proposed_drafts,
+        chunks=len(flight.chunk_times),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.stream import MalformedStreamError, StreamReader, completion_tokens
+from runners.load.stream import GenerateReader, MalformedStreamError, completion_tokens
 
 HOSTILE = st.one_of(
     st.text(),
@@ -63,12 +63,12 @@ def test_nor_where_there_is_no_count(text):
 )
 def test_recorded_chunks_count_as_their_full_decode(bodies, name):
     events = (bodies / name).read_bytes().strip().split(b"\n\n")
-    reader = StreamReader()
+    reader = GenerateReader()
     for event in events[:-1]:
         decoded = json.loads(event.removeprefix(b"data: "))
         assert reader.feed(event + b"\n\n") == decoded["meta_info"]["completion_tokens"]
     assert reader.feed(events[-1] + b"\n\n") is None
-    assert reader.last() == decoded
+    assert reader._event() == decoded
 
 
 @given(
@@ -79,7 +79,7 @@ def test_recorded_chunks_count_as_their_full_decode(bodies, name):
 def test_cuts_do_not_matter(texts, cuts, ending):
     events = [chunk("".join(texts[:n]), n) for n in range(1, len(texts) + 1)]
     body = b"".join(b"data: " + event + ending * 2 for event in [*events, b"[DONE]"])
-    reader = StreamReader()
+    reader = GenerateReader()
     counts = []
     edges = sorted({0, len(body), *(cut for cut in cuts if cut < len(body))})
     for start, end in itertools.pairwise(edges):
@@ -87,18 +87,18 @@ def test_cuts_do_not_matter(texts, cuts, ending):
             counts.append(count)
     assert counts == sorted(set(counts))
     assert counts[-1] == len(texts)
-    assert reader.last() == orjson.loads(events[-1])
+    assert reader._event() == orjson.loads(events[-1])
 
 
 def test_comments_and_other_fields_are_passed_over():
-    reader = StreamReader()
+    reader = GenerateReader()
     assert reader.feed(b": ping\n\nevent: x\nid: 3\n\n") is None
     assert reader.feed(b"data:" + chunk("a", 4) + b"\n: ping\n\n") == 4
 
 
 @pytest.mark.parametrize("body", [b"", b"data: [DONE]\n\n", b"data: {\n\n", b"data: [1]\n\n"])
 def test_a_stream_that_is_none(body):
-    reader = StreamReader()
+    reader = GenerateReader()
     reader.feed(body)
     with pytest.raises(MalformedStreamError):
-        reader.last()
+        reader._event()
