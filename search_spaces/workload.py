@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -102,6 +103,11 @@ class Workload:
         natural_length: Whether answers end where the model ends them.
         shared_prefix: Prefixes put before the prompts; `None` shares nothing on purpose.
         goodput: Limits under which requests count as good; `None` counts none.
+        request_timeout_s: Longest that one request may take, in real seconds; `None` leaves it to
+            the load generator.
+        base_dir: Folder that relative paths start from (files of prompts, traces): the study
+            file's own. Where a workload lies is no part of what it is, so it does not count when
+            two are compared.
     """
 
     prompts: tuple[tuple[str, float], ...]
@@ -114,6 +120,12 @@ class Workload:
     natural_length: bool = False
     shared_prefix: SharedPrefix | None = None
     goodput: Goodput | None = None
+    request_timeout_s: float | None = None
+    base_dir: str = field(default="", compare=False)
+
+    def path(self, written: str) -> Path:
+        """A path as the workload writes it, from its `base_dir` on."""
+        return Path(self.base_dir) / Path(written).expanduser()
 
     def requests_at(self, point: OperatingPoint) -> int:
         """Prompts in one window at `point`: enough that ramp and drain do not rule it."""
