@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from runners.simulated_server.misbehaviour import Misbehaviour, When, holds
+
+__all__ = ["PROFILES", "Misbehaviour", "Profile", "When", "holds", "load_profile"]
 
 PROFILES = Path(__file__).parent / "profiles"
 
@@ -14,14 +18,6 @@ _Ms = Annotated[float, Field(ge=0.0)]
 _Seconds = Annotated[float, Field(ge=0.0)]
 _Deviation = Annotated[float, Field(ge=0.0, le=0.2)]
 _Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-
-When = dict[str, Any]
-"""A condition: names and the values they must have, all of them.
-
-A name is a flag (`num_steps` and `topk` are short for SGLang's), or a variable where it is in
-capitals. `null` means: not set.
-"""
-
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -109,25 +105,6 @@ class Startup(_Part):
     warmup_s: _Seconds
 
 
-class Misbehaviour(_Part):
-    """One way to go wrong.
-
-    Attributes:
-        when: In which configuration; an empty condition is every one.
-        kind: `exit` dies as SGLang does (killing its process group), `hang` stays for ever.
-        phase: Where. `cuda_graph` dies of memory, `load_weight` and `warmup` too; `serving`
-            needs requests.
-        after_requests: For `serving`: this many requests are served well before it happens.
-        health: For a hang while serving: whether `/health` still says 200 (`ok`) or not (`dead`).
-    """
-
-    when: When = {}
-    kind: Literal["exit", "hang"]
-    phase: Literal["load_weight", "cuda_graph", "warmup", "serving"]
-    after_requests: Annotated[int, Field(ge=0)] = 0
-    health: Literal["ok", "dead"] = "dead"
-
-
 class Profile(_Part):
     """A simulated machine with its models; see `profiles/kimi.yaml` for what each number means."""
 
@@ -169,14 +146,3 @@ def load_profile(name_or_path: str | Path = "kimi") -> Profile:
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def holds(when: When, facts: dict[str, Any]) -> bool:
-    """Whether a condition holds; a fact that is absent counts as `None`."""
-    return all(_same(facts.get(name.replace("-", "_")), value) for name, value in when.items())
-
-
-def _same(fact: object, value: object) -> bool:
-    if fact is None or value is None:
-        return fact is None and value is None
-    return bool(fact == value) or str(fact) == str(value)
