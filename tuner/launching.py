@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from results.records import (
+    LOSING_FAULTS,
     Failure,
     Launch,
     LaunchIntent,
@@ -18,6 +19,7 @@ from results.records import (
 )
 from runners.base import RunnerError
 from runners.readback import differences
+from tuner.blame import KILLED, blame, killed_again
 from tuner.scoring import judge
 
 if TYPE_CHECKING:
@@ -33,16 +35,6 @@ if TYPE_CHECKING:
     from search_spaces.workload import Workload
     from tuner.planners import LaunchPlan, PlannedTrial
     from tuner.progress import Progress
-
-KILLED = frozenset({"scheduler_killed", "server_killed"})
-"""Kinds of failure of which nobody can say whether the host or the configuration is to blame."""
-
-HOST_PAUSES_S = (10.0, 60.0)
-"""Before a launch that the host lost is tried again: GPU memory and ports take a while to come
-back."""
-
-HOST_FAULTS = len(HOST_PAUSES_S) + 1
-"""Launches in a row that the host may lose before the study pauses."""
 
 
 class StudyFaultError(Exception):
@@ -268,65 +260,28 @@ class Launcher:
     def _blame(
         self, launch: Launch, met: Sequence[tuple[int, PlannedTrial]], failure: Failure
     ) -> _Result:
-        """What a failure means for the trials that it met, and for the study."""
-
-        def finish(state: TrialState) -> None:
+        """Stores what a failure means for the trials that it met."""
+        earlier = self._store.launches(self._stored.id) if failure.kind in KILLED else ()
+        found = blame(
+            killed_again(failure, launch, [number for number, _ in met], earlier),
+            study=self._stored.name,
+            log=launch.intent.log,
+            switched=bool(launch.intent.settings),
+            is_reference=_is_reference(met[0][1]),
+            host_faults=self._host_faults,
+        )
+        self._host_faults = self._host_faults + 1 if found.failure.fault in LOSING_FAULTS else 0
+        if found.trials is not None:
             for number, planned in met:
                 trial = Trial(
-                    number, planned.purpose, state, planned.configuration, failure=failure
+                    number,
+                    planned.purpose,
+                    found.trials,
+                    planned.configuration,
+                    failure=found.failure,
                 )
                 self._finish(launch, trial)
-
-        if failure.kind in KILLED and self._was_killed_before(met, launch):
-            # Once may be anybody's doing; again, at the same configuration, is its own.
-            message = f"its server was killed again: {failure.message}"
-            failure = Failure("unstable", failure.phase, "configuration", message)
-        if failure.fault == "study":
-            finish(TrialState.FAILED)
-            return _Result(
-                LaunchState.FAILED,
-                failure,
-                f"{failure.message} ({failure.kind}). If the study file is to blame, correct it "
-                f"and begin again under another name: `tuner sweep --study FILE --name NAME`",
-            )
-        if failure.fault == "configuration":
-            self._host_faults = 0
-            if launch.intent.settings:
-                # A server for many settings needs more memory than any one of them, and may
-                # refuse to be switched: nobody is blamed, the agenda starts what is left of
-                # them one by one.
-                return _Result(LaunchState.FAILED, failure)
-            if _is_reference(met[0][1]):
-                finish(TrialState.FAILED)
-                return _Result(
-                    LaunchState.FAILED,
-                    failure,
-                    f"the baseline without speculation does not run, so nothing can be compared "
-                    f"with it: {failure.message}; log: {launch.intent.log}",
-                )
-            finish(TrialState.INFEASIBLE)
-            return _Result(LaunchState.INFEASIBLE, failure)
-        self._host_faults += 1
-        if self._host_faults < HOST_FAULTS:
-            pause_s = HOST_PAUSES_S[self._host_faults - 1]
-            return _Result(LaunchState.FAILED, failure, pause_s=pause_s)
-        return _Result(
-            LaunchState.FAILED,
-            failure,
-            f"{self._host_faults} launches in a row were lost to this machine, not to a "
-            f"configuration: {failure.message} Mend it, then run "
-            f"`tuner resume --study {self._stored.name}`",
-        )
-
-    def _was_killed_before(self, met: Sequence[tuple[int, PlannedTrial]], launch: Launch) -> bool:
-        numbers = {number for number, _ in met}
-        return any(
-            earlier.failure is not None
-            and earlier.failure.kind in KILLED | {"unstable"}
-            and numbers & set(earlier.trials)
-            for earlier in self._store.launches(self._stored.id)
-            if earlier.id != launch.id
-        )
+        return _Result(found.launch, found.failure, found.stop, found.pause_s)
 
 
 def _is_reference(planned: PlannedTrial) -> bool:
