@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 from typing import TYPE_CHECKING, Self
 
-import aiohttp
 import httpx
 import orjson
-from httpx_aiohttp import AiohttpTransport
 
 from results.records import Failure
 from runners.base import RunnerError
-from runners.load.stream import GenerateEndpoint, MalformedStreamError
+from runners.load.connection import Address, ConnectionPool
+from runners.load.endpoint import MalformedStreamError
+from runners.load.stream import GenerateEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from results.records import Fault
-    from runners.load.endpoint import Endpoint
+    from runners.load.endpoint import Endpoint, StreamReader
     from runners.load.flight import Flight
 
 clock = time.perf_counter
 
 _GONE = frozenset({502, 503, 504})
-_TRANSPORT_ERRORS = (httpx.TransportError, aiohttp.ClientError, OSError)
-# Shorter than the server's own (5 s, 0.5.23): a connection that the server is about to close is
-# not used again, where it would look like a crash.
-_KEEPALIVE_S = 2.0
+_TRANSPORT_ERRORS = (httpx.TransportError, OSError)
+_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _FLUSH_PAUSE_S = 0.05
 _ABORT_TIMEOUT_S = 2.0
 
@@ -44,7 +43,8 @@ class LoadClient:
     """Speaks to one server; an async context manager, bound to one event loop.
 
     Raises `RunnerError` from every call where the server is gone. A request that the server
-    answers with an error is not an exception: it is noted in its `Flight`.
+    answers with an error, or does not answer in time, is not an exception: it is noted in its
+    `Flight`.
     """
 
     def __init__(
@@ -62,32 +62,33 @@ class LoadClient:
 
         Args:
             base_url: `http://host:port`.
-            connections: Requests that may be in flight at once.
+            connections: Requests that are meant to be in flight at once; named where the machine
+                does not allow them.
             request_timeout_s: Real seconds that one request may take in all.
             api_key: Sent as bearer token where given.
             endpoint: What the server speaks; SGLang's `/generate` if not given.
             on_chunk: Called with the time of every chunk that carries tokens.
-            headers: Sent with every request besides.
+            headers: Further headers of every request.
+
+        Raises:
+            RunnerError: `base_url` is no HTTP address.
         """
         self._base_url = base_url.rstrip("/")
+        self._connections = connections
         self._request_timeout_s = request_timeout_s
         self._endpoint = endpoint or GenerateEndpoint()
         self._on_chunk = on_chunk or (lambda _now: None)
-        transport = AiohttpTransport(
-            verify=self._base_url.startswith("https:"),
-            limits=httpx.Limits(
-                # httpx's default of 100 would cap the concurrency without a word.
-                max_connections=connections + 2,
-                max_keepalive_connections=connections + 2,
-                keepalive_expiry=_KEEPALIVE_S,
-            ),
-        )
-        every_request = {"Content-Type": "application/json", **(headers or {})}
+        try:
+            self._address = Address.of(self._base_url)
+        except ValueError as error:
+            raise load_error("bad_url", "client", str(error)) from error
+        self._pool = ConnectionPool(self._address)
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
         if api_key:
-            every_request["Authorization"] = f"Bearer {api_key}"
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        # Control calls only: what streams goes over the pool.
         self._http = httpx.AsyncClient(
-            transport=transport,
-            headers=every_request,
+            headers=self._headers,
             timeout=None,  # noqa: S113 - each call stands under an asyncio.timeout of its own
             trust_env=False,
         )
@@ -102,13 +103,14 @@ class LoadClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._http.__aexit__(kind, error, trace)
+        try:
+            await self._pool.close()
+        finally:
+            await self._http.__aexit__(kind, error, trace)
 
-    def prepare(self, flight: Flight) -> httpx.Request:
-        """Builds the HTTP request ahead, so that inside a window it has only to be sent."""
-        request = self._http.build_request(
-            "POST", f"{self._base_url}{self._endpoint.path}", content=flight.body
-        )
+    def prepare(self, flight: Flight) -> bytes:
+        """Encodes the HTTP request ahead, so that inside a window it has only to be sent."""
+        request = self._address.request(self._endpoint.path, self._headers, flight.body)
         flight.request = request
         return request
 
@@ -116,59 +118,102 @@ class LoadClient:
         """Sends one request and follows its stream to the end.
 
         Raises:
-            RunnerError: The server is gone.
+            RunnerError: The server is gone, or this machine has no more connections to give.
         """
+        reader = self._endpoint.reader()
         flight.sent = clock()
+        limit = asyncio.timeout(self._request_timeout_s)
         try:
-            async with asyncio.timeout(self._request_timeout_s):
-                await self._follow(flight)
-        except TimeoutError:
+            async with limit:
+                await self._follow(flight, reader)
+        except _TRANSPORT_ERRORS as error:
+            # A connection that the machine's network gives up is a TimeoutError too.
+            if not limit.expired():
+                raise self._lost(flight, error) from error
             # A failed sample, no failure of the launch: the window goes on and is not believed.
             flight.timed_out = True
             flight.error = (
-                f"timed out: {flight.tokens} tokens after the client's limit of "
-                f"{self._request_timeout_s:g} s; raise it if the server is that slow"
+                f"timed out: {flight.tokens} {'tokens' if reader.counts_tokens else 'chunks'} "
+                f"after the client's limit of {self._request_timeout_s:g} s; raise it if the "
+                "server is that slow"
             )
-        except _TRANSPORT_ERRORS as error:
-            message = (
-                f"the connection to {self._base_url} was lost after {flight.tokens} tokens of "
-                f"request {flight.prompt}: {type(error).__name__} {error}"
-            )
-            raise load_error("server_gone", "configuration", message) from error
         except MalformedStreamError as error:
             flight.error = str(error)
+        if not reader.counts_tokens:
+            answer = flight.answer
+            flight.spread((answer and answer.completion_tokens) or 0)
 
-    async def _follow(self, flight: Flight) -> None:
-        reader = self._endpoint.reader()
-        request = flight.request or self.prepare(flight)
-        response = await self._http.send(request, stream=True)
-        async with contextlib.aclosing(response):
-            if response.status_code != httpx.codes.OK:
-                text = (await response.aread()).decode("utf-8", "replace")
-                if response.status_code in _GONE:
-                    message = f"{self._base_url} answers HTTP {response.status_code}: {text[:300]}"
-                    raise load_error("server_gone", "configuration", message)
-                flight.error = f"HTTP {response.status_code}: {text[:300]}"
+    async def _follow(self, flight: Flight, reader: StreamReader) -> None:
+        refusal: list[bytes] = []
+        feed, times, counts, on_chunk = (
+            reader.feed,
+            flight.chunk_times,
+            flight.chunk_tokens,
+            self._on_chunk,
+        )
+        so_far = 0
+
+        def on_body(status: int, raw: bytes) -> None:
+            # Runs once per piece: every line of it is paid for by each chunk of each stream.
+            nonlocal so_far
+            if status != 200:
+                refusal.append(raw)
                 return
-            async for raw in response.aiter_raw():
-                tokens = reader.feed(raw)
-                if tokens is None or tokens <= flight.tokens:
-                    continue
-                now = clock()
-                flight.chunk_times.append(now)
-                flight.chunk_tokens.append(tokens)
-                self._on_chunk(now)
+            tokens = feed(raw)
+            if tokens is None or tokens <= so_far:
+                return
+            so_far = tokens
+            now = clock()
+            times.append(now)
+            counts.append(tokens)
+            on_chunk(now)
+
+        request = flight.request or self.prepare(flight)
+        status = await self._pool.exchange(request, on_body)
+        if status != 200:
+            text = b"".join(refusal).decode("utf-8", "replace")
+            if status in _GONE:
+                message = f"{self._base_url} answers HTTP {status}: {text[:300]}"
+                raise load_error("server_gone", "configuration", message)
+            flight.error = f"HTTP {status}: {text[:300]}"
+            return
         flight.answer = reader.answer()
         flight.error = flight.answer.error
+
+    def _lost(self, flight: Flight, error: Exception) -> RunnerError:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in _OUT_OF_FILES:
+            return load_error(
+                "too_many_files",
+                "client",
+                f"this machine lets the tuner open too few files for {self._connections} "
+                "connections at once: raise the limit (`ulimit -n 65536`) or lower the load",
+            )
+        if number == errno.EADDRNOTAVAIL:
+            return load_error(
+                "no_free_port",
+                "client",
+                f"this machine has no free local port for another connection to {self._base_url}: "
+                "lower the load, or widen net.ipv4.ip_local_port_range",
+            )
+        return load_error(
+            "server_gone",
+            "configuration",
+            f"the connection to {self._base_url} was lost after {flight.tokens} tokens of "
+            f"request {flight.prompt}: {type(error).__name__} {error}",
+        )
 
     async def flush_cache(self, *, timeout_s: float) -> None:
         """Empties the prefix cache, which proves that the server is idle.
 
-        SGLang refuses while a request runs or waits; that is tried again for `timeout_s`.
+        SGLang refuses while a request runs or waits; that is tried again for `timeout_s`. Nothing
+        is done where the server does not know it (`Endpoint.has_controls`).
 
         Raises:
             RunnerError: It did not succeed in time, or the server is gone.
         """
+        if not self._endpoint.has_controls:
+            return
         give_up = clock() + timeout_s
         while True:
             try:
@@ -200,7 +245,12 @@ class LoadClient:
             await asyncio.sleep(_FLUSH_PAUSE_S)
 
     async def abort_all(self) -> None:
-        """Asks the server to drop every request; best effort, quick and silent."""
+        """Asks the server to drop every request; best effort, quick and silent.
+
+        A server that does not know it (`Endpoint.has_controls`) sees closed connections instead.
+        """
+        if not self._endpoint.has_controls:
+            return
         body = orjson.dumps({"rid": "", "abort_all": True})
         with contextlib.suppress(TimeoutError, *_TRANSPORT_ERRORS):
             async with asyncio.timeout(_ABORT_TIMEOUT_S):

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from search_spaces.workload import Workload
 
 
+class MalformedStreamError(ValueError):
+    """The server sent something that is not a stream of the endpoint."""
+
+
 class StreamReader(abc.ABC):
     """Takes the pieces of one response body as they arrive, cut anywhere, at a small cost."""
 
@@ -50,6 +54,9 @@ class Endpoint(abc.ABC):
     """`"generate"`, `"completions"` or `"chat"`."""
     path: str
     """`"/generate"`, `"/v1/completions"` or `"/v1/chat/completions"`."""
+    has_controls: bool = True
+    """Whether the server knows SGLang's `/flush_cache` and `/abort_request`; the client leaves
+    both out where it does not."""
 
     @abc.abstractmethod
     def body(self, prompt: Prompt, workload: Workload) -> bytes:

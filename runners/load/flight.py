@@ -56,6 +56,17 @@ class Flight:
         """Tokens so far."""
         return self.chunk_tokens[-1] if self.chunk_tokens else 0
 
+    def spread(self, tokens: int) -> None:
+        """Turns counts of chunks into counts of tokens, where only the whole count is known.
+
+        The first chunk is given one token, as a prefill yields, and the others equal parts of the
+        rest; none at all where `tokens` is 0, as of an answer that was never accounted for.
+        """
+        chunks = len(self.chunk_tokens)
+        first = min(tokens, 1) if chunks > 1 else tokens
+        for n in range(chunks):
+            self.chunk_tokens[n] = first + (tokens - first) * n // max(chunks - 1, 1)
+
     def tokens_at(self, instant: float) -> int:
         """Tokens that had arrived by `instant`."""
         from bisect import bisect_right  # noqa: PLC0415

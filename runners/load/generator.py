@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from results.records import Measurement
+    from runners.load.endpoint import Endpoint
     from runners.load.prompts import Prompt, PromptSource
     from runners.load.rendering import Renderer
     from search_spaces.configuration import Speculation
@@ -49,6 +50,7 @@ class LoadGenerator:
         stall_timeout_s: float = STALL_TIMEOUT_S,
         flush_timeout_s: float = FLUSH_TIMEOUT_S,
         api_key: str | None = None,
+        endpoint: Endpoint | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -64,6 +66,7 @@ class LoadGenerator:
             stall_timeout_s: Longest silence of all requests together before it is a hang.
             flush_timeout_s: Longest that the server may take to come to rest.
             api_key: Sent as bearer token where given.
+            endpoint: What the server speaks; SGLang's `/generate` if not given.
         """
         self._base_url = base_url
         self._workload = workload
@@ -76,7 +79,7 @@ class LoadGenerator:
         self._stall_timeout_s = stall_timeout_s
         self._flush_timeout_s = flush_timeout_s
         self._api_key = api_key
-        self._endpoint = GenerateEndpoint()
+        self._endpoint = endpoint or GenerateEndpoint()
 
     def measure(self, point: OperatingPoint, *, speculation: Speculation) -> Measurement:
         """Measures one window at `point`, and leaves the server idle.
@@ -110,6 +113,7 @@ class LoadGenerator:
             connections=concurrency,
             request_timeout_s=self._request_timeout_s,
             api_key=self._api_key,
+            endpoint=self._endpoint,
             on_chunk=loop.heard,
         )
         async with client:

@@ -15,7 +15,7 @@ import orjson
 
 from runners.load.acceptance import acceptance_of
 from runners.load.answer import Answer
-from runners.load.endpoint import Endpoint, StreamReader
+from runners.load.endpoint import Endpoint, MalformedStreamError, StreamReader
 
 if TYPE_CHECKING:
     from runners.load.prompts import Prompt
@@ -25,10 +25,6 @@ _KEY = b'"completion_tokens":'
 _NUMBER = re.compile(rb"\s*(\d+)")
 _DATA = b"data:"
 _DONE = b"[DONE]"
-
-
-class MalformedStreamError(ValueError):
-    """The server sent something that is not a `/generate` stream."""
 
 
 def completion_tokens(chunk: bytes) -> int | None:

@@ -1,0 +1,194 @@
+"""Reading one HTTP/1.1 response as its bytes arrive, cut anywhere (RFC 9112).
+
+Only what a client of an inference server needs: chunked bodies, bodies of a stated length, and
+bodies that end with the connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.(\d) (\d{3})(?: |$)")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_LONGEST_LINE = 64 * 1024
+_LONGEST_HEAD = 256 * 1024
+_WITHOUT_BODY = frozenset({204, 304})
+
+
+class NotHttpError(ConnectionError):
+    """What the other side sends is not an HTTP/1.1 response."""
+
+
+class _State(enum.Enum):
+    HEAD = enum.auto()
+    CHUNK_SIZE = enum.auto()
+    CHUNK = enum.auto()
+    CHUNK_END = enum.auto()
+    TRAILER = enum.auto()
+    LENGTH = enum.auto()
+    UNTIL_CLOSE = enum.auto()
+    DONE = enum.auto()
+
+
+class ResponseParser:
+    """Reads one response and hands its body on, piece by piece.
+
+    Attributes:
+        status: The status code; 0 until the head has arrived.
+        keep_alive: Whether the connection can carry another request afterwards.
+        started: Whether any byte of it has arrived.
+    """
+
+    __slots__ = ("_left", "_on_body", "_rest", "_state", "keep_alive", "started", "status")
+
+    def __init__(self, on_body: Callable[[int, bytes], None]) -> None:
+        """Starts before the first byte.
+
+        Args:
+            on_body: Called with the status and a piece of the body, never an empty one.
+        """
+        self.status = 0
+        self.keep_alive = True
+        self.started = False
+        self._on_body = on_body
+        self._state = _State.HEAD
+        self._rest = b""
+        self._left = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the response is complete."""
+        return self._state is _State.DONE
+
+    def feed(self, raw: bytes) -> bool:
+        """Takes what has arrived; says whether the response is complete.
+
+        Raises:
+            NotHttpError: It is no HTTP/1.1 response, or goes on after its end.
+        """
+        self.started = True
+        at = 0
+        if self._state is _State.HEAD:
+            at = self._head(raw)
+            if at < 0:
+                return False
+            raw = self._rest
+            self._rest = b""
+        if self._state is _State.UNTIL_CLOSE:
+            if at < len(raw):
+                self._on_body(self.status, raw[at:])
+            return False
+        if self._state is _State.LENGTH:
+            at = self._counted(raw, at)
+            if self._left == 0:
+                self._state = _State.DONE
+        elif self._state is not _State.DONE:
+            at = self._chunked(raw, at)
+        if self._state is _State.DONE and at < len(raw):
+            raise NotHttpError(f"{len(raw) - at} bytes after the end of a response")
+        return self._state is _State.DONE
+
+    def close(self) -> bool:
+        """Says whether the response is complete now that the connection has ended."""
+        if self._state is _State.UNTIL_CLOSE:
+            self._state = _State.DONE
+        return self._state is _State.DONE
+
+    def _head(self, raw: bytes) -> int:
+        """Reads the head; the position of the body in `_rest`, or -1 for more to come."""
+        self._rest = raw = self._rest + raw
+        at = 0
+        while True:
+            end = raw.find(b"\r\n\r\n", at)
+            if end < 0:
+                if len(raw) > _LONGEST_HEAD or not b"HTTP/1.".startswith(raw[at : at + 7]):
+                    raise NotHttpError(f"not an HTTP/1.1 response: {raw[at : at + 80]!r}")
+                self._rest = raw[at:]
+                return -1
+            self._fields(raw[at:end].split(b"\r\n"))
+            at = end + 4
+            if self.status >= 200:  # 1xx are interim: the response itself follows
+                return at
+
+    def _fields(self, lines: list[bytes]) -> None:
+        matched = _STATUS_LINE.match(lines[0])
+        if matched is None:
+            raise NotHttpError(f"not an HTTP/1.1 response: {lines[0][:80]!r}")
+        self.status = int(matched[2])
+        fields: dict[bytes, bytes] = {}
+        for line in lines[1:]:
+            name, colon, value = line.partition(b":")
+            if not colon:
+                raise NotHttpError(f"a header line without a colon: {line[:80]!r}")
+            fields[name.strip().lower()] = value.strip().lower()
+        connection = fields.get(b"connection", b"")
+        self.keep_alive = (
+            b"keep-alive" in connection if matched[1] == b"0" else b"close" not in connection
+        )
+        coding = fields.get(b"transfer-encoding")
+        length = fields.get(b"content-length")
+        if self.status in _WITHOUT_BODY:
+            self._state = _State.DONE
+        elif coding is not None:
+            if coding != b"chunked":
+                raise NotHttpError(f"transfer-encoding {coding[:80]!r} is not supported")
+            self._state = _State.CHUNK_SIZE
+        elif length is not None:
+            if not length.isdigit():
+                raise NotHttpError(f"content-length {length[:80]!r} is no number")
+            self._left = int(length)
+            self._state = _State.LENGTH if self._left else _State.DONE
+        else:
+            self._state = _State.UNTIL_CLOSE
+            self.keep_alive = False
+
+    def _counted(self, raw: bytes, at: int) -> int:
+        """Hands on what belongs to the counted part at hand; the position after it."""
+        stop = min(at + self._left, len(raw))
+        if stop > at:
+            self._left -= stop - at
+            self._on_body(self.status, raw[at:stop])
+        return stop
+
+    def _chunked(self, raw: bytes, at: int) -> int:
+        end = len(raw)
+        while at < end and self._state is not _State.DONE:
+            if self._state is _State.CHUNK:
+                at = self._counted(raw, at)
+                if self._left == 0:
+                    self._state = _State.CHUNK_END
+                continue
+            stop = raw.find(b"\n", at)
+            if stop < 0:
+                self._rest += raw[at:]
+                if len(self._rest) > _LONGEST_LINE:
+                    raise NotHttpError("a chunk's head does not end")
+                return end
+            line = raw[at:stop]
+            if self._rest:
+                line = self._rest + line
+                self._rest = b""
+            if line[-1:] != b"\r":
+                raise NotHttpError(f"a chunk's head does not end with CR LF: {line[:80]!r}")
+            at = stop + 1
+            self._line(line[:-1])
+        return at
+
+    def _line(self, line: bytes) -> None:
+        if self._state is _State.CHUNK_SIZE:
+            matched = _CHUNK_SIZE.fullmatch(line)
+            if matched is None:
+                raise NotHttpError(f"not the size of a chunk: {line[:80]!r}")
+            self._left = int(matched[1], 16)
+            self._state = _State.CHUNK if self._left else _State.TRAILER
+        elif self._state is _State.CHUNK_END:
+            if line:
+                raise NotHttpError(f"a chunk is longer than its size: {line[:80]!r}")
+            self._state = _State.CHUNK_SIZE
+        elif not line:  # the empty line after the trailers
+            self._state = _State.DONE
