@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from search_spaces.configuration import Speculation
 
@@ -17,6 +19,9 @@ _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 # Their verify checks the whole block at once, so draft tokens alone are the bound.
 _BLOCK_ALGORITHMS = frozenset({"NGRAM", "DFLASH", "DSPARK"})
+
+# `DEFAULT_ADAPTIVE_CONFIG` of speculative/adaptive_spec_params.py, all batch sizes (0.5.23).
+_DEFAULT_ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,56 @@ def accept_length(verify_calls: int, correct_drafts: int) -> float | None:
     return 1 + correct_drafts / verify_calls if verify_calls else None
 
 
-def largest_accept_length(speculation: Speculation) -> int | None:
-    """The bound that no real accept length exceeds; `None` where it is not known."""
+def largest_accept_length(
+    speculation: Speculation, adaptive_steps: Sequence[int] = ()
+) -> int | None:
+    """The bound that no real accept length exceeds; `None` where it is not known.
+
+    Args:
+        speculation: What the server says it runs.
+        adaptive_steps: Draft steps between which it switches by itself: then the largest of them
+            is the bound, whatever it runs just now.
+    """
+    if adaptive_steps:
+        # Adaptive speculation is for chains only (0.5.23), which draft `steps + 1` tokens.
+        return max(adaptive_steps) + 1
     bounds = [speculation.num_draft_tokens]
     if speculation.algorithm not in _BLOCK_ALGORITHMS and speculation.num_steps is not None:
         bounds.append(speculation.num_steps + 1)
     return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def adaptive_steps_of(server_info: Mapping[str, Any]) -> tuple[int, ...]:
+    """Draft steps between which a server switches by itself; empty where they are fixed.
+
+    They are the union over its batch sizes, as `--speculative-adaptive-config` lists them; the
+    file may lie where only the server can read it, then SGLang's default and what it runs now
+    stand for them.
+    """
+    if not server_info.get("speculative_adaptive"):
+        return ()
+    steps = set(_DEFAULT_ADAPTIVE_STEPS)
+    if (path := server_info.get("speculative_adaptive_config")) is not None:
+        steps = _candidate_steps(Path(str(path))) or steps
+    states = server_info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    for source in (server_info, state):
+        if isinstance(now := source.get("speculative_num_steps"), int):
+            steps.add(now)
+    return tuple(sorted(steps))
+
+
+def _candidate_steps(path: Path) -> set[int]:
+    try:
+        slots = json.loads(path.read_text())
+        return {
+            int(steps)
+            for key, slot in slots.items()
+            if key.isdigit()
+            for steps in slot["candidate_steps"]
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return set()
 
 
 def _first(meta_info: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON

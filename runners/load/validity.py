@@ -1,51 +1,46 @@
-"""Why a window is not believed: checks that need nothing but its own requests."""
+"""Why a window is not believed: checks that need nothing but the window itself.
+
+`docs/validity.md` has the table of all of them. What is seen beside the window, in the server's log
+and in its identity, is found by the watches (`runners.load.watches`).
+"""
 
 from __future__ import annotations
 
 import itertools
+import statistics
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from runners.load.acceptance import accept_length, largest_accept_length
+from runners.load.acceptance_checks import ACCEPTANCE
+from runners.load.evidence import reports
+from runners.load.steadiness import STEADINESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from results.records import RequestSample
+    from runners.load.evidence import Check, Evidence
     from runners.load.prompts import Prompt
-    from search_spaces.configuration import Speculation
 
-_ROUNDING = 1e-9
+LEAST_SUCCESSES = 0.99
+"""Share of requests that must succeed."""
+
+SATURATED = 0.9
+"""Client CPU per second from which on the figures are the client's and not the server's."""
+
+_LATE_GAPS = 0.5
+_LATE_TTFT = 0.1
+_P95 = 19
+"""Index of the 95th percentile among `statistics.quantiles(n=20)`, plus one."""
 
 
-def reasons_against(
-    samples: Sequence[RequestSample],
-    prompts: Sequence[Prompt],
-    *,
-    concurrency: int,
-    output_tokens: int,
-    window_tokens: int,
-    speculation: Speculation,
-) -> tuple[str, ...]:
+def reasons_against(evidence: Evidence, noted: Sequence[str] = ()) -> tuple[str, ...]:
     """Every reason not to believe a window, as `"code: what was seen"`; empty for a good one.
 
     Args:
-        samples: The window's requests.
-        prompts: The window's prompts, as rendered.
-        concurrency: Requests that were to be in flight.
-        output_tokens: Length that every answer was asked for.
-        window_tokens: Tokens that arrived inside the window.
-        speculation: What the server says it runs.
+        evidence: The window.
+        noted: What watches have found, in the same form.
     """
-    good = [sample for sample in samples if sample.error is None]
-    found = [
-        _failed(samples),
-        _too_few(samples, concurrency),
-        _empty(window_tokens),
-        _lengths(good, output_tokens),
-        _cached(good, shared_prefixes(prompts)),
-        _acceptance(good, output_tokens, speculation),
-    ]
-    return tuple(reason for reason in found if reason is not None)
+    return (*noted, *reports(CHECKS, evidence))
 
 
 def shared_prefixes(prompts: Sequence[Prompt]) -> dict[str, int]:
@@ -75,80 +70,179 @@ def _common(contents: Mapping[str, Sequence[int]]) -> dict[str, int]:
     return shared
 
 
-def _failed(samples: Sequence[RequestSample]) -> str | None:
-    failed = [sample for sample in samples if sample.error is not None]
-    if not failed:
+def failed_requests(evidence: Evidence) -> str | None:
+    """Too few successes: what failed is not in the figures, and it may have been the slow ones."""
+    failed = [sample for sample in evidence.samples if sample.error is not None]
+    if not failed or len(evidence.good) >= LEAST_SUCCESSES * len(evidence.samples):
         return None
-    first = failed[0]
     return (
-        f"failed_requests: {len(failed)} of {len(samples)} requests failed; "
-        f"{first.prompt}: {first.error}"
+        f"{len(failed)} of {len(evidence.samples)} requests failed; "
+        f"{failed[0].prompt}: {failed[0].error}"
     )
 
 
-def _too_few(samples: Sequence[RequestSample], concurrency: int) -> str | None:
-    if len(samples) >= concurrency:
+def timed_out(evidence: Evidence) -> str | None:
+    """Requests that outlived the client's time-out; one is enough."""
+    late = [flight for flight in evidence.flights if flight.timed_out]
+    if not late:
         return None
     return (
-        f"too_few_requests: {len(samples)} requests cannot keep {concurrency} in flight: "
+        f"{len(late)} of {len(evidence.flights)} requests outlived the client's time-out; "
+        f"{late[0].prompt} had {late[0].tokens} tokens"
+    )
+
+
+def too_few_requests(evidence: Evidence) -> str | None:
+    """Fewer requests than were to be in flight."""
+    concurrency = evidence.point.concurrency or 1
+    if len(evidence.samples) >= concurrency:
+        return None
+    return (
+        f"{len(evidence.samples)} requests cannot keep {concurrency} in flight: "
         "raise the requests per window"
     )
 
 
-def _empty(window_tokens: int) -> str | None:
-    return None if window_tokens > 0 else "empty_window: no token arrived inside the window"
+def empty_window(evidence: Evidence) -> str | None:
+    """Nothing arrived, or no time passed."""
+    if evidence.window_tokens <= 0:
+        return "no token arrived inside the window"
+    if evidence.closed <= evidence.opened:
+        return "the window has no length"
+    return None
 
 
-def _lengths(good: Sequence[RequestSample], output_tokens: int) -> str | None:
-    wrong = [sample for sample in good if sample.completion_tokens != output_tokens]
+def completion_tokens(evidence: Evidence) -> str | None:
+    """Answers that are not as long as was asked for; with natural length, longer or empty ones."""
+    longest = evidence.workload.output_tokens
+    shortest = 1 if evidence.workload.natural_length else longest
+    wrong = [s for s in evidence.good if not shortest <= s.completion_tokens <= longest]
     if not wrong:
         return None
+    asked = f"1 to {longest}" if evidence.workload.natural_length else f"{longest}"
     first = wrong[0]
     return (
-        f"completion_tokens: {len(wrong)} of {len(good)} answers are not {output_tokens} tokens "
-        f"long; {first.prompt} has {first.completion_tokens} ({first.finish_reason})"
+        f"{len(wrong)} of {len(evidence.good)} answers are not {asked} tokens long; "
+        f"{first.prompt} has {first.completion_tokens} ({first.finish_reason})"
     )
 
 
-def _cached(good: Sequence[RequestSample], allowed: dict[str, int]) -> str | None:
-    if all(sample.cached_tokens <= allowed.get(sample.prompt, 0) for sample in good):
-        return None
-    cached = sum(sample.cached_tokens for sample in good)
-    prompt_tokens = sum(sample.prompt_tokens for sample in good)
-    return (
-        f"cached_tokens: {cached} of {prompt_tokens} prompt tokens came from the cache, more than "
-        "the prompts have in common"
-    )
-
-
-def _acceptance(
-    good: Sequence[RequestSample], output_tokens: int, speculation: Speculation
-) -> str | None:
-    counted = [sample for sample in good if sample.verify_calls]
-    if not speculation.enabled:
-        if not counted:
-            return None
+def token_totals(evidence: Evidence) -> str | None:
+    """Totals that differ between what streamed and what the server accounts for."""
+    uncounted = [
+        flight
+        for flight in evidence.flights
+        if flight.error is None
+        and (flight.answer is None or flight.answer.completion_tokens is None)
+    ]
+    if uncounted:
         return (
-            f"acceptance_unexpected: {len(counted)} of {len(good)} answers report verify calls, "
-            "but the server says that it does not speculate"
+            f"{len(uncounted)} of {len(evidence.flights)} answers carry no count of their tokens "
+            f"by the server; first {uncounted[0].prompt}"
         )
-    # An answer of one token comes from the prefill: there is nothing to verify.
-    if output_tokens > 1 and len(counted) < len(good):
-        return (
-            f"acceptance_missing: {len(good) - len(counted)} of {len(good)} answers report no "
-            f"verify calls under {speculation.algorithm}"
-        )
-    length = accept_length(
-        sum(sample.verify_calls for sample in counted),
-        sum(sample.correct_drafts for sample in counted),
-    )
-    if length is None:
-        return None
-    largest = largest_accept_length(speculation)
-    if length < 1 or (largest is not None and length > largest + _ROUNDING):
-        return (
-            f"accept_length: {length:.3f} is outside [1, {largest}], what {speculation.algorithm} "
-            f"with {speculation.num_steps} steps and {speculation.num_draft_tokens} draft tokens "
-            "can reach: the counts or the outputs are wrong"
-        )
+    accounted = sum(sample.completion_tokens for sample in evidence.good)
+    streamed = sum(flight.tokens for flight in evidence.flights if flight.error is None)
+    if streamed != accounted:
+        return f"{streamed} tokens streamed, but the server accounts for {accounted}"
+    arrived = sum(flight.tokens for flight in evidence.flights)
+    if evidence.window_tokens > arrived:
+        return f"{evidence.window_tokens} tokens in the window, but only {arrived} arrived in all"
     return None
+
+
+def prompt_tokens(evidence: Evidence) -> str | None:
+    """Prompts that the server read otherwise than they were sent."""
+    sent = {p.id: len(p.input_ids) for p in evidence.prompts if p.input_ids is not None}
+    wrong = [
+        (flight.prompt, flight.answer.prompt_tokens)
+        for flight in evidence.flights
+        if flight.error is None
+        and flight.answer is not None
+        and flight.answer.prompt_tokens is not None
+        and (
+            flight.answer.prompt_tokens <= 0
+            or flight.answer.prompt_tokens != sent.get(flight.prompt, flight.answer.prompt_tokens)
+        )
+    ]
+    if not wrong:
+        return None
+    prompt, counted = wrong[0]
+    asked = f", not {sent[prompt]}" if prompt in sent else ""
+    return (
+        f"{len(wrong)} of {len(evidence.good)} prompts were read otherwise than sent; "
+        f"{prompt} has {counted} tokens{asked}"
+    )
+
+
+def cached_tokens(evidence: Evidence) -> str | None:
+    """Prompt tokens from the cache that the prompts of the window do not share."""
+    allowed = shared_prefixes(evidence.prompts)
+    over = [s for s in evidence.good if s.cached_tokens > allowed.get(s.prompt, 0)]
+    if not over:
+        return None
+    cached = sum(sample.cached_tokens for sample in evidence.good)
+    total = sum(sample.prompt_tokens for sample in evidence.good)
+    first = over[0]
+    return (
+        f"{cached} of {total} prompt tokens came from the cache, more than the prompts have in "
+        f"common; {first.prompt} has {first.cached_tokens} where "
+        f"{allowed.get(first.prompt, 0)} are shared"
+    )
+
+
+def duplicate_prompts(evidence: Evidence) -> str | None:
+    """A prompt twice in a window: the second one is answered from the cache."""
+    contents = Counter(prompt.content for prompt in evidence.prompts)
+    twice = sum(count > 1 for count in contents.values())
+    ids = Counter(sample.prompt for sample in evidence.samples)
+    again = next((prompt for prompt, count in ids.items() if count > 1), None)
+    if not twice and again is None:
+        return None
+    named = f"; {again} was sent {ids[again]} times" if again is not None else ""
+    return f"{max(twice, 1)} prompts occur more than once in the window{named}"
+
+
+def client_saturated(evidence: Evidence) -> str | None:
+    """A client that could not keep up: the figures are its own."""
+    share = evidence.client_cpu_share
+    if share is None or share <= SATURATED:
+        return None
+    return (
+        f"the busiest client process used {share:.0%} of a core: the figures are the client's; "
+        "give the load generator more processes"
+    )
+
+
+def client_late(evidence: Evidence) -> str | None:
+    """Open loop: requests that were sent so late that their arrivals are not those asked for."""
+    if not evidence.point.is_open or len(evidence.samples) < 2:
+        return None
+    late = statistics.quantiles((s.late_s for s in evidence.samples), n=20)[_P95 - 1]
+    due = [s.sent_s - s.late_s for s in evidence.samples]
+    gap = (max(due) - min(due)) / (len(due) - 1)
+    ttft = statistics.median(s.ttft_s for s in evidence.good) if evidence.good else 0.0
+    if late <= _LATE_GAPS * gap or late <= _LATE_TTFT * ttft:
+        return None
+    return (
+        f"the 95th percentile of the delay between a request's time and its sending is "
+        f"{1000 * late:.1f} ms, at a mean gap of {1000 * gap:.1f} ms and a TTFT of "
+        f"{1000 * ttft:.1f} ms: the client cannot send at {evidence.point.name}"
+    )
+
+
+CHECKS: dict[str, Check] = {
+    "failed_requests": failed_requests,
+    "timed_out": timed_out,
+    "too_few_requests": too_few_requests,
+    "empty_window": empty_window,
+    "completion_tokens": completion_tokens,
+    "token_totals": token_totals,
+    "prompt_tokens": prompt_tokens,
+    "cached_tokens": cached_tokens,
+    "duplicate_prompts": duplicate_prompts,
+    "client_saturated": client_saturated,
+    "client_late": client_late,
+    **STEADINESS,
+    **ACCEPTANCE,
+}
+"""Every check of a window by its code, in the order in which reasons are listed."""

@@ -1,0 +1,95 @@
+"""What a window leaves behind to be judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from runners.load.acceptance import accept_length, largest_accept_length
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.records import RequestSample
+    from runners.load.flight import Flight
+    from runners.load.prompts import Prompt
+    from search_spaces.configuration import Speculation
+    from search_spaces.workload import OperatingPoint, Workload
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One window, as every check sees it. Built once per window; figures are derived on demand.
+
+    Attributes:
+        samples: Its requests in the server's own time, in the order of sending.
+        flights: The same requests as the client saw them, in the same order, in real time.
+        prompts: Its prompts, as rendered.
+        point: The operating point.
+        workload: What was asked for.
+        speculation: What the server says it runs.
+        opened: The client's clock when it opened.
+        closed: The client's clock when it closed.
+        window_tokens: Output tokens that arrived between the two.
+        time_scale: Server seconds per real second.
+        client_cpu_share: CPU of the busiest client process per real second of the window; `None`
+            where it was not measured.
+        adaptive_steps: Draft steps between which the server switches by itself
+            (`--speculative-adaptive`); empty where they are fixed.
+    """
+
+    samples: Sequence[RequestSample]
+    flights: Sequence[Flight]
+    prompts: Sequence[Prompt]
+    point: OperatingPoint
+    workload: Workload
+    speculation: Speculation
+    opened: float
+    closed: float
+    window_tokens: int
+    time_scale: float = 1.0
+    client_cpu_share: float | None = None
+    adaptive_steps: tuple[int, ...] = ()
+
+    @cached_property
+    def good(self) -> tuple[RequestSample, ...]:
+        """The requests that succeeded."""
+        return tuple(sample for sample in self.samples if sample.error is None)
+
+    @property
+    def window_s(self) -> float:
+        """Length of the window in the server's own time."""
+        return (self.closed - self.opened) * self.time_scale
+
+    @cached_property
+    def accept_length(self) -> float | None:
+        """Tokens per verify over the successful requests; `None` without a verify."""
+        return accept_length(
+            sum(sample.verify_calls for sample in self.good),
+            sum(sample.correct_drafts for sample in self.good),
+        )
+
+    @property
+    def largest_accept_length(self) -> int | None:
+        """The bound that no real accept length exceeds; `None` where it is not known."""
+        return largest_accept_length(self.speculation, self.adaptive_steps)
+
+    @property
+    def may_decode_plainly(self) -> bool:
+        """Whether the server may generate without a verify although it speculates.
+
+        An adaptive server does at 0 steps, which its defaults take from batch size 8 on (0.5.23).
+        """
+        return 0 in self.adaptive_steps
+
+
+Check = Callable[[Evidence], str | None]
+"""What was seen, in words, without the code; `None` where nothing is wrong."""
+
+
+def reports(checks: dict[str, Check], evidence: Evidence) -> tuple[str, ...]:
+    """Runs `checks` in order; each finding as `"code: what was seen"`."""
+    found = ((code, check(evidence)) for code, check in checks.items())
+    return tuple(f"{code}: {seen}" for code, seen in found if seen is not None)

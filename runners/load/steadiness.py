@@ -1,0 +1,159 @@
+"""Whether a window shows one state of the server, and not its way into another."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from results.records import RequestSample
+    from runners.load.evidence import Check, Evidence
+    from runners.load.flight import Flight
+
+UNSTEADY = 1.5
+"""Slowest quarter over the fastest, in time per verify, from which on a window is not believed."""
+
+ROUGH = 1.2
+"""From which on it deserves a look."""
+
+_PARTS = 4
+_PIECE = 16
+"""Chunks whose time is read together: long enough for the clock, short enough to have many."""
+_SHORTEST_PIECE = 8
+_PIECES_PER_PART = 3
+_CLOCK_S = 0.02
+"""Real seconds that a busy client may be late in a piece: less is no difference."""
+
+_QUEUE_REQUESTS = 16
+_LONGEST_SILENCE = 0.1
+
+
+def unsteady(evidence: Evidence) -> str | None:
+    """Quarters of the window that ran at different speeds."""
+    return _spread(evidence, UNSTEADY)
+
+
+def roughly_steady(evidence: Evidence) -> str | None:
+    """Quarters that differ, though not so much as to be of different states."""
+    return None if unsteady(evidence) is not None else _spread(evidence, ROUGH)
+
+
+def _spread(evidence: Evidence, limit: float) -> str | None:
+    # In an open loop the batch, and with it the speed, is the arrivals' doing.
+    if evidence.point.is_open:
+        return None
+    medians = quarters(evidence)
+    if len(medians) < 2:
+        return None
+    slowest, fastest = max(medians), min(medians)
+    if slowest < limit * fastest or (slowest - fastest) * _PIECE < _CLOCK_S:
+        return None
+    unit = "verify" if evidence.speculation.enabled else "token"
+    shown = ", ".join(f"{1000 * evidence.time_scale * each:.2f}" for each in medians)
+    return (
+        f"the time per {unit} in the parts of the window was {shown} ms: the slowest is "
+        f"{slowest / fastest:.2f} times the fastest"
+    )
+
+
+def quarters(evidence: Evidence) -> list[float]:
+    """Median real seconds per verify (per token without speculation) in each quarter.
+
+    Per verify and not per token, so that how well drafts were accepted does not matter; medians of
+    short pieces of single streams, so that one pause, or a prefill between, does not. Halves, or
+    nothing, where there is too little to compare quarters.
+    """
+    pieces = [
+        piece
+        for flight, sample in zip(evidence.flights, evidence.samples, strict=True)
+        if sample.error is None
+        for piece in _pieces(flight, sample, evidence.opened, evidence.closed)
+    ]
+    length = evidence.closed - evidence.opened
+    for parts in (_PARTS, 2):
+        found: list[list[float]] = [[] for _ in range(parts)]
+        for middle, pace in pieces:
+            part = int(parts * (middle - evidence.opened) / length) if length > 0 else 0
+            found[min(max(part, 0), parts - 1)].append(pace)
+        if all(len(paces) >= _PIECES_PER_PART for paces in found):
+            return [statistics.median(paces) for paces in found]
+    return []
+
+
+def _pieces(
+    flight: Flight, sample: RequestSample, opened: float, closed: float
+) -> Iterator[tuple[float, float]]:
+    """The middle of each piece of a stream, and its seconds per verify or token."""
+    times, tokens = flight.chunk_times, flight.chunk_tokens
+    begin, end = bisect_left(times, opened), bisect_right(times, closed) - 1
+    # Chunks that arrived together count as one here: the request's own accounts put it right.
+    per_chunk = sample.verify_calls / (len(times) - 1) if len(times) > 1 else 0.0
+    for first in range(begin, end, _PIECE):
+        last = min(first + _PIECE, end)
+        if last - first < _SHORTEST_PIECE:
+            return
+        count = (last - first) * per_chunk or tokens[last] - tokens[first]
+        if count > 0:
+            yield (times[first] + times[last]) / 2, (times[last] - times[first]) / count
+
+
+def stalled(evidence: Evidence) -> str | None:
+    """A long silence within a stream: something other than the load held the server up."""
+    limit = _LONGEST_SILENCE * (evidence.closed - evidence.opened)
+    longest, prompt, typical = 0.0, "", []
+    for flight, sample in zip(evidence.flights, evidence.samples, strict=True):
+        gaps = [b - a for a, b in itertools.pairwise(flight.chunk_times)]
+        if sample.error is not None or not gaps:
+            continue
+        typical.append(statistics.median(gaps))
+        if (gap := max(gaps)) > longest:
+            longest, prompt = gap, flight.prompt
+    if longest <= max(limit, _CLOCK_S) or longest <= 10 * statistics.median(typical):
+        return None
+    return (
+        f"{prompt} heard nothing for {longest * evidence.time_scale:.2f} s in the middle of its "
+        f"answer, {longest / (evidence.closed - evidence.opened):.0%} of the window"
+    )
+
+
+def queue_grows(evidence: Evidence) -> str | None:
+    """Open loop: requests that come faster than they are served, so that nothing is steady.
+
+    What such a window says depends on its length alone.
+    """
+    samples, length = evidence.samples, evidence.window_s
+    if not evidence.point.is_open or len(samples) < _QUEUE_REQUESTS or length <= 0:
+        return None
+    in_flight = _in_flight(samples, length)
+    earlier, late = in_flight[1], in_flight[3]
+    arrived = sum(length / 2 <= s.sent_s < length for s in samples)
+    left = sum(length / 2 <= s.sent_s + s.e2e_s < length for s in samples)
+    if left >= 0.9 * arrived or late - earlier <= max(4.0, 3 * math.sqrt(max(earlier, 1.0))):
+        return None
+    return (
+        f"{arrived} requests arrived in the second half of the window and {left} were answered; "
+        f"from its second to its last quarter those in flight grew from {earlier:.1f} to "
+        f"{late:.1f}: the server cannot keep up with {evidence.point.name}"
+    )
+
+
+def _in_flight(samples: Sequence[RequestSample], length: float) -> list[float]:
+    """Mean requests in flight in each quarter."""
+    means = []
+    for quarter in range(_PARTS):
+        begin, end = quarter * length / _PARTS, (quarter + 1) * length / _PARTS
+        busy = sum(
+            max(0.0, min(end, s.sent_s + s.e2e_s) - max(begin, s.sent_s))
+            for s in samples
+            if s.error is None
+        )
+        means.append(busy / (end - begin))
+    return means
+
+
+STEADINESS: dict[str, Check] = {"unsteady": unsteady, "queue_grows": queue_grows}

@@ -1,0 +1,149 @@
+"""What deserves a look in a window that is believed all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runners.load.evidence import reports
+from runners.load.steadiness import roughly_steady, stalled
+from runners.load.validity import LEAST_SUCCESSES, SATURATED, shared_prefixes
+
+if TYPE_CHECKING:
+    from runners.load.answer import Answer
+    from runners.load.evidence import Check, Evidence
+
+BUSY = 0.7
+"""Client CPU per second from which on its own pace may show in the figures."""
+
+_LOW_ACCEPT_LENGTH = 1.05
+_PERFECT = 0.98
+_FEW_REQUESTS = 8
+_JUDGED_TOKENS = 8
+"""Shorter answers are not judged as degenerate: `"No."` three times is no fault."""
+
+
+def warnings_about(evidence: Evidence) -> tuple[str, ...]:
+    """Every warning, as `"code: what was seen"`; empty where nothing is odd."""
+    return reports(WARNINGS, evidence)
+
+
+def low_acceptance(evidence: Evidence) -> str | None:
+    """Speculation that never accepts: a wiring fault looks like this, and is fast enough."""
+    length = evidence.accept_length
+    if not evidence.speculation.enabled or length is None or length > _LOW_ACCEPT_LENGTH:
+        return None
+    return (
+        f"accept length {length:.3f}: the drafts are hardly ever accepted; check that the draft "
+        "belongs to this target"
+    )
+
+
+def perfect_acceptance(evidence: Evidence) -> str | None:
+    """Drafts that are always accepted: real ones are not, on real texts."""
+    length, largest = evidence.accept_length, evidence.largest_accept_length
+    if not evidence.speculation.enabled or length is None or largest is None or largest < 2:
+        return None
+    if (length - 1) / (largest - 1) < _PERFECT:
+        return None
+    return f"accept length {length:.3f} of at most {largest}: suspiciously perfect; read an answer"
+
+
+def few_requests(evidence: Evidence) -> str | None:
+    """Too few answers for percentiles, and for the noise of acceptance."""
+    wanted = max(_FEW_REQUESTS, 2 * (evidence.point.concurrency or 1))
+    if len(evidence.good) >= wanted:
+        return None
+    return (
+        f"{len(evidence.good)} answers; with fewer than {wanted} the tails are single requests and "
+        "acceptance is mostly chance: raise the requests per window"
+    )
+
+
+def some_failed(evidence: Evidence) -> str | None:
+    """Requests that failed, though few enough."""
+    failed = [sample for sample in evidence.samples if sample.error is not None]
+    if not failed or len(evidence.good) < LEAST_SUCCESSES * len(evidence.samples):
+        return None
+    return (
+        f"{len(failed)} of {len(evidence.samples)} requests failed; "
+        f"{failed[0].prompt}: {failed[0].error}"
+    )
+
+
+def client_busy(evidence: Evidence) -> str | None:
+    """A client that has little time to spare."""
+    share = evidence.client_cpu_share
+    if share is None or not BUSY < share <= SATURATED:
+        return None
+    return f"the busiest client process used {share:.0%} of a core"
+
+
+def prefix_not_cached(evidence: Evidence) -> str | None:
+    """A prefix that the workload shares on purpose and the server computes again each time."""
+    if evidence.workload.shared_prefix is None or not evidence.good:
+        return None
+    shared = shared_prefixes(evidence.prompts)
+    if any(prompt.text is not None for prompt in evidence.prompts):
+        tokens = evidence.workload.shared_prefix.tokens
+        shared = {prompt: min(tokens, common) for prompt, common in shared.items()}
+    allowed = sum(shared.get(sample.prompt, 0) for sample in evidence.good)
+    cached = sum(sample.cached_tokens for sample in evidence.good)
+    if 2 * cached >= allowed:
+        return None
+    return (
+        f"{cached} prompt tokens came from the cache where the prompts share {allowed}: is the "
+        "prefix cache on?"
+    )
+
+
+def not_streamed(evidence: Evidence) -> str | None:
+    """Long answers that came in one piece: their TTFT and TPOT mean nothing."""
+    streamed = [s for s in evidence.good if s.completion_tokens >= 2 * _FEW_REQUESTS]
+    whole = [sample for sample in streamed if sample.chunks == 1]
+    if 2 * len(whole) <= len(streamed):
+        return None
+    return (
+        f"{len(whole)} of {len(streamed)} answers arrived in one piece: something between holds "
+        "the stream back, or the client is too slow to see its chunks"
+    )
+
+
+def degenerate_output(evidence: Evidence) -> str | None:
+    """Garbage that can be seen for free: one token over and over, or one answer for everything.
+
+    A fast configuration with broken collectives answers so (`!!!!` in 60 of 60 tokens).
+    """
+    answers = [
+        flight.answer
+        for flight in evidence.flights
+        if flight.error is None and flight.answer is not None
+    ]
+    contents = [content for answer in answers if (content := _content(answer)) is not None]
+    if not contents:
+        return None
+    repeated = sum(len(set(content)) == 1 for content in contents)
+    if 2 * repeated > len(contents):
+        return f"{repeated} of {len(contents)} answers are one token over and over"
+    if len(contents) > 1 and len(set(contents)) == 1:
+        return f"all {len(contents)} answers are the same, to different prompts"
+    return None
+
+
+def _content(answer: Answer) -> tuple[object, ...] | None:
+    """Tokens of an answer, or its characters; `None` where there are too few to judge."""
+    content: tuple[object, ...] = answer.output_ids or tuple("".join(answer.text.split()))
+    return content if len(content) >= _JUDGED_TOKENS else None
+
+
+WARNINGS: dict[str, Check] = {
+    "low_acceptance": low_acceptance,
+    "perfect_acceptance": perfect_acceptance,
+    "few_requests": few_requests,
+    "some_failed": some_failed,
+    "client_busy": client_busy,
+    "prefix_not_cached": prefix_not_cached,
+    "not_streamed": not_streamed,
+    "roughly_steady": roughly_steady,
+    "stalled": stalled,
+    "degenerate_output": degenerate_output,
+}
