@@ -10,7 +10,13 @@ from rich.table import Table
 
 from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
-from tuner.words import describe, describe_gain, describe_speeds
+from tuner.words import (
+    describe,
+    describe_figures,
+    describe_gain,
+    describe_reasons,
+    describe_speeds,
+)
 
 if TYPE_CHECKING:
     from results.records import Trial
@@ -32,6 +38,7 @@ def render(report: StudyReport) -> None:
         title += ": every figure is simulated"
     console.print(_table(report, title, wide=console.width >= WIDE))
     _failures(console, report)
+    _warnings(console, report)
     _answer(console, report)
 
 
@@ -41,12 +48,21 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
     data = report.trial_dict(trial)
     mark = " (simulated)" if report.study.simulated else ""
     console.print(f"trial {trial.number} of study {report.study.name}{mark}", style="bold")
-    for key in ("state", "purpose", "configuration", "resolved", "score", "failure"):
+    for key in ("state", "purpose", "configuration", "resolved", "score"):
         console.print(f"  {key}: {data[key]}", highlight=False, soft_wrap=True)
-    for point in data["points"]:
-        console.print("  measured:", highlight=False)
-        for name, value in point.items():
-            console.print(f"    {name}: {value}", highlight=False, soft_wrap=True)
+    if trial.failure is not None:
+        failure = trial.failure
+        console.print(
+            f"  {failure.kind} in {failure.phase}, fault of the {failure.fault}: {failure.message}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    for measurement in trial.measurements:
+        console.print(f"  measured at {measurement.point.name}:", highlight=False)
+        for name, value in describe_figures(measurement):
+            console.print(f"    {name:<25}{value}", highlight=False, soft_wrap=True)
+        for reason in describe_reasons(measurement):
+            console.print(f"    {reason}", highlight=False, soft_wrap=True, style="yellow")
     for launch in report.launches:
         if launch.id in trial.launches:
             console.print(
@@ -126,6 +142,22 @@ def _failures(console: Console, report: StudyReport) -> None:
             f"launch {launch.id} is {launch.state}{counted}: {why}",
             highlight=False,
             soft_wrap=True,
+        )
+
+
+def _warnings(console: Console, report: StudyReport) -> None:
+    """One line per kind of warning: most of them come with every trial of a study."""
+    met: dict[str, tuple[str, list[int]]] = {}
+    for trial in report.standing.trials:
+        for reason in (reason for m in trial.measurements for reason in m.warnings):
+            code = reason.split(":", 1)[0]
+            numbers = met.setdefault(code, (reason, []))[1]
+            if trial.number not in numbers:
+                numbers.append(trial.number)
+    for reason, numbers in met.values():
+        others = f" (and in {len(numbers) - 1} more)" if len(numbers) > 1 else ""
+        console.print(
+            f"warning, trial {numbers[0]}{others}: {reason}", highlight=False, soft_wrap=True
         )
 
 

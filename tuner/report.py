@@ -18,14 +18,33 @@ SCHEMA = 1
 
 METRICS = (
     "output_tok_s",
+    "user_tok_s",
     "accept_length",
+    "accept_rate",
     "ttft_p50_ms",
     "ttft_p95_ms",
+    "ttft_p99_ms",
     "tpot_p50_ms",
     "tpot_p95_ms",
+    "tpot_p99_ms",
     "e2e_p50_ms",
     "e2e_p95_ms",
+    "e2e_p99_ms",
+    "chunk_p50_ms",
+    "chunk_p95_ms",
+    "tokens_per_chunk",
+    "window_s",
+    "requests",
+    "failed_requests",
+    "request_s",
+    "offered_request_s",
+    "goodput_request_s",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "client_cpu_share",
 )
+"""Figures of a measurement that every report shows under their own names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +141,20 @@ class StudyReport:
 
 def point_dict(measurement: Measurement) -> dict[str, Any]:
     """One measurement, as `points` of a trial and `tuner bench` show it."""
+    sent = measurement.requests + measurement.failed_requests
     return {
         "point": measurement.point.to_dict(),
         **{name: getattr(measurement, name) for name in METRICS},
-        "window_s": measurement.window_s,
-        "requests": measurement.requests,
-        "output_tokens": measurement.output_tokens,
-        "cached_tokens": measurement.cached_tokens,
+        "success_ratio": measurement.requests / sent if sent else None,
+        "cached_share": (
+            measurement.cached_tokens / measurement.prompt_tokens
+            if measurement.prompt_tokens
+            else None
+        ),
         "correct_drafts_histogram": list(measurement.histogram),
         "invalid": list(measurement.invalid),
+        "warnings": list(measurement.warnings),
+        "workload_fingerprint": measurement.workload_fingerprint,
         "simulated": measurement.simulated,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,6 +55,63 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
     if len(measurements) == 1:
         return f"{measurements[0].output_tok_s:.1f} {mark}tok/s"
     return ", ".join(f"{m.output_tok_s:.1f} {mark}tok/s at {m.point.name}" for m in measurements)
+
+
+def describe_figures(m: Measurement) -> list[tuple[str, str]]:
+    """The figures of a measurement with their names; what was not measured is left out.
+
+    Measurements of schema 0001 lack some: those are NaN.
+    """
+    mark = " (simulated)" if m.simulated else ""
+    rows = [
+        ("output tok/s", f"{m.output_tok_s:.1f}{mark}"),
+        ("tok/s of one user", _number(m.user_tok_s, ".1f")),
+        ("accept length", _number(m.accept_length, ".3f")),
+        ("accept rate", _number(m.accept_rate, ".1%")),
+        ("correct drafts", describe_histogram(m.histogram)),
+        ("TTFT p50 / p95 / p99", _times(m.ttft_p50_ms, m.ttft_p95_ms, m.ttft_p99_ms, digits=1)),
+        ("TPOT p50 / p95 / p99", _times(m.tpot_p50_ms, m.tpot_p95_ms, m.tpot_p99_ms, digits=2)),
+        ("end to end, the same", _times(m.e2e_p50_ms, m.e2e_p95_ms, m.e2e_p99_ms, digits=0)),
+        ("between chunks p50 / p95", _times(m.chunk_p50_ms, m.chunk_p95_ms, digits=2)),
+        ("tokens per chunk", _number(m.tokens_per_chunk, ".2f")),
+        ("requests/s", _requests(m)),
+        ("requests", f"{m.requests} answered, {m.failed_requests} failed"),
+        ("prompt tokens", f"{m.prompt_tokens}, {m.cached_tokens} of them from the cache"),
+        ("window", f"{m.window_s:.1f} s, {m.output_tokens} output tokens"),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def describe_histogram(histogram: Sequence[int]) -> str:
+    """`"0: 40%, 1: 35%, 2: 25%"`: how many verifies accepted how many drafts."""
+    total = sum(histogram)
+    return ", ".join(f"{k}: {n / total:.0%}" for k, n in enumerate(histogram)) if total else ""
+
+
+def describe_reasons(m: Measurement) -> list[str]:
+    """Why a measurement is not believed, and what deserves a look in one that is."""
+    return [
+        *(f"do not believe it: {reason}" for reason in m.invalid),
+        *(f"warning: {reason}" for reason in m.warnings),
+    ]
+
+
+def _requests(m: Measurement) -> str:
+    parts = [
+        (_number(m.request_s, ".2f"), "answered"),
+        (_number(m.offered_request_s, ".2f"), "offered"),
+        (_number(m.goodput_request_s, ".2f"), "within the limits"),
+    ]
+    return ", ".join(f"{number} {what}" for number, what in parts if number)
+
+
+def _times(*values: float, digits: int) -> str:
+    shown = [_number(value, f".{digits}f") or "?" for value in values]
+    return f"{' / '.join(shown)} ms" if any(value != "?" for value in shown) else ""
+
+
+def _number(value: float | None, spec: str) -> str:
+    return "" if value is None or not math.isfinite(value) else format(value, spec)
 
 
 def describe_gain(gain: float, points: int) -> str:
