@@ -28,7 +28,8 @@ class ServerFacts:
         speculation: Its speculation as resolved.
         simulated: Whether it is a simulation.
         time_scale: Simulated seconds per real second; 1.0 for a real server.
-        raw: The whole `/server_info` body.
+        raw: The whole `/server_info` body; empty where there is none.
+        is_sglang: Whether it is SGLang, or a simulation of it.
     """
 
     version: str
@@ -36,6 +37,11 @@ class ServerFacts:
     simulated: bool
     time_scale: float
     raw: dict[str, Any]
+    is_sglang: bool = True
+
+
+UNKNOWN_SERVER = ServerFacts("unknown", Speculation(), False, 1.0, {}, is_sglang=False)  # noqa: FBT003
+"""A server that is not SGLang: nothing is known but that it answers."""
 
 
 def read_server(
@@ -53,6 +59,38 @@ def read_server(
     )
 
 
+def read_any_server(
+    base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
+) -> ServerFacts:
+    """`read_server`, but `UNKNOWN_SERVER` for one that answers and is not SGLang."""
+    try:
+        return read_server(base_url, timeout_s=timeout_s, api_key=api_key)
+    except RunnerError as error:
+        if error.failure.kind != "not_sglang":
+            raise
+        return UNKNOWN_SERVER
+
+
+def read_models(
+    base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
+) -> tuple[str, ...]:
+    """The names of the models that a server serves, from OpenAI's `/v1/models`.
+
+    Raises:
+        RunnerError: Nobody answers, the key is refused, or the answer is no list of models.
+    """
+    response = _get(base_url, ("/v1/models",), timeout_s=timeout_s, api_key=api_key)
+    _refuse_unserved(base_url, response)
+    try:
+        return tuple(str(model["id"]) for model in response.raise_for_status().json()["data"])
+    except (httpx.HTTPStatusError, ValueError, KeyError, TypeError) as error:
+        start = response.text[:120].replace("\n", " ")
+        message = (
+            f"{base_url} lists no models: /v1/models answered HTTP {response.status_code} {start!r}"
+        )
+        raise _error("no_models", "client", message) from error
+
+
 def read_server_info(
     base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
 ) -> dict[str, Any]:
@@ -67,12 +105,19 @@ def read_server_info(
         RunnerError: Nobody answers, the key is refused, or the answer is not SGLang's or a
             simulation's.
     """
+    return _info(base_url, _get(base_url, _ENDPOINTS, timeout_s=timeout_s, api_key=api_key))
+
+
+def _get(
+    base_url: str, paths: tuple[str, ...], *, timeout_s: float, api_key: str | None
+) -> httpx.Response:
+    """The first answer that is not HTTP 404, or the last one."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         # trust_env off: a proxy of the user's environment must not stand before a loopback server.
         with httpx.Client(headers=headers, timeout=timeout_s, trust_env=False) as client:
-            for endpoint in _ENDPOINTS:
-                response = client.get(base_url.rstrip("/") + endpoint)
+            for path in paths:
+                response = client.get(base_url.rstrip("/") + path)
                 if response.status_code != httpx.codes.NOT_FOUND:
                     break
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
@@ -80,14 +125,14 @@ def read_server_info(
             "bad_url", "client", f"{base_url!r} is not an HTTP address: {error}"
         ) from error
     except httpx.TimeoutException as error:
-        message = f"{base_url} did not answer /server_info within {timeout_s:g} s"
+        message = f"{base_url} did not answer {paths[0]} within {timeout_s:g} s"
         raise _error("server_hung", "configuration", message) from error
     except httpx.RequestError as error:
         raise _error("server_gone", "configuration", f"no server at {base_url}: {error}") from error
-    return _body(base_url, response)
+    return response
 
 
-def _body(base_url: str, response: httpx.Response) -> dict[str, Any]:
+def _refuse_unserved(base_url: str, response: httpx.Response) -> None:
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         message = (
             f"{base_url} refused the API key (HTTP {response.status_code}): give the right one"
@@ -96,6 +141,10 @@ def _body(base_url: str, response: httpx.Response) -> dict[str, Any]:
     if response.status_code in _GONE:
         message = f"{base_url} answers HTTP {response.status_code}: it is not serving"
         raise _error("server_gone", "configuration", message)
+
+
+def _info(base_url: str, response: httpx.Response) -> dict[str, Any]:
+    _refuse_unserved(base_url, response)
     try:
         info = response.raise_for_status().json()
     except (httpx.HTTPStatusError, ValueError) as error:

@@ -28,6 +28,8 @@ class Flight:
         answer: The server's accounts; `None` until it has ended.
         error: Why it failed; `None` for a success.
         timed_out: Whether it failed because it outlived the client's time-out.
+        evenly: Whether `chunk_tokens` are the answer's tokens spread evenly over its chunks, as the
+            server counted only the whole.
     """
 
     prompt: str
@@ -40,6 +42,7 @@ class Flight:
     answer: Answer | None = None
     error: str | None = None
     timed_out: bool = False
+    evenly: bool = False
 
     @property
     def first(self) -> float:
@@ -62,6 +65,7 @@ class Flight:
         The first chunk is given one token, as a prefill yields, and the others equal parts of the
         rest; none at all where `tokens` is 0, as of an answer that was never accounted for.
         """
+        self.evenly = True
         chunks = len(self.chunk_tokens)
         first = min(tokens, 1) if chunks > 1 else tokens
         for n in range(chunks):

@@ -120,6 +120,8 @@ class ResponseParser:
         if matched is None:
             raise NotHttpError(f"not an HTTP/1.1 response: {lines[0][:80]!r}")
         self.status = int(matched[2])
+        if self.status < 200:
+            return
         fields: dict[bytes, bytes] = {}
         for line in lines[1:]:
             name, colon, value = line.partition(b":")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runners.load.generator import REQUEST_TIMEOUT_S, STALL_TIMEOUT_S, LoadGenerator
+from runners.load.probe import find_target
 from runners.load.prompts import BuiltInPrompts
-from runners.server_facts import read_server
 
 if TYPE_CHECKING:
     from results.records import Measurement
+    from runners.load.probe import Target
     from runners.load.prompts import PromptSource
     from runners.load.rendering import Renderer
-    from runners.server_facts import ServerFacts
     from search_spaces.workload import OperatingPoint, Workload
 
 
@@ -27,11 +27,11 @@ def bench(
     request_timeout_s: float = REQUEST_TIMEOUT_S,
     stall_timeout_s: float = STALL_TIMEOUT_S,
     api_key: str | None = None,
-    facts: ServerFacts | None = None,
+    target: Target | None = None,
 ) -> Measurement:
     """Measures the server at `url`: real or simulated, with whatever speculation it runs.
 
-    It empties the server's prefix cache; nothing else may use the server meanwhile.
+    It empties an SGLang server's prefix cache; nothing else may use the server meanwhile.
 
     Args:
         url: `http://host:port`.
@@ -43,23 +43,25 @@ def bench(
         request_timeout_s: Real seconds that one request may take.
         stall_timeout_s: Real seconds of silence before the server counts as hung.
         api_key: Sent as bearer token where given.
-        facts: What the server says of itself, where the caller has read it already.
+        target: What the server is and how to speak to it, from `find_target`; SGLang and its
+            `/generate` if not given.
 
     Raises:
         RunnerError: No server there, or it died, hung or refused the load.
         NotEnoughPromptsError: The prompt source is too small for the point.
     """
-    facts = facts or read_server(url, api_key=api_key)
+    target = target or find_target(url, api_key=api_key)
     generator = LoadGenerator(
         url,
         workload,
         prompts or BuiltInPrompts(workload.prompts),
         renderer,
         seed=seed,
-        time_scale=facts.time_scale,
-        simulated=facts.simulated,
+        time_scale=target.facts.time_scale,
+        simulated=target.facts.simulated,
         request_timeout_s=request_timeout_s,
         stall_timeout_s=stall_timeout_s,
         api_key=api_key,
+        endpoint=target.endpoint,
     )
-    return generator.measure(point, speculation=facts.speculation)
+    return generator.measure(point, speculation=target.speculation)

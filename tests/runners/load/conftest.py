@@ -36,6 +36,8 @@ class ScriptedServer:
             body["sampling_params"]["max_new_tokens"]
         )
         """Called with the request's number, from 0, warm-up included, and its body."""
+        self.routes: dict[str, Callable[[int, Any], Reply]] = {}
+        """Further paths; called with the path's request number, from 0, and its body."""
         self.in_flight = 0
         self.most_in_flight = 0
         self.authorization: set[str | None] = set()
@@ -135,6 +137,8 @@ class ScriptedServer:
         return True
 
     def _reply(self, path: str, body: Any) -> Reply:
+        if path in self.routes:
+            return self.routes[path](self.paths().count(path) - 1, body)
         if path == "/generate":
             number, self._generated = self._generated, self._generated + 1
             return self.generate(number, body)

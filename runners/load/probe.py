@@ -1,0 +1,170 @@
+"""What a running server speaks, found out before anything of it is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from runners.load.client import LoadClient, load_error
+from runners.load.flight import Flight
+from runners.load.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dialect
+from runners.load.prompts import Prompt
+from runners.load.stream import GenerateEndpoint
+from runners.server_facts import read_any_server, read_models, read_server
+from search_spaces.configuration import Speculation
+from search_spaces.workload import OperatingPoint, Workload
+
+if TYPE_CHECKING:
+    from runners.base import RunnerError
+    from runners.load.endpoint import Endpoint
+    from runners.server_facts import ServerFacts
+
+EndpointName = Literal["generate", "completions", "chat"]
+
+# Richest first; what a server refuses is left out. OpenAI's own servers know neither extension.
+_DIALECTS = (
+    Dialect(),
+    Dialect(continuous_usage=False),
+    Dialect(continuous_usage=False, ignore_eos=False),
+)
+_REFUSED = ("HTTP 400", "HTTP 422")
+_PROMPT = Prompt("probe", "In one sentence, what is a benchmark?")
+_PROBE_TOKENS = 16
+_PROBE_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running server, and how it is to be spoken to.
+
+    Attributes:
+        facts: What it says of itself.
+        endpoint: What is loaded.
+        speculation: What its acceptance is checked against; none where it does not tell.
+        unchecked: What cannot be checked or is not known of it, in words.
+    """
+
+    facts: ServerFacts
+    endpoint: Endpoint
+    speculation: Speculation
+    unchecked: tuple[str, ...] = ()
+
+
+def find_target(
+    url: str,
+    endpoint: EndpointName = "generate",
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    natural_length: bool = False,
+    request_timeout_s: float = _PROBE_TIMEOUT_S,
+) -> Target:
+    """Asks a server what it is and, for the OpenAI endpoints, what it understands.
+
+    One or more short requests are sent to find that out.
+
+    Args:
+        url: `http://host:port`, without `/v1`.
+        endpoint: What is to be loaded.
+        model: The model's name at the server; the first of `/v1/models` if not given.
+        api_key: Sent as bearer token where given.
+        natural_length: Whether answers may end by themselves: then `ignore_eos` is not needed.
+        request_timeout_s: Real seconds for each of the requests.
+
+    Raises:
+        RunnerError: Nobody answers, or the server cannot be measured this way.
+    """
+    if endpoint == "generate":
+        facts = read_server(url, api_key=api_key)
+        return Target(facts, GenerateEndpoint(), facts.speculation)
+    facts = read_any_server(url, api_key=api_key)
+    if model is None:
+        models = read_models(url, api_key=api_key)
+        if not models:
+            raise load_error("no_models", "client", f"{url} serves no model: name one")
+        model = models[0]
+    kind = ChatEndpoint if endpoint == "chat" else CompletionsEndpoint
+    dialects = (Dialect(is_sglang=True),) if facts.is_sglang else _DIALECTS
+    refusals: list[str] = []
+    for dialect in dialects:
+        candidate = kind(model, dialect)
+        flight = _ask(url, candidate, api_key, request_timeout_s)
+        if flight.error is None:
+            if not (dialect.ignore_eos or natural_length):
+                raise _no_fixed_length(url, refusals)
+            return _target(facts, candidate, dialect, flight)
+        refusals.append(flight.error)
+        if not flight.error.startswith(_REFUSED):
+            break
+    raise _unusable(url, candidate, refusals[-1])
+
+
+def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) -> Flight:
+    point = OperatingPoint(1)
+    workload = Workload((("chat", 1.0),), _PROBE_TOKENS, (point,))
+    flight = Flight(_PROMPT.id, endpoint.body(_PROMPT, workload))
+
+    async def ask() -> None:
+        client = LoadClient(
+            url,
+            connections=1,
+            request_timeout_s=timeout_s,
+            api_key=api_key,
+            endpoint=endpoint,
+        )
+        async with client:
+            await client.generate(flight)
+
+    asyncio.run(ask())
+    return flight
+
+
+def _target(facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flight: Flight) -> Target:
+    answer = flight.answer
+    unchecked = []
+    speculation = facts.speculation
+    if not facts.is_sglang:
+        unchecked.append(
+            "not an SGLang server: whether it speculates is not known, its prefix cache is not "
+            "emptied before the window, and nothing proves that it is idle"
+        )
+    elif speculation.enabled and not (answer and answer.verify_calls):
+        speculation = Speculation()
+        unchecked.append(
+            f"this endpoint does not tell of acceptance, though the server runs "
+            f"{facts.speculation.algorithm}: --endpoint generate does"
+        )
+    if answer is not None and answer.cached_tokens is None:
+        unchecked.append(
+            "the server does not tell of cached prompt tokens: whether the prefix cache helped "
+            "is not known"
+        )
+    if flight.evenly:
+        unchecked.append(
+            "the server counts an answer's tokens only at its end: within an answer they are "
+            "spread evenly over its chunks"
+        )
+    if not dialect.ignore_eos:
+        unchecked.append("answers may end early: the server does not know ignore_eos")
+    return Target(facts, endpoint, speculation, tuple(unchecked))
+
+
+def _no_fixed_length(url: str, refusals: list[str]) -> RunnerError:
+    return load_error(
+        "no_fixed_length",
+        "client",
+        f"{url} cannot be asked for answers of a fixed length ({refusals[-1]}): "
+        "let them end by themselves (--natural-length)",
+    )
+
+
+def _unusable(url: str, endpoint: Endpoint, error: str) -> RunnerError:
+    where = f"{url}{endpoint.path}"
+    if error.startswith(("HTTP 401", "HTTP 403")):
+        return load_error("unauthorized", "client", f"{where} refused the API key: {error}")
+    if error.startswith(("HTTP 404", "HTTP 405")):
+        message = f"{where} is not served, or does not know the model: {error}"
+        return load_error("no_endpoint", "client", message)
+    kind = "no_usage" if error == NO_USAGE else "request_failed"
+    return load_error(kind, "client", f"{where} cannot be measured: {error}")
