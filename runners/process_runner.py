@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from results.records import Failure, ProcessIdentity
 from runners.base import Runner, RunnerError
 from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
+from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
 from runners.post_mortem import PostMortem
@@ -166,10 +167,11 @@ class ProcessRunner(Runner):
                 post_mortem,
                 client,
                 resolved,
-                self._load(base_url, resolved),
+                self._load(base_url, resolved, log),
                 read_back=read_back,
                 phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
                 ready_s=started.ready_s * resolved.time_scale,
+                sees_processes=self.environment.sees_processes,
             )
         except BaseException:
             # Also for an interrupt: nothing of a launch may outlive the call that failed.
@@ -180,7 +182,8 @@ class ProcessRunner(Runner):
                 prove_port_free(port)
             raise
 
-    def _load(self, base_url: str, resolved: Resolved) -> LoadGenerator:
+    def _load(self, base_url: str, resolved: Resolved, log: Path) -> LoadGenerator:
+        api_key = self._api_key()
         return LoadGenerator(
             base_url,
             self._workload,
@@ -189,7 +192,11 @@ class ProcessRunner(Runner):
             seed=self._seed,
             time_scale=resolved.time_scale,
             simulated=resolved.simulated,
-            api_key=self._api_key(),
+            api_key=api_key,
+            watches=(
+                LogWatch(log),
+                ServerIdentityWatch(base_url, launched=resolved.server_info, api_key=api_key),
+            ),
         )
 
     def _check_intent(self, intent: LaunchIntent) -> None:

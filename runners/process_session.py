@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.load import NotEnoughPromptsError
-from runners.ports import is_free
+from runners.load.acceptance import adaptive_steps_of
+from runners.ports import is_free, listens
 from runners.process import process_left
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class ProcessSession(Session):
         read_back: Callable[[], Resolved],
         phases: tuple[tuple[str, float], ...],
         ready_s: float,
+        sees_processes: bool,
     ) -> None:
         self.resolved = resolved
         self.phases = phases
@@ -54,6 +57,7 @@ class ProcessSession(Session):
         self._client = client
         self._load = load
         self._read_back = read_back
+        self._sees_processes = sees_processes
         self._closed = False
 
     def apply(self, setting: Setting) -> Resolved:
@@ -80,16 +84,34 @@ class ProcessSession(Session):
 
     def measure(self, point: OperatingPoint) -> Measurement:
         """See `Session.measure`."""
-        speculation = self.resolved.configuration.speculation
         try:
-            measurement = self._load.measure(point, speculation=speculation)
+            measurement = self._load.measure(
+                point,
+                speculation=self.resolved.configuration.speculation,
+                adaptive_steps=adaptive_steps_of(self.resolved.server_info),
+            )
         except RunnerError as error:
             raise self._post_mortem.explain(error, "load") from error
         except NotEnoughPromptsError as error:
             raise RunnerError(Failure("too_few_prompts", "load", "study", str(error))) from error
         if (failure := self._post_mortem.failure("load")) is not None:
             raise RunnerError(failure)
+        if (reason := self._impostor()) is not None:
+            return replace(measurement, invalid=(*measurement.invalid, reason))
         return measurement
+
+    def _impostor(self) -> str | None:
+        """Why the figures are another server's: ours lives, but it is not ours that listens.
+
+        The process that was started is asked for by its pid and its start; what listens on its
+        port must be of its launch. A crashed server that something restarts answers as before.
+        """
+        if not self._sees_processes:
+            return None
+        port = self._process.identity.port
+        if listens(self._process.members(), port):
+            return None
+        return f"server_not_ours: no process of this launch listens on port {port} after the window"
 
     def close(self) -> None:
         """See `Session.close`."""
