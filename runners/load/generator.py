@@ -1,26 +1,35 @@
-"""The closed-loop load generator: warm-up, flush, one window, and back to rest."""
+"""The load generator: warm-up, flush, ramp, window, drain, and back to rest."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import time
+import dataclasses
 from typing import TYPE_CHECKING
 
-from runners.load.client import LoadClient, clock, load_error
+from runners.load import warmup
+from runners.load.arrivals import ArrivalTraceError, arrivals_of
+from runners.load.client import load_error
+from runners.load.driver import Driver
 from runners.load.flight import Flight
+from runners.load.frames import ClientSettings
+from runners.load.plan import closed_plan, open_plan
+from runners.load.processes import processes_for
 from runners.load.rendering import IdentityRenderer
 from runners.load.stream import GenerateEndpoint
-from runners.load.window import Window, measurement_of
+from runners.load.warmup import Warmth
+from runners.load.window import measurement_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from results.records import Measurement
+    from runners.load.client import LoadClient
     from runners.load.endpoint import Endpoint
+    from runners.load.plan import Plan
     from runners.load.prompts import Prompt, PromptSource
     from runners.load.rendering import Renderer
+    from runners.load.watch import WindowWatch
+    from runners.load.window import Window
     from search_spaces.configuration import Speculation
     from search_spaces.workload import OperatingPoint, Workload
 
@@ -28,12 +37,15 @@ REQUEST_TIMEOUT_S = 600.0
 STALL_TIMEOUT_S = 120.0
 FLUSH_TIMEOUT_S = 15.0
 
+_OPEN_ARRIVAL = (("x-tuner-arrival", "open"),)
+"""Tells a simulated server that a short pause before a request is no turn-around of a client."""
+
 
 class LoadGenerator:
-    """Loads one server in closed loops and measures it. Owned by one thread.
+    """Loads one server and measures it, in closed or open loops. Owned by one thread.
 
     Time-outs are real seconds, whatever the server's time scale; everything measured is in the
-    server's own time.
+    server's own time. One generator serves one launch: what it has seen warm it warms up less.
     """
 
     def __init__(
@@ -51,6 +63,8 @@ class LoadGenerator:
         flush_timeout_s: float = FLUSH_TIMEOUT_S,
         api_key: str | None = None,
         endpoint: Endpoint | None = None,
+        watches: Sequence[WindowWatch] = (),
+        processes: int | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -59,14 +73,17 @@ class LoadGenerator:
             workload: Output length, sampling, warm-up.
             prompts: Where prompts come from.
             renderer: Applies the chat template; prompts are sent as they are without one.
-            seed: Selects the prompts: the same seed gives every configuration the same load.
+            seed: Selects the prompts and the arrivals: the same seed gives every configuration
+                the same load.
             time_scale: Simulated seconds per real second.
             simulated: Whether the server is a simulation.
-            request_timeout_s: Longest that one request may take.
+            request_timeout_s: Longest that one request may take; the workload's own goes before.
             stall_timeout_s: Longest silence of all requests together before it is a hang.
             flush_timeout_s: Longest that the server may take to come to rest.
             api_key: Sent as bearer token where given.
             endpoint: What the server speaks; SGLang's `/generate` if not given.
+            watches: What else is looked at while a window runs.
+            processes: Client processes; chosen by the CPU that the client needs if not given.
         """
         self._base_url = base_url
         self._workload = workload
@@ -75,13 +92,25 @@ class LoadGenerator:
         self._seed = seed
         self._time_scale = time_scale
         self._simulated = simulated
-        self._request_timeout_s = request_timeout_s
+        self._request_timeout_s = workload.request_timeout_s or request_timeout_s
         self._stall_timeout_s = stall_timeout_s
         self._flush_timeout_s = flush_timeout_s
         self._api_key = api_key
         self._endpoint = endpoint or GenerateEndpoint()
+        self._watches = tuple(watches)
+        self._processes = processes
+        self._paces: dict[tuple[object, Speculation], float] = {}
+        """Of the last warm-up at each point and setting."""
+        self._needed = 1
+        """Client processes that a window of this launch turned out to need."""
 
-    def measure(self, point: OperatingPoint, *, speculation: Speculation) -> Measurement:
+    def measure(
+        self,
+        point: OperatingPoint,
+        *,
+        speculation: Speculation,
+        adaptive_steps: tuple[int, ...] = (),
+    ) -> Measurement:
         """Measures one window at `point`, and leaves the server idle.
 
         Ctrl-C aborts what is in flight, also at the server, before `KeyboardInterrupt` leaves.
@@ -89,47 +118,40 @@ class LoadGenerator:
         Args:
             point: The operating point.
             speculation: What the server says it runs; the acceptance is checked against it.
+            adaptive_steps: Draft steps between which the server switches by itself.
 
         Raises:
-            RunnerError: The server died, hung, refuses the load or did not come to rest.
+            RunnerError: The server died, hung, refuses the load or did not come to rest; or the
+                point's trace cannot be used.
             NotEnoughPromptsError: The prompt source is too small for the point.
         """
         with asyncio.Runner() as runner:
-            return runner.run(self.measure_async(point, speculation=speculation))
+            return runner.run(
+                self.measure_async(point, speculation=speculation, adaptive_steps=adaptive_steps)
+            )
 
     async def measure_async(
-        self, point: OperatingPoint, *, speculation: Speculation
+        self,
+        point: OperatingPoint,
+        *,
+        speculation: Speculation,
+        adaptive_steps: tuple[int, ...] = (),
     ) -> Measurement:
         """`measure`, for callers that have an event loop."""
         count = self._workload.requests_at(point)
-        concurrency = point.concurrency or 1
-        warmup_count = self._workload.warmup_at(point)
-        selected = self._prompts.select(count + warmup_count, self._seed)
+        selected = self._prompts.select(count + self._workload.warmup_at(point), self._seed)
         rendered = self._renderer.render(selected)
-        prompts, warmup = rendered[:count], rendered[count:]
-        loop = _ClosedLoop(self._stall_timeout_s)
-        client = LoadClient(
-            self._base_url,
-            connections=concurrency,
-            request_timeout_s=self._request_timeout_s,
-            api_key=self._api_key,
-            endpoint=self._endpoint,
-            on_chunk=loop.heard,
-        )
-        async with client:
+        prompts = rendered[:count]
+        async with Driver(self._client_settings(point), self._stall_timeout_s) as driver:
             try:
-                if warmup:
-                    warm = await loop.run(client, self._flights(warmup), concurrency)
-                    self._check_warmup(warm)
-                await client.flush_cache(timeout_s=self._flush_timeout_s)
-                with _no_collection():
-                    window = await loop.run(client, self._flights(prompts), concurrency)
-                if any(flight.error is not None for flight in window.flights):
-                    await client.abort_all()
-                    await client.flush_cache(timeout_s=self._flush_timeout_s)
+                warm = await self._warm_up(driver, rendered[count:], point, speculation)
+                plan = self._plan(point, warm.request_s)
+                flights = self._flights(prompts, self._workload)
+                window, watched = await self._window(driver, plan, flights, warm)
+                await self._settle(driver.client, flights)
             except BaseException:
                 # Also for an interrupt: the server must not go on generating for nobody.
-                await client.abort_all()
+                await driver.client.abort_all()
                 raise
         return measurement_of(
             window,
@@ -139,87 +161,96 @@ class LoadGenerator:
             speculation=speculation,
             time_scale=self._time_scale,
             simulated=self._simulated,
+            watched=watched,
+            adaptive_steps=adaptive_steps,
         )
 
-    def _flights(self, prompts: Sequence[Prompt]) -> list[Flight]:
-        # Encoded before the window opens: the loop itself has only to send.
-        return [Flight(p.id, self._endpoint.body(p, self._workload)) for p in prompts]
+    def _client_settings(self, point: OperatingPoint) -> ClientSettings:
+        return ClientSettings(
+            base_url=self._base_url,
+            connections=point.concurrency or self._workload.requests_at(point),
+            request_timeout_s=self._request_timeout_s,
+            api_key=self._api_key,
+            endpoint=self._endpoint,
+            headers=_OPEN_ARRIVAL if self._simulated and point.is_open else (),
+        )
 
-    def _check_warmup(self, window: Window) -> None:
-        failed = [flight for flight in window.flights if flight.error is not None]
-        if failed:
-            message = (
-                f"{len(failed)} of {len(window.flights)} warm-up requests failed at "
-                f"{self._base_url}; {failed[0].prompt}: {failed[0].error}"
-            )
-            raise load_error("request_failed", "configuration", message)
+    async def _warm_up(
+        self,
+        driver: Driver,
+        prompts: Sequence[Prompt],
+        point: OperatingPoint,
+        speculation: Speculation,
+    ) -> Warmth:
+        """Passes over the warm-up's prompts until two of them agree.
 
-
-class _ClosedLoop:
-    """Keeps a number of requests in flight until none is left, and watches for silence."""
-
-    def __init__(self, stall_timeout_s: float) -> None:
-        self._stall_timeout_s = stall_timeout_s
-        self._last_heard = 0.0
-
-    def heard(self, now: float) -> None:
-        """Notes a sign of life."""
-        self._last_heard = now
-
-    async def run(self, client: LoadClient, flights: Sequence[Flight], concurrency: int) -> Window:
-        """Sends all `flights`, `concurrency` at a time."""
-        for flight in flights:
-            client.prepare(flight)
-        waiting = iter(flights)
-        closed: float | None = None
-        tokens = 0
-
-        async def work() -> None:
-            nonlocal closed, tokens
-            for flight in waiting:
-                await client.generate(flight)
-            if closed is None:
-                # The load is no longer whole from here on: the rest is drain.
-                closed = clock()
-                tokens = sum(flight.tokens for flight in flights)
-
-        started_at, opened = time.time(), clock()
-        self._last_heard = opened
-        workers = [asyncio.ensure_future(work()) for _ in range(min(concurrency, len(flights)))]
-        everything = asyncio.gather(*workers)
-        watch = asyncio.ensure_future(self._watch())
-        try:
-            await asyncio.wait((everything, watch), return_when=asyncio.FIRST_COMPLETED)
-            if watch.done():
-                watch.result()
-            await everything
-        finally:
-            for task in (*workers, watch):
-                task.cancel()
-            await asyncio.gather(*workers, everything, watch, return_exceptions=True)
-        return Window(started_at, opened, closed or clock(), tokens, tuple(flights))
-
-    async def _watch(self) -> None:
-        while True:
-            silence = clock() - self._last_heard
-            if silence >= self._stall_timeout_s:
+        One pass is enough where it agrees with what an earlier measurement of this launch saw.
+        """
+        warm = Warmth()
+        if not prompts:
+            return warm
+        tokens = min(self._workload.output_tokens, warmup.LONGEST_ANSWER)
+        shorter = dataclasses.replace(self._workload, output_tokens=tokens)
+        key = (tuple(point.to_dict().items()), speculation)
+        earlier = self._paces.get(key)
+        plan = closed_plan(point.concurrency or len(prompts), len(prompts), None)
+        for _ in range(warmup.MOST_PASSES):
+            flights = self._flights(prompts, shorter)
+            report = await driver.run(plan, flights)
+            warmup.check(flights, self._base_url)
+            warm = warmup.warmth_of(flights, self._workload.output_tokens, report.cpu_share)
+            if warmup.agree(earlier, warm.pace_s):
                 break
-            await asyncio.sleep(self._stall_timeout_s - silence)
-        message = (
-            f"no token from any request for {self._stall_timeout_s:g} s: "
-            "the server hangs under load"
-        )
-        raise load_error("stall", "configuration", message)
+            earlier = warm.pace_s
+        if warm.pace_s is not None:
+            self._paces[key] = warm.pace_s
+        return warm
 
+    def _plan(self, point: OperatingPoint, request_s: float | None) -> Plan:
+        if point.concurrency is not None:
+            requests = self._workload.requests_at(point)
+            return closed_plan(point.concurrency, requests, request_s)
+        try:
+            arrivals = arrivals_of(point, self._workload, self._seed)
+        except ArrivalTraceError as error:
+            raise load_error("bad_trace", "study", str(error)) from error
+        return open_plan(arrivals, request_s, self._time_scale)
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keeps Python's garbage collector out of a window: a full pass takes tens of milliseconds."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    async def _window(
+        self, driver: Driver, plan: Plan, flights: list[Flight], warm: Warmth
+    ) -> tuple[Window, tuple[str, ...]]:
+        processes = self._processes or max(self._needed, processes_for(warm.cpu_share))
+
+        async def come_to_rest() -> None:
+            await driver.client.flush_cache(timeout_s=self._flush_timeout_s)
+            # Before the ramp, while the server idles: what a watch reads disturbs no stream.
+            for watch in self._watches:
+                watch.begin()
+
+        window = await driver.run_window(plan, flights, processes, come_to_rest)
+        watched = tuple(reason for watch in self._watches for reason in watch.end())
+        self._needed = processes_for(window.client_cpu_share, processes)
+        return window, watched
+
+    async def _settle(self, client: LoadClient, flights: Sequence[Flight]) -> None:
+        """Brings a server to rest whose requests did not all end well.
+
+        Raises:
+            RunnerError: Nothing at all was answered, or it does not come to rest.
+        """
+        if all(flight.error is None for flight in flights):
+            return
+        if all(flight.timed_out for flight in flights):
+            tokens = sum(flight.tokens for flight in flights)
+            message = (
+                f"all {len(flights)} requests timed out after {self._request_timeout_s:g} s, with "
+                f"{tokens} tokens in all: the server hangs under load, or the time-out is too "
+                "short for it"
+            )
+            raise load_error("stall", "configuration", message)
+        await client.abort_all()
+        await client.flush_cache(timeout_s=self._flush_timeout_s)
+
+    def _flights(self, prompts: Sequence[Prompt], workload: Workload) -> list[Flight]:
+        # Encoded before the window opens: the loop itself has only to send.
+        return [Flight(p.id, self._endpoint.body(p, workload)) for p in prompts]

@@ -1,16 +1,32 @@
-"""From the requests of a window to a measurement."""
+"""From the requests of a load to a measurement.
+
+The *window* is the part of a load that counts. It opens when the load is whole (every lane of a
+closed loop has sent its first request; an open loop's ramp is over) and closes when the first lane
+finds no more work, or the last request of an open loop has been sent; the rest is drain.
+
+What is counted where:
+
+* Tokens, finished requests and chunks: what arrived between opening and closing, exactly, of
+  requests that were sent before the window too.
+* Latencies: the requests whose whole life lies in the window (`counted`); those of ramp and drain
+  met a lighter load. At concurrency 1 these are all.
+* Acceptance, token totals, success: all requests, for they do not depend on the load, and results
+  are paired by prompt.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from results.records import Measurement, RequestSample
 from runners.load.acceptance import accept_length
 from runners.load.answer import Answer
 from runners.load.digest import fingerprint
+from runners.load.evidence import Evidence
 from runners.load.validity import reasons_against
+from runners.load.warnings import warnings_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,26 +34,63 @@ if TYPE_CHECKING:
     from runners.load.flight import Flight
     from runners.load.prompts import Prompt
     from search_spaces.configuration import Speculation
-    from search_spaces.workload import OperatingPoint, Workload
+    from search_spaces.workload import Goodput, OperatingPoint, Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a closed loop saw, in real time.
+    """What the loops saw, in real time.
 
     Attributes:
         started_at: Seconds since the epoch at which the window opened.
-        opened: The clock at the first send.
-        closed: The clock when the first worker found no more work.
-        tokens: Output tokens that arrived between the two.
-        flights: All its requests, drained ones included, in the order of sending.
+        opened: The clock when the load was whole.
+        closed: The clock when there was no more work.
+        flights: All requests, those of ramp and drain included, in the order of sending.
+        client_cpu_share: CPU of the busiest client process per second of the window.
     """
 
     started_at: float
     opened: float
     closed: float
-    tokens: int
     flights: tuple[Flight, ...]
+    client_cpu_share: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Its length, in real time."""
+        return max(0.0, self.closed - self.opened)
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens that arrived inside it."""
+        return sum(f.tokens_at(self.closed) - f.tokens_at(self.opened) for f in self.flights)
+
+    def counted(self) -> list[Flight]:
+        """The good requests whose latencies count.
+
+        They are those sent from the opening on, up to the first that was still on its way at the
+        closing. Cut by the order of sending: to take whatever ended in time would prefer short
+        answers. Where a window is too short for any, it is all that were sent inside it; where
+        none was, all.
+        """
+        good = [flight for flight in self.flights if flight.error is None]
+        inside = [f for f in good if self.opened <= f.sent <= self.closed]
+        cut = min((f.sent for f in inside if f.last > self.closed), default=float("inf"))
+        return [f for f in inside if f.sent < cut] or inside or good
+
+    def finished(self) -> list[Flight]:
+        """The good requests whose last token arrived inside it."""
+        return [f for f in self.flights if f.error is None and self.opened <= f.last <= self.closed]
+
+    def chunk_gaps(self) -> list[float]:
+        """Real seconds between two chunks of one stream, both inside it."""
+        return [
+            later - earlier
+            for flight in self.flights
+            if flight.error is None
+            for earlier, later in pairwise(flight.chunk_times)
+            if earlier >= self.opened and later <= self.closed
+        ]
 
 
 def measurement_of(
@@ -49,52 +102,92 @@ def measurement_of(
     speculation: Speculation,
     time_scale: float,
     simulated: bool,
+    watched: Sequence[str] = (),
+    adaptive_steps: tuple[int, ...] = (),
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
     Percentiles interpolate linearly, over successful requests; they are 0 where there is none
     (such a window is invalid).
+
+    Args:
+        window: The window.
+        prompts: What was sent, as rendered.
+        workload: How it was sent.
+        point: The operating point.
+        speculation: What the server says it runs; the acceptance is checked against it.
+        time_scale: Simulated seconds per real second.
+        simulated: Whether the server is a simulation.
+        watched: Reasons of the window's watches.
+        adaptive_steps: Draft steps between which the server switches by itself; empty where they
+            are fixed.
     """
-    samples = tuple(_sample(flight, window.opened, time_scale) for flight in window.flights)
+    flights = window.flights
+    samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
     good = [sample for sample in samples if sample.error is None]
-    window_s = (window.closed - window.opened) * time_scale
-    ttft = [sample.ttft_s for sample in good]
-    e2e = [sample.e2e_s for sample in good]
-    tpot = [
-        (sample.e2e_s - sample.ttft_s) / (sample.completion_tokens - 1)
-        for sample in good
-        if sample.completion_tokens > 1
-    ]
-    verify_calls = sum(sample.verify_calls for sample in good)
-    length = accept_length(verify_calls, sum(sample.correct_drafts for sample in good))
+    window_s = window.seconds * time_scale
+    tokens = window.tokens
+    counted = [_sample(flight, window.opened, time_scale) for flight in window.counted()]
+    ttft = [sample.ttft_s for sample in counted]
+    e2e = [sample.e2e_s for sample in counted]
+    tpot = [pace for sample in counted if (pace := _tpot_s(sample)) is not None]
+    gaps = [gap * time_scale for gap in window.chunk_gaps()]
+    finished = [_sample(flight, window.opened, time_scale) for flight in window.finished()]
+    correct = sum(sample.correct_drafts for sample in good)
+    proposed = sum(sample.proposed_drafts for sample in good)
+    length = accept_length(sum(sample.verify_calls for sample in good), correct)
+    evidence = Evidence(
+        samples,
+        flights,
+        prompts,
+        point,
+        workload,
+        speculation,
+        opened=window.opened,
+        closed=window.closed,
+        window_tokens=tokens,
+        time_scale=time_scale,
+        client_cpu_share=window.client_cpu_share,
+        adaptive_steps=adaptive_steps,
+    )
     return Measurement(
         point=point,
         started_at=window.started_at,
         window_s=window_s,
         requests=len(good),
         failed_requests=len(samples) - len(good),
-        output_tokens=window.tokens,
-        output_tok_s=window.tokens / window_s if window_s > 0 else 0.0,
+        output_tokens=tokens,
+        output_tok_s=_per(tokens, window_s),
         accept_length=length if speculation.enabled else None,
         ttft_p50_ms=1000 * percentile(ttft, 50),
         ttft_p95_ms=1000 * percentile(ttft, 95),
+        ttft_p99_ms=1000 * percentile(ttft, 99),
         tpot_p50_ms=1000 * percentile(tpot, 50),
         tpot_p95_ms=1000 * percentile(tpot, 95),
+        tpot_p99_ms=1000 * percentile(tpot, 99),
         e2e_p50_ms=1000 * percentile(e2e, 50),
         e2e_p95_ms=1000 * percentile(e2e, 95),
+        e2e_p99_ms=1000 * percentile(e2e, 99),
+        chunk_p50_ms=1000 * percentile(gaps, 50),
+        chunk_p95_ms=1000 * percentile(gaps, 95),
+        tokens_per_chunk=_tokens_per_chunk(flights),
+        user_tok_s=_mean([1 / pace for pace in tpot if pace > 0]),
+        accept_rate=correct / proposed if speculation.enabled and proposed else None,
+        request_s=_per(len(finished), window_s),
+        offered_request_s=_offered(window, time_scale) if point.is_open else None,
+        goodput_request_s=(
+            None
+            if workload.goodput is None
+            else _per(sum(_keeps(s, workload.goodput) for s in finished), window_s)
+        ),
+        client_cpu_share=window.client_cpu_share,
         prompt_tokens=sum(sample.prompt_tokens for sample in good),
         cached_tokens=sum(sample.cached_tokens for sample in good),
         histogram=_sum_of(sample.histogram for sample in good),
         workload_fingerprint=fingerprint(prompts, workload),
         simulated=simulated,
-        invalid=reasons_against(
-            samples,
-            prompts,
-            concurrency=point.concurrency or 1,
-            output_tokens=workload.output_tokens,
-            window_tokens=window.tokens,
-            speculation=speculation,
-        ),
+        invalid=reasons_against(evidence, watched),
+        warnings=warnings_about(evidence),
         samples=samples,
     )
 
@@ -111,6 +204,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _sample(flight: Flight, opened: float, time_scale: float) -> RequestSample:
+    # TTFT counts from `sent`, also in an open loop: what the client was late by is its own fault,
+    # stands beside it as `late_s`, and makes a window invalid where it is much.
     answer = flight.answer or Answer()
     return RequestSample(
         prompt=flight.prompt,
@@ -127,7 +222,46 @@ def _sample(flight: Flight, opened: float, time_scale: float) -> RequestSample:
         error=flight.error,
         proposed_drafts=answer.proposed_drafts,
         chunks=len(flight.chunk_times),
+        late_s=(flight.sent - flight.due) * time_scale if flight.due else 0.0,
     )
+
+
+def _tpot_s(sample: RequestSample) -> float | None:
+    if sample.completion_tokens <= 1:
+        return None
+    return (sample.e2e_s - sample.ttft_s) / (sample.completion_tokens - 1)
+
+
+def _keeps(sample: RequestSample, limits: Goodput) -> bool:
+    return all(
+        limit is None or value is None or 1000 * value <= limit
+        for value, limit in (
+            (sample.ttft_s, limits.ttft_ms),
+            (_tpot_s(sample), limits.tpot_ms),
+            (sample.e2e_s, limits.e2e_ms),
+        )
+    )
+
+
+def _tokens_per_chunk(flights: Sequence[Flight]) -> float:
+    # A request's first chunk is the prefill's one token.
+    later = [flight for flight in flights if flight.error is None and len(flight.chunk_times) > 1]
+    chunks = sum(len(flight.chunk_times) - 1 for flight in later)
+    return _per(sum(flight.tokens - flight.chunk_tokens[0] for flight in later), chunks)
+
+
+def _offered(window: Window, time_scale: float) -> float:
+    # The last arrival closes the window, so that as many gaps as arrivals lie within it.
+    due = [f.due for f in window.flights if window.opened < f.due <= window.closed]
+    return _per(len(due), window.seconds * time_scale)
+
+
+def _per(count: float, amount: float) -> float:
+    return count / amount if amount > 0 else 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return _per(sum(values), len(values))
 
 
 def _sum_of(histograms: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

@@ -1,0 +1,122 @@
+"""Runs loads against one server: in this process, or with several."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+from runners.load.client import LoadClient, clock
+from runners.load.loops import Loop, Pulse, no_collection, watched
+from runners.load.processes import Crew
+from runners.load.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from types import TracebackType
+
+    from runners.load.flight import Flight
+    from runners.load.frames import ClientSettings
+    from runners.load.loops import LoopReport
+    from runners.load.plan import Plan
+
+
+class Driver:
+    """A client with its loop; an async context manager, bound to one event loop.
+
+    Args:
+        settings: How the server is spoken to.
+        stall_timeout_s: Longest silence of all requests together before it is a hang.
+    """
+
+    def __init__(self, settings: ClientSettings, stall_timeout_s: float) -> None:
+        self._settings = settings
+        self._stall_timeout_s = stall_timeout_s
+        self._pulse = Pulse()
+        self.client = LoadClient(
+            settings.base_url,
+            connections=settings.connections,
+            request_timeout_s=settings.request_timeout_s,
+            api_key=settings.api_key,
+            endpoint=settings.endpoint,
+            headers=dict(settings.headers),
+            on_chunk=self._pulse.heard,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.client.__aexit__(kind, error, trace)
+
+    async def run(self, plan: Plan, flights: Sequence[Flight]) -> LoopReport:
+        """Runs a load in this process.
+
+        Raises:
+            RunnerError: The server is gone or hangs.
+        """
+        for flight in flights:
+            self.client.prepare(flight)
+        return await self._run(plan, flights)
+
+    async def run_window(
+        self,
+        plan: Plan,
+        flights: Sequence[Flight],
+        processes: int,
+        come_to_rest: Callable[[], Awaitable[None]],
+    ) -> Window:
+        """Runs a load that counts.
+
+        Args:
+            plan: When it is sent.
+            flights: What is sent, in order.
+            processes: How many share it.
+            come_to_rest: Awaited once all is prepared, right before the start.
+
+        Raises:
+            RunnerError: The server is gone or hangs, or a process was lost.
+        """
+        if processes == 1:
+            for flight in flights:
+                self.client.prepare(flight)
+            await come_to_rest()
+            with no_collection():
+                reports = [await self._run(plan, flights)]
+        else:
+            async with Crew(processes, self._settings, plan, flights) as crew:
+                await come_to_rest()
+                with no_collection():
+                    reports = await crew.run(self._stall_timeout_s)
+        return _window_of(plan, flights, reports)
+
+    async def _run(self, plan: Plan, flights: Sequence[Flight]) -> LoopReport:
+        # The first of each lane is set; the others go to whichever lane is free.
+        waiting = iter(range(len(plan.offsets), len(flights)))
+        work = plan.run(self._loop(), flights, lambda: next(waiting, None), start=clock())
+        return await watched(work, self._pulse.watch(self._stall_timeout_s))
+
+    def _loop(self) -> Loop:
+        return Loop(self.client, self._pulse)
+
+
+def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
+    if plan.is_open:
+        # After its ramp it opens with an arrival and closes with the last one.
+        sent = sorted(flight.sent for flight in flights)
+        opened, closed = sent[plan.ramp], sent[-1]
+    else:
+        opened = max(report.whole for report in reports)
+        closed = max(opened, min(report.idle for report in reports))
+    return Window(
+        started_at=time.time() - (clock() - opened),
+        opened=opened,
+        closed=closed,
+        flights=tuple(flights),
+        client_cpu_share=max(report.cpu_share for report in reports),
+    )

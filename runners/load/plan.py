@@ -1,0 +1,99 @@
+"""The plan of a load: when each of its requests, or each of its lanes, begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runners.load.loops import Send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from runners.load.arrivals import ArrivalProcess
+    from runners.load.flight import Flight
+    from runners.load.loops import Loop, LoopReport
+
+_LARGEST_RAMP = 0.25
+"""Share of an open loop's requests that its ramp may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a load is sent, by one process or by several that begin at one instant.
+
+    Attributes:
+        offsets: Real seconds from the start: of the first request of each lane (closed loop), or
+            of every request (open loop).
+        is_open: Whether it is an open loop.
+        ramp: Requests of an open loop that are sent before its window opens.
+    """
+
+    offsets: tuple[float, ...]
+    is_open: bool = False
+    ramp: int = 0
+
+    async def run(
+        self,
+        loop: Loop,
+        flights: Sequence[Flight],
+        more: Callable[[], int | None],
+        *,
+        start: float,
+        part: int = 0,
+        parts: int = 1,
+    ) -> LoopReport:
+        """Runs one part of the plan.
+
+        Args:
+            loop: Sends.
+            flights: All flights of the load, whoever sends them.
+            more: The next flight of a closed loop; `None` when there is none.
+            start: The clock's reading at the start.
+            part: Which part, from 0.
+            parts: How many there are; requests and lanes are dealt out to them one by one.
+
+        Raises:
+            RunnerError: The server is gone.
+        """
+        sends = [Send(index, start + offset) for index, offset in enumerate(self.offsets)]
+        mine = sends[part::parts]
+        if self.is_open:
+            return await loop.open(flights, mine)
+        return await loop.closed(flights, mine, more)
+
+
+def closed_plan(concurrency: int, requests: int, request_s: float | None) -> Plan:
+    """A closed loop, with the lanes' first requests spread over the time of one.
+
+    Lanes that begin together stay together, since answers are equally long: their prefills would
+    come in one burst, and their ends too. Spread over a request's whole life the load is from the
+    opening on as it will be later. Where that time is not known they begin together.
+
+    Args:
+        concurrency: Lanes.
+        requests: Requests in all; there are no more lanes than that.
+        request_s: Real seconds that a request takes; `None` where it is not known.
+    """
+    lanes = min(concurrency, requests)
+    gap = (request_s or 0.0) / concurrency
+    return Plan(tuple(lane * gap for lane in range(lanes)))
+
+
+def open_plan(arrivals: ArrivalProcess, request_s: float | None, time_scale: float) -> Plan:
+    """An open loop; of a stationary process the first arrivals are its ramp.
+
+    They meet an empty server. The ramp lasts as long as a request takes, and no more than a
+    quarter of the requests.
+
+    Args:
+        arrivals: In the server's own time.
+        request_s: Real seconds that a request takes; `None` where it is not known.
+        time_scale: Simulated seconds per real second.
+    """
+    offsets = tuple(time / time_scale for time in arrivals.times)
+    ramp = 0
+    if arrivals.stationary and request_s is not None:
+        before = sum(offset < request_s for offset in offsets)
+        ramp = min(before, int(_LARGEST_RAMP * len(offsets)))
+    return Plan(offsets, is_open=True, ramp=ramp)
