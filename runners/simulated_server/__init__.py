@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from runners.simulated_server.cost import CycleTime, Expectation, expected
+    from runners.simulated_server.cost import CycleTime
+    from runners.simulated_server.expectation import Expectation, expected
     from runners.simulated_server.profile import Profile, load_profile
 
 __all__ = ["CycleTime", "Expectation", "Profile", "expected", "load_profile"]
@@ -17,7 +18,11 @@ __all__ = ["CycleTime", "Expectation", "Profile", "expected", "load_profile"]
 
 def __getattr__(name: str) -> object:
     # Lazy: importing the package must not import pydantic and yaml.
-    if name in {"CycleTime", "Expectation", "expected"}:
+    if name in {"Expectation", "expected"}:
+        from runners.simulated_server import expectation  # noqa: PLC0415
+
+        return cast("object", getattr(expectation, name))
+    if name == "CycleTime":
         from runners.simulated_server import cost  # noqa: PLC0415
 
         return cast("object", getattr(cost, name))

@@ -34,6 +34,17 @@ def at_least(
     return tuple(min(1.0, p * gain) for p in chain)
 
 
+def thresholds(chances: tuple[float, ...]) -> tuple[float, ...]:
+    """`chances` as `draw` searches them: negated, so that they rise."""
+    return tuple(-p for p in chances)
+
+
+def draw(offset: float, verify_call: int, thresholds_: tuple[float, ...]) -> int:
+    """`correct_drafts` of chances that were made thresholds once: it runs for every verify."""
+    # The chances fall, so those above the number are the first ones.
+    return bisect_right(thresholds_, -((offset + verify_call * _GOLDEN) % 1.0))
+
+
 def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) -> int:
     """Correct drafts of a prompt's n-th verify call.
 
@@ -42,6 +53,4 @@ def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) 
         verify_call: Counted from 0 within the request.
         chances: `P(at least j)` for j = 1, 2, ...; must not rise.
     """
-    u = (offset + verify_call * _GOLDEN) % 1.0
-    # The chances fall, so those above u are the first ones.
-    return bisect_right([-p for p in chances], -u)
+    return draw(offset, verify_call, thresholds(chances))

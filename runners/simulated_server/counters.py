@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 DECODE_LOG_INTERVAL = 40
 """Decode iterations between two looks at the gauges (`--decode-log-interval`'s default)."""
 
+EXTEND = "extend"
+DECODE = "decode"
+TARGET_VERIFY = "target_verify"
+DRAFT = "eagle_draft"
+DRAFT_EXTEND = "eagle_draft_extend"
+"""Categories of `sglang:forward_execution_seconds_total` in 0.5.23, by the runner that replays the
+forward's graph: `decode_cuda_graph_runner`, `eagle_draft_cuda_graph_runner` and the latter's
+`_extend_`."""
+
 
 @dataclass(slots=True)
 class Window:
@@ -46,6 +55,13 @@ class Counters:
     total_accepted: int = 0
     total_verify_calls: int = 0
     last_tick: float = 0.0
+    forward_seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds of the device in each kind of forward, on the server's clock."""
+
+    def forward(self, category: str, seconds: float) -> None:
+        """Counts a forward as SGLang's device timer does; see `EXTEND` and its like."""
+        if seconds > 0.0:
+            self.forward_seconds[category] = self.forward_seconds.get(category, 0.0) + seconds
 
     def finished(self, request: Request) -> None:
         """Counts a request at its end, as SGLang does."""

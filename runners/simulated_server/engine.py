@@ -1,31 +1,36 @@
-"""The simulated scheduler: prefill, decode cycles, and their pace.
-
-Every forward ends at an absolute deadline: what one wake-up is late by is not added to the next.
-"""
+"""The simulated engine: runs what the scheduler decides at the pace of the cost model."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from runners.simulated_server.acceptance import at_least, correct_drafts
-from runners.simulated_server.counters import DECODE_LOG_INTERVAL, Counters
+from runners.simulated_server.counters import (
+    DECODE,
+    DECODE_LOG_INTERVAL,
+    DRAFT,
+    DRAFT_EXTEND,
+    EXTEND,
+    TARGET_VERIFY,
+    Counters,
+)
+from runners.simulated_server.cycles import Cycles
+from runners.simulated_server.interference import Interference, ServingTrouble
+from runners.simulated_server.pace import Pace
 from runners.simulated_server.request import ABORT
+from runners.simulated_server.scheduler import Limits, Prefill, Scheduler
 from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from runners.simulated_server.adaptive import AdaptiveSteps
     from runners.simulated_server.cost import CostModel, CycleTime
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.noise import NoiseSource
     from runners.simulated_server.profile import Misbehaviour, Profile
     from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
-
-_TURNAROUND_S = 0.03
-"""Real seconds between two requests up to which a client is at work rather than away."""
 
 
 class Engine:
@@ -40,7 +45,9 @@ class Engine:
         log: Where the batches are logged.
         crash: Ends the server as a crash of the scheduler does.
         misbehaviour: What happens while serving.
-        prefix_cache: Whether a repeated prompt is found in the cache.
+        prefix_cache: Whether a repeated prefix is found in the cache.
+        interference: What disturbs it, instead of `misbehaviour`.
+        adaptive: Chooses the steps (`--speculative-adaptive`).
     """
 
     def __init__(
@@ -55,200 +62,211 @@ class Engine:
         crash: Callable[[], NoReturn],
         misbehaviour: Misbehaviour | None = None,
         prefix_cache: bool = True,
+        interference: Interference | None = None,
+        adaptive: AdaptiveSteps | None = None,
     ) -> None:
-        self._profile = profile
-        self._cost = cost
         self._flags = flags
         self._noise = noise
         self._scale = time_scale
         self._log = log
-        self._crash = crash
-        self._misbehaviour = misbehaviour
-        self._prefix_cache = prefix_cache
-        self._limit = flags.max_running_requests
-        self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []
-        self._cached: set[str] = set()
+        if interference is None and misbehaviour is not None:
+            interference = ServingTrouble(misbehaviour, crash)
+        self._interference = interference
+        values = flags.values if prefix_cache else {**flags.values, "disable_radix_cache": True}
+        self._scheduler = Scheduler(
+            Limits.of(values, flags.max_running_requests, profile.kv_tokens)
+        )
+        self._cycles = Cycles(cost, flags.num_steps, flags.topk, flags.num_draft_tokens, adaptive)
         self._wake = asyncio.Event()
-        self._deadline = 0.0
-        self._served = 0
+        self.pace = Pace(time_scale)
         self.counters = Counters()
         self.last_progress = 0.0
-        self.speculating = flags.algorithm is not None
-        self.num_steps = flags.num_steps
-        self.num_draft_tokens = flags.num_draft_tokens
-        self._chances: tuple[float, ...] = ()
-        self._renew_chances()
+        self.served = 0
 
     @property
     def running(self) -> int:
         """Requests that run."""
-        return len(self._running)
+        return self._scheduler.begun
 
     @property
     def queued(self) -> int:
         """Requests that wait."""
-        return len(self._waiting)
+        return len(self._scheduler.waiting)
 
     @property
     def busy(self) -> bool:
         """Whether any request runs or waits."""
-        return bool(self._running or self._waiting)
+        return self._scheduler.busy
+
+    @property
+    def token_usage(self) -> float:
+        """The share of the KV cache that requests hold."""
+        return self._scheduler.token_usage
+
+    @property
+    def limits(self) -> Limits:
+        """What bounds its batches."""
+        return self._scheduler.limits
 
     @property
     def noise(self) -> NoiseSource:
         """The factors of this launch."""
         return self._noise
 
+    @property
+    def speculating(self) -> bool:
+        """Whether it drafts and verifies."""
+        return self._cycles.speculating
+
+    @property
+    def num_steps(self) -> int:
+        """Draft steps in force now."""
+        return self._cycles.num_steps
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Tokens per verify in force now."""
+        return self._cycles.num_draft_tokens
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a profile's conditions may ask about, at the depth in force now."""
+        return self._cycles.cost.facts
+
     def submit(self, request: Request) -> None:
         """Queues a request."""
-        self._waiting.append(request)
+        self.pace.arrived(request, asyncio.get_running_loop().time())
+        self._scheduler.waiting.append(request)
         self._wake.set()
 
     def abort(self, rid: str, *, everything: bool = False) -> None:
         """Ends the requests whose ids begin with `rid` (an empty one matches nothing), or all."""
-        chosen = [
-            request
-            for request in (*self._waiting, *self._running)
-            if everything or (rid and request.rid.startswith(rid))
-        ]
-        for request in chosen:
-            request.end(ABORT)
-        self._waiting = deque(r for r in self._waiting if r.finish is None)
-        # The running ones leave at the next cycle's end; nobody waits for them any more.
+        for request in self._scheduler.everyone():
+            if request.finish is None and (everything or (rid and request.rid.startswith(rid))):
+                request.end(ABORT)
+        # Those that have begun leave at the next forward's end; nobody waits for them any more.
+        self._scheduler.drop_ended()
 
     def flush(self) -> bool:
         """Empties the prefix cache; refused while busy. Begins the next block of the noise."""
         if self.busy:
             return False
-        self._cached.clear()
-        self._deadline = 0.0  # what comes next is no turn-around: nobody was at work
+        self._scheduler.flush()
+        self.pace.flushed()
         self.counters.flushed()
         self._noise.next_block()
         return True
 
     def switch(self, num_steps: int) -> None:
         """Takes on another depth; the server must be an idle chain."""
-        self.num_steps = num_steps
-        self.num_draft_tokens = num_steps + 1
-        self._renew_chances()
-
-    def _renew_chances(self) -> None:
-        if self.speculating:
-            self._chances = at_least(
-                self._profile.acceptance, self.num_steps, self._flags.topk, self.num_draft_tokens
-            )
+        self._cycles.switch(num_steps)
 
     async def run(self) -> None:
         """Serves for ever."""
         clock = asyncio.get_running_loop().time
+        scheduler, pace = self._scheduler, self.pace
         while True:
             if not self.busy:
                 self._wake.clear()
                 await self._wake.wait()
-                self._begin()
+                if scheduler.waiting:  # not aborted at once
+                    pace.begin(scheduler.waiting[0])
+                    self.counters.last_tick = max(self.counters.last_tick, pace.deadline)
                 continue
-            await self._misbehave()
-            if self._waiting and len(self._running) < self._limit:
-                await self._prefill()
-            if self._running:
+            await pace.hold()
+            if (prefill := scheduler.next_prefill(pace.deadline)) is not None:
+                await self._prefill(prefill)
+            elif scheduler.running:
                 await self._decode()
                 self.counters.window.iterations += 1
                 if self.counters.window.iterations >= DECODE_LOG_INTERVAL:
                     self._tick(clock())
+            elif scheduler.waiting:
+                pace.begin(scheduler.waiting[0])
+            self._retire()
             self.last_progress = wall_time()
 
-    def _begin(self) -> None:
-        """Time begins where the first request arrived, not where it was noticed.
-
-        Between two requests of a closed loop a client and its transport need some real
-        milliseconds. They are no part of what runs faster than life, so they count once, not
-        `time_scale` times: the request is taken to have arrived that much earlier. Not so the
-        first one after a flush, with which a window opens: it would be served for free.
-        """
-        if not self._waiting:
-            return  # aborted at once
-        first = self._waiting[0].arrived
-        gap = first - self._deadline
-        if 0.0 < gap < _TURNAROUND_S:
-            first -= gap * (1.0 - 1.0 / self._scale)
-        self._deadline = max(self._deadline, first)
-        self.counters.last_tick = max(self.counters.last_tick, first)
-
-    async def _misbehave(self) -> None:
-        trouble = self._misbehaviour
-        if trouble is None or self._served < trouble.after_requests:
-            return
-        if not any(r.counted for r in (*self._waiting, *self._running)):
-            return
-        if trouble.kind == "exit":
-            self._crash()
-        await asyncio.Event().wait()
-
-    async def _prefill(self) -> None:
-        fresh: list[Request] = []
-        while self._waiting and len(self._running) + len(fresh) < self._limit:
-            fresh.append(self._waiting.popleft())
-        uncached = 0
+    async def _prefill(self, prefill: Prefill) -> None:
+        requests = [request for request, _ in prefill.requests]
         now = wall_time()
-        for request in fresh:
+        for request in requests[len(requests) - prefill.fresh :]:
             request.forward_entry_at = now
-            if self._prefix_cache and request.prompt in self._cached:
-                request.cached_tokens = request.prompt_tokens - 1
-            uncached += request.prompt_tokens - request.cached_tokens
-        self._running += fresh
         self._log.scheduler(
-            f"Prefill batch, #new-seq: {len(fresh)}, #new-token: {uncached}, "
-            f"#cached-token: {sum(r.cached_tokens for r in fresh)}, token usage: 0.00, "
-            f"#running-req: {len(self._running) - len(fresh)}, #queue-req: {len(self._waiting)}"
+            f"Prefill batch, #new-seq: {prefill.fresh}, #new-token: {prefill.new_tokens}, "
+            f"#cached-token: {prefill.cached_tokens}, token usage: {self.token_usage:.2f}, "
+            f"#running-req: {len(self._scheduler.running)}, #queue-req: {self.queued}"
         )
-        await self._pass_time(self._cost.prefill_ms(uncached), fresh)
+        self.pace.begin_prefill(requests)
+        milliseconds = self._cycles.cost.prefill_ms(prefill.new_tokens)
+        seconds = await self._pass_time(milliseconds, requests, repays=False)
+        self.counters.forward(EXTEND, seconds)
         now = wall_time()
-        for request in fresh:
+        for request in self._scheduler.prefilled(prefill):
             if request.finish is None:
                 request.prefill_finished_at = now
-                if request.counted:
-                    self._cached.add(request.prompt)
                 request.emit(1)
-        self._retire()
 
     async def _decode(self) -> None:
-        batch = len(self._running)
-        await self._pass_time(self._cycle(batch).total_ms, self._running)
+        batch = self._scheduler.running
+        disturbed = self._interference
+        cycle = self._cycles.next(batch, disturbed.correct_drafts if disturbed else None)
+        total = cycle.time.total_ms
+        seconds = await self._pass_time(total, batch, repays=True)
+        self._time_device(cycle.time, seconds / total if total else 0.0)
         window = self.counters.window
-        for request in self._running:
+        if not cycle.correct:
+            for request in batch:
+                if request.finish is None:
+                    request.emit(1)
+                    window.tokens += 1
+            return
+        for request, correct in zip(batch, cycle.correct, strict=True):
             if request.finish is not None:
                 continue
-            tokens = 1
-            if self.speculating:
-                correct = correct_drafts(request.offset, request.verify_calls, self._chances)
-                request.record_verify(correct)
-                tokens += correct
-                window.verify_calls += 1
-                window.correct += correct
-                window.accepted += tokens
-            window.tokens += tokens
-            request.emit(tokens)
-        self._retire()
+            request.record_verify(correct)
+            window.verify_calls += 1
+            window.correct += correct
+            window.accepted += correct + 1
+            window.tokens += correct + 1
+            request.emit(correct + 1)
+        self._cycles.verified(cycle)
 
-    def _cycle(self, batch: int) -> CycleTime:
-        if not self.speculating:
-            return self._cost.decode(batch)
-        return self._cost.speculate(batch, self.num_steps, self._flags.topk, self.num_draft_tokens)
+    def _time_device(self, time: CycleTime, seconds_per_ms: float) -> None:
+        counters = self.counters
+        if self.speculating:
+            counters.forward(DRAFT, time.draft_ms * seconds_per_ms)
+            counters.forward(TARGET_VERIFY, time.verify_ms * seconds_per_ms)
+            counters.forward(DRAFT_EXTEND, time.draft_extend_ms * seconds_per_ms)
+        else:
+            counters.forward(DECODE, time.verify_ms * seconds_per_ms)
 
     def _retire(self) -> None:
-        for request in self._running:
-            if request.finish is not None and request.counted:
+        ended = self._scheduler.retire()
+        if not ended:
+            return
+        self.pace.ended(ended, asyncio.get_running_loop().time())
+        for request in ended:
+            if request.counted:
                 self.counters.finished(request)
-                self._served += 1
-        self._running = [r for r in self._running if r.finish is None]
+                self.served += 1
+                if self._interference is not None:
+                    self._interference.finished(self, request)
 
-    async def _pass_time(self, milliseconds: float, batch: list[Request]) -> None:
-        prompts = sum(r.noise for r in batch) / len(batch)
-        seconds = milliseconds / 1000.0 * self._noise.system * prompts
-        self._deadline += seconds / self._scale
-        late = asyncio.get_running_loop().time() - self._deadline
-        await asyncio.sleep(max(0.0, -late))
+    async def _pass_time(
+        self, milliseconds: float, batch: Sequence[Request], *, repays: bool
+    ) -> float:
+        """Lets a forward's time pass; returns its seconds on the server's clock."""
+        milliseconds *= self._noise.system * sum(r.noise for r in batch) / len(batch)
+        if self._interference is not None:
+            await self._interference.before_forward(self, batch)
+            milliseconds *= self._interference.factor(self)
+        if await self.pace.forward(milliseconds, repays=repays):
+            self._log.main(
+                "SIMULATED SGLang: the simulation falls behind its own clock "
+                f"({self.pace.lateness.behind_s:.2f} simulated seconds): what is measured now is "
+                "too slow. Lower TUNER_SIM_TIME_SCALE, or the load."
+            )
+        return milliseconds / 1000.0 / self._scale
 
     def _tick(self, now: float) -> None:
         counters = self.counters
@@ -259,10 +277,11 @@ class Engine:
             if self.speculating
             else ""
         )
-        tokens = sum(r.prompt_tokens + r.completion_tokens for r in self._running)
+        running = self._scheduler.running
+        tokens = sum(r.prompt_tokens + r.completion_tokens for r in running)
         self._log.scheduler(
-            f"Decode batch, #running-req: {len(self._running)}, #token: {tokens}, "
-            f"token usage: 0.00, {accept}cuda graph: True, "
+            f"Decode batch, #running-req: {len(running)}, #token: {tokens}, "
+            f"token usage: {self.token_usage:.2f}, {accept}cuda graph: True, "
             f"gen throughput (token/s): {counters.gen_throughput:.2f}, "
-            f"#queue-req: {len(self._waiting)}"
+            f"#queue-req: {self.queued}"
         )

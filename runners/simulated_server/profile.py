@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,6 +18,9 @@ _Ms = Annotated[float, Field(ge=0.0)]
 _Seconds = Annotated[float, Field(ge=0.0)]
 _Deviation = Annotated[float, Field(ge=0.0, le=0.2)]
 _Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+AlgorithmName = Literal["EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "DFLASH"]
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,9 +47,15 @@ class Draft(_Part):
 
 
 class Batch(_Part):
-    """What each token of a forward beyond those of its first request costs."""
+    """What requests beyond the first one cost.
+
+    Attributes:
+        token_ms: Each of their tokens in a forward of the target.
+        draft_token_ms: Each of them in a draft step.
+    """
 
     token_ms: _Ms
+    draft_token_ms: _Ms = 0.0
 
 
 class Prefill(_Part):
@@ -82,6 +91,33 @@ class Acceptance(_Part):
         return self
 
 
+class Algorithm(_Part):
+    """What an algorithm does otherwise than the profile's own draft (see `algorithms`).
+
+    Attributes:
+        step_ms: Per draft step, by topk, as in `draft`.
+        cycle_ms: Drafting per cycle, whatever the steps: DFLASH's forward, NGRAM's look-up.
+        draft_token_ms: Drafting per token that is to be verified.
+        extend_ms: The draft's forward over the verified tokens.
+        acceptance: How many drafts are correct.
+        fresh: NGRAM: the share of that acceptance that a prompt has which repeats nothing; one
+            that repeats itself throughout has all of it.
+    """
+
+    step_ms: dict[int, _Ms] | None = None
+    cycle_ms: _Ms | None = None
+    draft_token_ms: _Ms | None = None
+    extend_ms: _Ms | None = None
+    acceptance: Acceptance | None = None
+    fresh: _Probability | None = None
+
+    @model_validator(mode="after")
+    def _has_chain(self) -> Algorithm:
+        if self.step_ms is not None and 1 not in self.step_ms:
+            raise ValueError("step_ms needs the time of topk 1")
+        return self
+
+
 class Noise(_Part):
     """Relative standard deviations of the factors on every time."""
 
@@ -106,7 +142,15 @@ class Startup(_Part):
 
 
 class Profile(_Part):
-    """A simulated machine with its models; see `profiles/kimi.yaml` for what each number means."""
+    """A simulated machine with its models; see `profiles/kimi.yaml` for what each number means.
+
+    Attributes:
+        algorithms: By SGLang's name, where an algorithm differs from the profile's own draft.
+        kv_tokens: Tokens that the KV cache holds (`--max-total-tokens` sets another number).
+        every_token_ms: Where given, a cycle takes this long for each token that it yields a
+            request, so that no setting is faster than another; `decode_ms`, `verify` and the
+            draft's times then only say how a cycle divides.
+    """
 
     name: str
     decode_ms: _Ms
@@ -117,6 +161,9 @@ class Profile(_Part):
     prefill: Prefill
     collectives: tuple[CollectiveSaving, ...] = ()
     acceptance: Acceptance
+    algorithms: dict[AlgorithmName, Algorithm] = {}
+    kv_tokens: Annotated[int, Field(ge=1)] = 300_000
+    every_token_ms: Annotated[float, Field(gt=0.0)] | None = None
     noise: Noise = Noise()
     startup: Startup
     misbehave: tuple[Misbehaviour, ...] = ()

@@ -10,7 +10,9 @@ from runners.simulated_server import tokens
 from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from runners.simulated_server.prefix_cache import Node
 
 LENGTH = "length"
 STOP = "stop"
@@ -34,6 +36,12 @@ class Request:
         stops: Whether it ends by itself at the answer's natural length.
         streaming: Whether the client streams.
         counted: Whether it is in the metrics; health checks are not.
+        open_arrival: Whether it came when it came, whoever else was served: an open loop's.
+        packed: The prompt's token ids, see `tokens.pack`.
+        computed_tokens: Tokens of the prompt whose keys and values there are, cached ones included.
+        thresholds: The acceptance's, see `acceptance.draw`.
+        held: What it holds of the prefix cache.
+        on_progress: Called at once wherever `progress` is set.
     """
 
     rid: str
@@ -48,6 +56,12 @@ class Request:
     stops: bool
     streaming: bool
     counted: bool = True
+    open_arrival: bool = False
+    packed: bytes = b""
+    computed_tokens: int = 0
+    thresholds: tuple[float, ...] = ()
+    held: Node | None = None
+    on_progress: Callable[[], None] | None = None
     completion_tokens: int = 0
     cached_tokens: int = 0
     verify_calls: int = 0
@@ -88,21 +102,30 @@ class Request:
             self.histogram.append(0)
         self.histogram[correct] += 1
 
+    @property
+    def last(self) -> int:
+        """Tokens at which it ends."""
+        return min(self.limit, self.answer.natural_length) if self.stops else self.limit
+
     def emit(self, count: int) -> None:
         """Adds tokens, and ends the request where it is to end."""
-        end = self.limit
-        if self.stops:
-            end = min(end, self.answer.natural_length)
+        end = self.last
         self.completion_tokens = min(end, self.completion_tokens + count)
         if self.completion_tokens >= end:
             self.end(STOP if self.stops and end < self.limit else LENGTH)
-        self.progress.set()
+        else:
+            self._tell()
 
     def end(self, how: str) -> None:
         """Ends it."""
         self.finish = how
         self.finished_at = wall_time()
+        self._tell()
+
+    def _tell(self) -> None:
         self.progress.set()
+        if self.on_progress is not None:
+            self.on_progress()
 
 
 def make_request(
@@ -116,6 +139,7 @@ def make_request(
     noise: float,
     received_at: float,
     prompt: str,
+    open_arrival: bool = False,
 ) -> Request:
     """Builds a request of a tokenized prompt; `prompt` is its fingerprint."""
     return Request(
@@ -130,4 +154,6 @@ def make_request(
         noise=noise,
         stops=stops,
         streaming=streaming,
+        open_arrival=open_arrival,
+        packed=tokens.pack(input_ids),
     )

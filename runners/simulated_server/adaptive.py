@@ -1,0 +1,203 @@
+"""Adaptive speculation: the draft steps follow the accept length and the batch.
+
+The rules of SGLang 0.5.23 (`srt/speculative/adaptive_spec_params.py`), told again: batch sizes
+belong to tiers, each with its own candidate steps and its own running mean of correct drafts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+DEFAULT_TIERS: dict[int, dict[str, Any]] = {
+    1: {"candidate_steps": [1, 3, 5, 7], "up_hysteresis": 0.0, "down_hysteresis": -0.25},
+    8: {"candidate_steps": [0, 1, 3], "up_hysteresis": 0.0, "down_hysteresis": 0.0},
+    32: {"candidate_steps": [0, 1], "up_hysteresis": 0.0, "down_hysteresis": 0.0},
+    64: {"candidate_steps": [0], "up_hysteresis": 0.0, "down_hysteresis": 0.0},
+}
+"""What SGLang does without `--speculative-adaptive-config`, by the smallest batch."""
+
+GRAPH_BATCHES = (
+    1,
+    2,
+    4,
+    8,
+    12,
+    16,
+    24,
+    32,
+    40,
+    48,
+    56,
+    64,
+    72,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    224,
+    256,
+)
+"""Batch sizes that CUDA graphs were captured for: a batch counts as the next larger one."""
+
+
+@dataclass(slots=True)
+class Tier:
+    """The steps of one range of batch sizes, and what moves them."""
+
+    candidates: tuple[int, ...]
+    steps: int
+    mean: float
+    alpha: float
+    interval: int
+    warm_up: int
+    up: float
+    down: float
+    ceiling: float
+    batches: int = 0
+
+    def update(self, correct: Sequence[int]) -> bool:
+        """Takes one verify's correct drafts, one per request; says whether the steps change."""
+        if not correct:
+            return False
+        if self.steps > 0:
+            new = sum(correct) / len(correct)
+            self.mean = (1.0 - self.alpha) * self.mean + self.alpha * new
+        self.batches += 1
+        since = self.batches - self.warm_up
+        if since <= 0 or since % self.interval:
+            return False
+        before = self.steps
+        self.steps = self._target()
+        return self.steps != before
+
+    def _target(self) -> int:
+        at = self.candidates.index(self.steps)
+        if self.steps == 0:
+            # A probe of drafting, after an interval without.
+            target = self.candidates[min(at + 1, len(self.candidates) - 1)]
+            if target > 0 and self.mean < 0:
+                self.mean = float(target - 1)
+            return target
+        lower = at
+        while lower > 0 and self.mean <= self._drop_to(self.candidates[lower - 1]):
+            lower -= 1
+        if lower == at:
+            while at < len(self.candidates) - 1:
+                if self.mean <= self.candidates[at] - 0.5 + self.up:
+                    break
+                at += 1
+        else:
+            at = lower
+        target = self.candidates[at]
+        if self.ceiling > 0 and target <= self.steps:
+            most = max(1, math.ceil(self.mean * self.ceiling))
+            while at > 0 and self.candidates[at] > most:
+                at -= 1
+            target = self.candidates[at]
+        return target
+
+    def _drop_to(self, steps: int) -> float:
+        return (0.5 if steps == 0 else steps - 0.5) + self.down
+
+
+class AdaptiveSteps:
+    """Chooses the draft steps of every cycle.
+
+    Args:
+        initial_steps: `--speculative-num-steps`.
+        config: The path of `--speculative-adaptive-config`, if any.
+        log: Where a change is told, in SGLang's words.
+
+    Raises:
+        ValueError: The file has no tier, or one without candidate steps.
+        OSError: It cannot be read.
+    """
+
+    def __init__(
+        self,
+        initial_steps: int,
+        config: str | Path | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        common, tiers = _read(config)
+        self._log = log or (lambda _: None)
+        self._sizes = sorted(tiers)
+        self._tiers = {
+            size: _tier(initial_steps, {**common, **entry}) for size, entry in tiers.items()
+        }
+
+    @property
+    def candidate_steps(self) -> tuple[int, ...]:
+        """All steps that it may choose."""
+        return tuple(sorted({s for tier in self._tiers.values() for s in tier.candidates}))
+
+    def steps(self, batch: int) -> int:
+        """The steps of the next cycle of so many requests."""
+        return self._tier(batch).steps
+
+    def verified(self, batch: int, correct: Sequence[int]) -> None:
+        """Takes what a cycle of so many requests verified."""
+        tier = self._tier(batch)
+        before = tier.steps
+        if tier.update(correct):
+            self._log(
+                f"Adaptive spec params updated: steps {before} -> {tier.steps} "
+                f"(ema_accept_len={tier.mean:.2f})"
+            )
+
+    def _tier(self, batch: int) -> Tier:
+        at = bisect_left(GRAPH_BATCHES, batch)
+        padded = GRAPH_BATCHES[at] if at < len(GRAPH_BATCHES) else batch
+        return self._tiers[self._sizes[max(0, bisect_right(self._sizes, padded) - 1)]]
+
+
+def _tier(initial_steps: int, entry: Mapping[str, Any]) -> Tier:
+    candidates = tuple(sorted(set(entry["candidate_steps"])))
+    steps = initial_steps if initial_steps in candidates else candidates[len(candidates) // 2]
+    return Tier(
+        candidates=candidates,
+        steps=steps,
+        mean=float(steps - 1),
+        alpha=float(entry.get("ema_alpha", 0.2)),
+        interval=int(entry.get("update_interval", 5)),
+        warm_up=int(entry.get("warmup_batches", 10)),
+        up=float(entry.get("up_hysteresis", 0.0)),
+        down=float(entry.get("down_hysteresis", -0.25)),
+        ceiling=float(entry.get("ceiling_coeff", 0)),
+    )
+
+
+def _read(config: str | Path | None) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    if config is None:
+        return {}, DEFAULT_TIERS
+    data = json.loads(Path(config).read_text())
+    tiers: dict[int, dict[str, Any]] = {}
+    for key, entry in data.items():
+        if not key.isdigit():
+            continue
+        steps = entry.get("candidate_steps")
+        if (
+            not isinstance(steps, list)
+            or not steps
+            or not all(isinstance(s, int) and s >= 0 for s in steps)
+        ):
+            raise ValueError(
+                f"BS {key}: candidate_steps must be a list of non-negative ints, got {steps!r}"
+            )
+        tiers[int(key)] = entry
+    if not tiers:
+        raise ValueError(
+            "speculative_adaptive_config must contain at least one integer-string BS key, e.g. "
+            f'{{"1": {{"candidate_steps": [1,3,7]}}}}. Got keys: {list(data.keys())}'
+        )
+    return {k: v for k, v in data.items() if not k.isdigit()}, tiers

@@ -1,0 +1,109 @@
+"""What each speculative algorithm costs to draft, and how deep a verify of it can accept.
+
+EAGLE, EAGLE3 (and NEXTN, which SGLang makes EAGLE) draft step by step with a small head; STANDALONE
+does so with a model of its own, in the target's layout; DFLASH drafts its whole block in one
+forward; NGRAM looks the drafts up in what was said before, and has no draft model at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from runners.simulated_server.acceptance import at_least
+from runners.simulated_server.tokens import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runners.simulated_server.profile import Acceptance, AlgorithmName, Profile
+
+STEPWISE = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
+"""Draft step by step; the others draft all tokens of a verify at once."""
+
+_STANDALONE_STEP = 8.0
+"""Times a head's step, where the profile gives no STANDALONE: a small model has some 8 times its
+layers. Assumed."""
+_DFLASH_STEPS = 2.0
+"""A block forward in steps of the head, where the profile gives no DFLASH. Assumed."""
+_FRESH = 0.4
+"""NGRAM's `fresh` where the profile gives none. Assumed."""
+_GRAM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """An algorithm on a profile's machine; the fields are those of `profile.Algorithm`."""
+
+    name: str
+    step_ms: Mapping[int, float]
+    cycle_ms: float
+    draft_token_ms: float
+    extend_ms: float
+    acceptance: Acceptance
+    fresh: float
+
+    def draft_ms(self, num_steps: int, topk: int, width: int) -> float:
+        """Time of drafting in one cycle of one request."""
+        time = self.cycle_ms + self.draft_token_ms * width
+        if self.name in STEPWISE:
+            time += self.step_ms[max(k for k in self.step_ms if k <= max(1, topk))] * num_steps
+        return time
+
+    def chances(
+        self, num_steps: int, topk: int, width: int, repetition: float = 0.0
+    ) -> tuple[float, ...]:
+        """`P(at least j drafts are correct)` for j = 1, 2, ...
+
+        Args:
+            num_steps: Draft steps.
+            topk: Branches per step.
+            width: Tokens per verify.
+            repetition: How much the prompt repeats itself, see `repetition`; only NGRAM asks.
+        """
+        if self.name in STEPWISE:
+            return at_least(self.acceptance, num_steps, topk, width)
+        chain = at_least(self.acceptance, width - 1, 1, width)
+        if self.name != "NGRAM":
+            return chain
+        share = self.fresh + (1.0 - self.fresh) * repetition
+        return tuple(p * share for p in chain)
+
+    @property
+    def looks_at_prompts(self) -> bool:
+        """Whether the acceptance depends on what the prompt says."""
+        return self.name == "NGRAM" and self.fresh < 1.0
+
+
+def drafting(profile: Profile, name: str) -> Drafting:
+    """An algorithm as the profile has it, with the defaults of what the profile leaves out."""
+    algorithm: AlgorithmName = "EAGLE" if name == "NEXTN" else name  # type: ignore[assignment]
+    own, base = profile.algorithms.get(algorithm), profile.draft
+    scale = _STANDALONE_STEP if algorithm == "STANDALONE" else 1.0
+    step_ms = {k: ms * scale for k, ms in base.step_ms.items()}
+    cycle_ms = _DFLASH_STEPS * base.step_ms[1] if algorithm == "DFLASH" else 0.0
+    extend_ms = 0.0 if algorithm == "NGRAM" else base.extend_ms * scale
+    acceptance, token_ms, fresh = profile.acceptance, 0.0, _FRESH
+    if own is not None:
+        step_ms = step_ms if own.step_ms is None else own.step_ms
+        cycle_ms = cycle_ms if own.cycle_ms is None else own.cycle_ms
+        token_ms = token_ms if own.draft_token_ms is None else own.draft_token_ms
+        extend_ms = extend_ms if own.extend_ms is None else own.extend_ms
+        acceptance = own.acceptance or acceptance
+        fresh = fresh if own.fresh is None else own.fresh
+    return Drafting(algorithm, step_ms, cycle_ms, token_ms, extend_ms, acceptance, fresh)
+
+
+@lru_cache(maxsize=512)
+def repetition(packed: bytes) -> float:
+    """How much a prompt repeats itself: the share of its runs of three tokens seen before in it.
+
+    Args:
+        packed: The prompt's token ids, see `tokens.pack`.
+    """
+    ids = unpack(packed)
+    runs = len(ids) - _GRAM + 1
+    if runs < 1:
+        return 0.0
+    return 1.0 - len(set(zip(ids, ids[1:], ids[2:], strict=False))) / runs

@@ -1,0 +1,132 @@
+"""What the next decode cycle of a batch does: drafts, accepts, and takes how long.
+
+Shared by the engine, which paces it, and by `expectation`, which walks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runners.simulated_server.acceptance import draw, thresholds
+from runners.simulated_server.algorithms import repetition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from runners.simulated_server.adaptive import AdaptiveSteps
+    from runners.simulated_server.cost import CostModel, CycleTime
+    from runners.simulated_server.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One cycle of a batch.
+
+    Attributes:
+        time: How long it takes, noise aside.
+        correct: Correct drafts of each request; empty without speculation.
+    """
+
+    time: CycleTime
+    correct: tuple[int, ...]
+
+
+class Cycles:
+    """The decode cycles of one server.
+
+    Args:
+        cost: Times at the start-up's steps.
+        num_steps: Draft steps.
+        topk: Branches per step.
+        num_draft_tokens: Tokens per verify.
+        adaptive: What chooses the steps, where they are not fixed.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        num_steps: int,
+        topk: int,
+        num_draft_tokens: int,
+        adaptive: AdaptiveSteps | None = None,
+    ) -> None:
+        self.cost = cost
+        self.num_steps = num_steps
+        self.num_draft_tokens = num_draft_tokens
+        self._topk = topk
+        self._adaptive = adaptive
+        self._known = {(num_steps, num_draft_tokens): cost}
+        self._chosen: tuple[float, ...] = ()
+        self._renew()
+
+    @property
+    def speculating(self) -> bool:
+        """Whether cycles draft and verify."""
+        return self.cost.drafting is not None
+
+    def switch(self, num_steps: int) -> None:
+        """Takes on another depth of a chain; the profile's conditions are looked at anew."""
+        if num_steps == self.num_steps:
+            return
+        self.num_steps, self.num_draft_tokens = num_steps, num_steps + 1
+        key = (self.num_steps, self.num_draft_tokens)
+        if key not in self._known:
+            self._known[key] = self.cost.at_steps(*key)
+        self.cost = self._known[key]
+        self._renew()
+
+    def next(
+        self,
+        batch: Sequence[Request],
+        change: Callable[[Request, int], int] | None = None,
+    ) -> Cycle:
+        """The next cycle of these requests; what it yields is not yet given to them.
+
+        Args:
+            batch: Who runs.
+            change: Replaces a request's correct drafts.
+        """
+        size = len(batch)
+        if not self.speculating:
+            return Cycle(self.cost.decode(size), ())
+        if self._adaptive is not None:
+            self.switch(self._adaptive.steps(size))
+        drafts = self.cost.drafting
+        if drafts is not None and drafts.looks_at_prompts:
+            correct = [draw(r.offset, r.verify_calls, self._of(r)) for r in batch]
+        else:
+            chosen = self._chosen
+            correct = [draw(r.offset, r.verify_calls, chosen) for r in batch]
+        if change is not None:
+            correct = [change(r, c) for r, c in zip(batch, correct, strict=True)]
+        yielded = [
+            min(c + 1, r.last - r.completion_tokens) for r, c in zip(batch, correct, strict=True)
+        ]
+        time = self.cost.speculate(
+            size, self.num_steps, self._topk, self.num_draft_tokens, sum(yielded) / size
+        )
+        return Cycle(time, tuple(correct))
+
+    def verified(self, cycle: Cycle) -> None:
+        """The cycle is over."""
+        if self._adaptive is not None and cycle.correct:
+            self._adaptive.verified(len(cycle.correct), cycle.correct)
+
+    def _renew(self) -> None:
+        drafts = self.cost.drafting
+        if drafts is None:
+            return
+        if self.num_steps == 0:
+            self._chosen = ()
+            return
+        chances = drafts.chances(self.num_steps, self._topk, self.num_draft_tokens)
+        self._chosen = thresholds(chances)
+
+    def _of(self, request: Request) -> tuple[float, ...]:
+        if not request.thresholds and self.cost.drafting is not None:
+            chances = self.cost.drafting.chances(
+                self.num_steps, self._topk, self.num_draft_tokens, repetition(request.packed)
+            )
+            request.thresholds = thresholds(chances)
+        return request.thresholds

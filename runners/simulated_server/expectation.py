@@ -1,0 +1,131 @@
+"""What a client should see of a profile, in closed form and as a walk without a clock.
+
+`expected` is the arithmetic; `walk` runs the server's own scheduler and cost model in no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runners.simulated_server.cost import CostModel, CycleTime
+
+if TYPE_CHECKING:
+    from runners.simulated_server.profile import Profile
+    from search_spaces.configuration import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a client should see, noise and transport aside.
+
+    Attributes:
+        cycle: Time of one cycle.
+        accept_length: Tokens per verify as the client counts them, the last cycle's drafts beyond
+            the limit included; `None` without speculation.
+        cycles: Mean number of cycles per request.
+        ttft_ms: Time to first token: the prefill.
+        output_tok_s: Output tokens per second, prefill included.
+    """
+
+    cycle: CycleTime
+    accept_length: float | None
+    cycles: float
+    ttft_ms: float
+    output_tok_s: float
+
+
+def facts_of(configuration: Configuration) -> dict[str, Any]:
+    """The facts that a profile's conditions ask about, of a configuration."""
+    speculation = configuration.speculation
+    facts: dict[str, Any] = {
+        name.replace("-", "_"): value
+        for name, value in (*configuration.flags, *configuration.env)
+        if value is not None
+    }
+    if speculation.enabled:
+        facts |= {k: v for k, v in speculation.to_dict().items() if v is not None}
+    return facts
+
+
+def expected(
+    profile: Profile,
+    configuration: Configuration,
+    *,
+    prompt_tokens: int = 200,
+    output_tokens: int = 256,
+    concurrency: int = 1,
+    repetition: float = 0.0,
+) -> Expectation:
+    """What a client with fixed-length answers and fresh prompts should see.
+
+    Exact at concurrency 1 (the mean over all prompts). Above it, it takes every request's prefill
+    to stop all others once and alone: true where requests end at different times, as they do with
+    speculation (within 2 % of `walk` up to concurrency 64); requests that stay in step share their
+    prefills and are faster.
+
+    Args:
+        profile: The machine.
+        configuration: In canonical form (steps, topk and draft tokens all stated).
+        prompt_tokens: Tokens of every prompt, in one chunk.
+        output_tokens: Tokens of every answer.
+        concurrency: Requests in flight, all of them running.
+        repetition: How much the prompts repeat themselves, see `algorithms.repetition`.
+
+    Raises:
+        ValueError: Speculation with unknown steps, topk or draft tokens.
+    """
+    cost = CostModel(profile, facts_of(configuration))
+    remaining = output_tokens - 1  # the prefill yields the first
+    accept_length = None
+    if cost.drafting is None:
+        cycle = cost.decode(concurrency)
+        cycles = float(remaining)
+    else:
+        steps, topk, width = shape_of(configuration)
+        chances = cost.drafting.chances(steps, topk, width, repetition)
+        cycles, accept_length = _until_the_end(chances, remaining)
+        cycle = cost.speculate(
+            concurrency, steps, topk, width, remaining / cycles if remaining else 1.0
+        )
+    ttft = cost.prefill_ms(prompt_tokens)
+    request_ms = concurrency * ttft + cycles * cycle.total_ms
+    return Expectation(
+        cycle=cycle,
+        accept_length=accept_length,
+        cycles=cycles,
+        ttft_ms=ttft,
+        output_tok_s=1000.0 * concurrency * output_tokens / request_ms,
+    )
+
+
+def shape_of(configuration: Configuration) -> tuple[int, int, int]:
+    """Steps, topk and draft tokens of a configuration that speculates.
+
+    Raises:
+        ValueError: Not all of them are stated.
+    """
+    speculation = configuration.speculation
+    steps, topk = speculation.num_steps, speculation.topk
+    width = speculation.num_draft_tokens
+    if width is not None and speculation.algorithm in {"NGRAM", "DFLASH"}:
+        steps, topk = steps or 1, topk or 1  # they go by the draft tokens alone
+    if steps is None or topk is None or width is None:
+        raise ValueError("state num_steps, topk and num_draft_tokens: defaults are SGLang's")
+    return steps, topk, width
+
+
+def _until_the_end(chances: tuple[float, ...], tokens: int) -> tuple[float, float]:
+    """Mean cycles until `tokens` more tokens are out, and the accept length over them.
+
+    Requests end in the middle of a cycle. By renewal theory the last cycle overshoots by
+    (E[X^2] / E[X] - 1) / 2 tokens; the cycles of a low-discrepancy sequence, whose sums hardly
+    scatter, number (tokens + (E[X] - 1) / 2) / E[X].
+    """
+    mean = 1.0 + sum(chances)
+    if tokens == 0:
+        return 0.0, mean
+    # From the tail: E[X^2] = sum of (2k - 1) P(X >= k).
+    square = 1.0 + sum((2 * k + 1) * p for k, p in enumerate(chances, start=1))
+    cycles = (tokens + (mean - 1.0) / 2.0) / mean
+    return cycles, (tokens + (square / mean - 1.0) / 2.0) / cycles
