@@ -1,8 +1,12 @@
-"""The pure parts: acceptance, percentiles, shared prefixes, reasons."""
+"""Every check of `docs/validity.md`, by the case that triggers it."""
 
 from __future__ import annotations
 
-import json
+import re
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -10,193 +14,638 @@ from hypothesis import strategies as st
 
 from results.records import RequestSample
 from runners.load import Prompt
-from runners.load.acceptance import accept_length, acceptance_of, largest_accept_length
-from runners.load.validity import reasons_against, shared_prefixes
-from runners.load.window import percentile
+from runners.load.answer import Answer
+from runners.load.evidence import Evidence
+from runners.load.flight import Flight
+from runners.load.validity import CHECKS, reasons_against
+from runners.load.warnings import WARNINGS, warnings_about
+from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
 from search_spaces.configuration import Speculation
+from search_spaces.workload import OperatingPoint, SharedPrefix, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TABLE = Path(__file__).parents[3] / "docs" / "validity.md"
+
+EAGLE3 = Speculation("EAGLE3", 3, 1, 4)
+PLAIN = Speculation()
+TOKENS = 65
+# 64 tokens after the prefill's, in verifies that accept 0 to 3 drafts.
+_ACCEPTED = [[1, 2, 0, 1], [2, 0, 3, 1], [0, 1, 1, 2], [3, 1, 0, 0], [1, 1, 2, 2]]
 
 
-@pytest.mark.parametrize(
-    ("meta", "expected"),
-    [
-        # 0.5.23
-        (
-            {
-                "spec_verify_ct": 15,
-                "spec_num_correct_drafts": 17,
-                "spec_correct_drafts_histogram": [5, 3, 7],
-                "spec_accept_length": 2.13,
-            },
-            (15, 17, (5, 3, 7)),
-        ),
-        # 0.5.12
-        (
-            {
-                "spec_verify_ct": 31,
-                "spec_accepted_drafts": 33,
-                "spec_accept_histogram": [0, 29, 2],
-            },
-            (31, 33, (0, 29, 2)),
-        ),
-        # 0.5.9
-        (
-            {
-                "spec_verify_ct": 20,
-                "spec_accept_token_num": 24,
-                "spec_accept_histogram": [5, 6, 9],
-            },
-            (20, 24, (5, 6, 9)),
-        ),
-        ({"spec_verify_ct": 47, "spec_num_correct_drafts": 0}, (47, 0, ())),
-        ({"spec_accept_length": 3.0}, (0, 0, ())),
-        ({"spec_verify_ct": None, "spec_num_correct_drafts": None}, (0, 0, ())),
-        ({"spec_verify_ct": 0, "spec_num_correct_drafts": 0}, (0, 0, ())),
-        ({}, (0, 0, ())),
-    ],
-)
-def test_every_versions_spelling(meta, expected):
-    got = acceptance_of(meta)
-    assert (got.verify_calls, got.correct_drafts, got.histogram) == expected
+@dataclass
+class Request:
+    """One request; times in seconds after the window's opening."""
 
+    prompt: str
+    sent: float
+    pace: Callable[[float], float]
+    accepted: list[int] | None
+    tokens: int = TOKENS
+    error: str | None = None
+    timed_out: bool = False
+    late: float = 0.0
+    answer: dict[str, Any] = field(default_factory=dict)
+    ids: tuple[int, ...] | None = None
+    lose: int = 0
+    one_piece: bool = False
+    pause: float = 0.0
 
-def test_a_body_with_both_spellings(bodies):
-    text = (bodies / "0.5.17-h200/e3_1gpu_POST_generate.txt").read_text().split("\n", 1)[1]
-    got = acceptance_of(json.loads(text)["meta_info"])
-    assert (got.verify_calls, got.correct_drafts, got.histogram) == (31, 33, (0, 29, 2))
-
-
-def test_the_first_token_is_not_counted(bodies):
-    # Nothing was accepted; the server's own spec_accept_length says 1.0213.
-    meta = json.loads((bodies / "0.5.23-cpu/eagle3_generate.json").read_text())["meta_info"]
-    got = acceptance_of(meta)
-    assert accept_length(got.verify_calls, got.correct_drafts) == 1.0
-    assert meta["spec_accept_length"] > 1.02
-
-
-@pytest.mark.parametrize(
-    ("speculation", "largest"),
-    [
-        (Speculation("EAGLE3", 3, 1, 4), 4),
-        (Speculation("EAGLE3", 3, 4, 16), 4),
-        (Speculation("EAGLE", 5, 8, 4), 4),
-        (Speculation("STANDALONE", 4, 2, 8), 5),
-        (Speculation("NGRAM", 1, 10, 12), 12),
-        (Speculation("DFLASH", 1, 1, 16), 16),
-        (Speculation("NEXTN", 1, 1, 2), 2),
-        (Speculation("EAGLE3"), None),
-    ],
-)
-def test_the_largest_accept_length(speculation, largest):
-    assert largest_accept_length(speculation) == largest
-
-
-def sample(prompt="a", **more):
-    values = {
-        "prompt": prompt,
-        "sent_s": 0.0,
-        "ttft_s": 0.1,
-        "e2e_s": 1.0,
-        "prompt_tokens": 10,
-        "completion_tokens": 8,
-    }
-    return RequestSample(**(values | more))
-
-
-def reasons(samples, speculation=Speculation(), prompts=(), **more):  # noqa: B008 - frozen
-    values = {"concurrency": 1, "output_tokens": 8, "window_tokens": 8}
-    found = reasons_against(samples, prompts, speculation=speculation, **(values | more))
-    return [reason.split(":")[0] for reason in found]
-
-
-@given(
-    shape=st.tuples(st.integers(1, 10), st.integers(2, 32)),
-    verify=st.integers(1, 1000),
-    algorithm=st.sampled_from(["EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "DFLASH"]),
-    data=st.data(),
-)
-def test_accept_length_is_judged_by_its_bounds(shape, verify, algorithm, data):
-    steps, draft_tokens = shape
-    speculation = Speculation(algorithm, steps, 2, draft_tokens)
-    largest = min(steps + 1, draft_tokens) if "NGRAM" != algorithm != "DFLASH" else draft_tokens
-    correct = data.draw(st.integers(0, verify * (largest - 1)))
-    good = sample(verify_calls=verify, correct_drafts=correct)
-    assert reasons([good], speculation) == []
-    bad = sample(verify_calls=verify, correct_drafts=verify * (largest - 1) + 1)
-    assert reasons([bad], speculation) == ["accept_length"]
-    negative = sample(verify_calls=verify, correct_drafts=-1)
-    assert reasons([negative], speculation) == ["accept_length"]
-
-
-def test_one_answer_without_acceptance_is_enough():
-    speculation = Speculation("EAGLE3", 3, 1, 4)
-    good = sample(verify_calls=4, correct_drafts=4)
-    assert reasons([good, sample("b")], speculation) == ["acceptance_missing"]
-
-
-def test_answers_of_one_token_need_no_verify():
-    speculation = Speculation("EAGLE3", 3, 1, 4)
-    assert reasons([sample(completion_tokens=1)], speculation, output_tokens=1) == []
-
-
-def test_several_reasons_are_all_named():
-    bad = [sample(completion_tokens=3, cached_tokens=5), sample("b", error="HTTP 500")]
-    assert reasons(bad, concurrency=3, window_tokens=0) == [
-        "failed_requests",
-        "too_few_requests",
-        "empty_window",
-        "completion_tokens",
-        "cached_tokens",
-    ]
-
-
-@given(
-    st.lists(
-        st.lists(st.integers(0, 2), min_size=1, max_size=6).map(tuple),
-        min_size=1,
-        max_size=8,
-        unique=True,
-    )
-)
-def test_shared_prefixes_of_ids_are_exact(contents):
-    prompts = [Prompt(str(n), input_ids=ids) for n, ids in enumerate(contents)]
-    for prompt, shared in zip(prompts, shared_prefixes(prompts).values(), strict=True):
-        others = [other.input_ids for other in prompts if other is not prompt]
-        expected = max(
-            (
-                n
-                for other in others
-                for n in range(min(len(other), len(prompt.input_ids)) + 1)
-                if other[:n] == prompt.input_ids[:n]
-            ),
-            default=0,
+    def flight(self) -> Flight:
+        now, count = self.sent + 0.1, 1
+        times, counts = [now], [count]
+        pattern = self.accepted if self.accepted is not None else [0]
+        verify = correct = 0
+        histogram = [0] * 4
+        while count < self.tokens:
+            k = pattern[verify % len(pattern)]
+            now += self.pace(now) + (self.pause if verify == len(pattern) else 0.0)
+            verify, correct, histogram[k] = verify + 1, correct + k, histogram[k] + 1
+            count = min(self.tokens, count + 1 + k)
+            times.append(now)
+            counts.append(count)
+        if self.one_piece:
+            times, counts = times[-1:], counts[-1:]
+        counts = [max(1, n - self.lose) for n in counts]
+        values: dict[str, Any] = {
+            "completion_tokens": self.tokens,
+            "prompt_tokens": 9,
+            "cached_tokens": 0,
+            "finish_reason": "length",
+            "output_ids": self.ids
+            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(16)),
+        }
+        if self.accepted is not None:
+            values |= {
+                "verify_calls": verify,
+                "correct_drafts": correct,
+                "histogram": tuple(histogram),
+                "proposed_drafts": 3 * verify,
+            }
+        return Flight(
+            self.prompt,
+            b"",
+            due=self.sent - self.late,
+            sent=self.sent,
+            chunk_times=array("d", times),
+            chunk_tokens=array("q", counts),
+            answer=None if self.error else Answer(**(values | self.answer)),
+            error=self.error,
+            timed_out=self.timed_out,
         )
-        assert shared == expected
 
 
-def test_shared_prefixes_of_text_allow_the_begin_of_sequence():
-    prompts = [Prompt("a", "Write a poem"), Prompt("b", "Write it"), Prompt("c", "Why?")]
-    assert shared_prefixes(prompts) == {"a": 7, "b": 7, "c": 2}
+@dataclass
+class Load:
+    """A load that a test changes before it is judged."""
+
+    speculation: Speculation = EAGLE3
+    point: OperatingPoint = field(default_factory=lambda: OperatingPoint(2))
+    workload: dict[str, Any] = field(default_factory=dict)
+    count: int = 16
+    pace: Callable[[float], float] = lambda _now: 0.05
+    gap: float | None = None
+    """Seconds between arrivals; lanes of a closed loop where there is none."""
+    prompts: list[Prompt] | None = None
+    requests: list[Request] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        free = [0.0] * (self.point.concurrency or 1)
+        for n in range(self.count):
+            accepted = _varied(n) if self.speculation.enabled else None
+            request = Request(f"chat/{n:03d}", 0.0, self.pace, accepted)
+            if self.gap is not None:
+                request.sent = n * self.gap
+            else:
+                lane = min(range(len(free)), key=free.__getitem__)
+                request.sent = free[lane]
+                free[lane] = request.flight().last
+            self.requests.append(request)
+
+    def evidence(self) -> Evidence:
+        flights = [request.flight() for request in self.requests]
+        samples = [
+            _sample(flight, request) for flight, request in zip(flights, self.requests, strict=True)
+        ]
+        if self.gap is not None:
+            closed = max(flight.sent for flight in flights)
+        else:
+            lanes = self.point.concurrency or 1
+            closed = sorted(flight.last for flight in flights)[-min(lanes, len(flights))]
+        prompts = self.prompts or [
+            Prompt(request.prompt, f"{request.prompt[::-1]} why?") for request in self.requests
+        ]
+        workload = Workload(
+            (("chat", 1.0),), self.workload.pop("output_tokens", TOKENS), (self.point,),
+            **self.workload,
+        )  # fmt: skip
+        values = {
+            "opened": 0.0,
+            "closed": closed,
+            "window_tokens": sum(flight.tokens_at(closed) for flight in flights),
+            "client_cpu_share": 0.1,
+        }
+        return Evidence(
+            samples, flights, prompts, self.point, workload, self.speculation,
+            **(values | self.more),
+        )  # fmt: skip
 
 
-def test_a_chat_templates_head_is_no_reason():
-    prompts = [Prompt(name, input_ids=(1, 2, 3, n)) for n, name in enumerate("abc")]
-    within = [sample(prompt.id, cached_tokens=3) for prompt in prompts]
-    assert reasons(within, prompts=prompts) == []
-    beyond = [*within[:2], sample("c", cached_tokens=4)]
-    assert reasons(beyond, prompts=prompts) == ["cached_tokens"]
+def _ids(seed: int) -> tuple[int, ...]:
+    return tuple((seed + 37 * n) % 999 for n in range(16))
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 100))
-def test_percentiles_lie_between_the_extremes(values, percent):
-    slack = 1e-6
-    assert min(values) - slack <= percentile(values, percent) <= max(values) + slack
+def _varied(n: int) -> list[int]:
+    return [*_ACCEPTED[n % 5], *_ACCEPTED[n // 5 % 5], n % 4]
 
 
-def test_percentiles_interpolate():
-    values = [4.0, 1.0, 3.0, 2.0]
-    assert percentile(values, 50) == 2.5
-    assert percentile(values, 95) == pytest.approx(3.85)
-    assert percentile(values, 0) == 1.0
-    assert percentile(values, 100) == 4.0
-    assert percentile([7.0], 95) == 7.0
-    assert percentile([], 95) == 0.0
+def _sample(flight: Flight, request: Request) -> RequestSample:
+    answer = flight.answer or Answer()
+    return RequestSample(
+        prompt=flight.prompt,
+        sent_s=flight.sent,
+        ttft_s=flight.first - flight.sent,
+        e2e_s=flight.last - flight.sent,
+        prompt_tokens=answer.prompt_tokens or 0,
+        completion_tokens=answer.completion_tokens or flight.tokens,
+        cached_tokens=answer.cached_tokens or 0,
+        verify_calls=answer.verify_calls,
+        correct_drafts=answer.correct_drafts,
+        histogram=answer.histogram,
+        error=request.error,
+        proposed_drafts=answer.proposed_drafts,
+        chunks=len(flight.chunk_times),
+        late_s=request.late,
+    )
+
+
+def codes(found):
+    return [reason.split(":", 1)[0] for reason in found]
+
+
+def judged(load):
+    evidence = load.evidence()
+    return codes(reasons_against(evidence)), codes(warnings_about(evidence))
+
+
+GOOD = [
+    pytest.param(Load(), id="closed, EAGLE3"),
+    pytest.param(Load(PLAIN), id="closed, no speculation"),
+    pytest.param(Load(PLAIN, OperatingPoint(request_rate=2.0), gap=0.5), id="open"),
+    pytest.param(Load(point=OperatingPoint(request_rate=2.0), gap=0.5), id="open, EAGLE3"),
+]
+
+
+@pytest.mark.parametrize("load", GOOD)
+def test_a_good_window_is_believed_without_a_word(load):
+    assert judged(load) == ([], [])
+
+
+# -- one case per code ---------------------------------------------------------------------------
+
+CASES: dict[str, Callable[[], Load]] = {}
+WARNED: dict[str, Callable[[], Load]] = {}
+
+
+def case(into, code):
+    def keep(make):
+        into[code] = make
+        return make
+
+    return keep
+
+
+def answering(load, **figures):
+    """The first request answers so."""
+    load.requests[0].answer |= figures
+    return load
+
+
+@case(CASES, "failed_requests")
+def _failed():
+    load = Load()
+    load.requests[3].error = "HTTP 500: out of luck"
+    return load
+
+
+@case(CASES, "timed_out")
+def _timed_out():
+    load = Load(count=200)
+    load.requests[3].error = "no end after 600 s"
+    load.requests[3].timed_out = True
+    return load
+
+
+@case(CASES, "too_few_requests")
+def _too_few():
+    return Load(point=OperatingPoint(8), count=3)
+
+
+@case(CASES, "empty_window")
+def _empty():
+    return Load(more={"window_tokens": 0})
+
+
+@case(CASES, "completion_tokens")
+def _lengths():
+    load = Load()
+    load.requests[0].tokens = TOKENS - 2
+    return load
+
+
+@case(CASES, "token_totals")
+def _lost_tail():
+    load = Load()
+    load.requests[0].lose = 3
+    return load
+
+
+@case(CASES, "prompt_tokens")
+def _prompt_cut():
+    load = Load()
+    load.prompts = [
+        Prompt(request.prompt, input_ids=(n, 2, 3, 4, 5, 6, 7, 8, 9))
+        for n, request in enumerate(load.requests)
+    ]
+    return answering(load, prompt_tokens=8)
+
+
+@case(CASES, "cached_tokens")
+def _cached():
+    return answering(Load(), cached_tokens=7)
+
+
+@case(CASES, "duplicate_prompts")
+def _duplicates():
+    load = Load()
+    load.prompts = [
+        Prompt(request.prompt, f"{min(n, 14)} or what?") for n, request in enumerate(load.requests)
+    ]
+    return load
+
+
+@case(CASES, "client_saturated")
+def _saturated():
+    return Load(more={"client_cpu_share": 0.97})
+
+
+@case(CASES, "client_late")
+def _late():
+    load = Load(PLAIN, OperatingPoint(request_rate=2.0), gap=0.5)
+    for request in load.requests:
+        request.late = 0.4
+    return load
+
+
+@case(CASES, "unsteady")
+def _unsteady():
+    return Load(pace=lambda now: 0.05 if now < 10 else 0.1)
+
+
+@case(CASES, "queue_grows")
+def _queue():
+    load = Load(PLAIN, OperatingPoint(request_rate=4.0), gap=0.25, count=40)
+    for n, request in enumerate(load.requests):
+        # One is served after the other, in 0.5 s.
+        request.pace = lambda _now, n=n: 0.5 * (n + 1) / TOKENS
+    return load
+
+
+@case(CASES, "acceptance_unexpected")
+def _unexpected():
+    return answering(Load(PLAIN), verify_calls=20, correct_drafts=44)
+
+
+@case(CASES, "acceptance_missing")
+def _missing():
+    return answering(Load(), verify_calls=0, correct_drafts=0, histogram=())
+
+
+@case(CASES, "accept_length")
+def _impossible():
+    # Four drafts in a verify of three.
+    return answering(Load(), verify_calls=15, correct_drafts=49, histogram=(0, 0, 0, 11, 4))
+
+
+@case(CASES, "acceptance_counts")
+def _counts():
+    return answering(Load(), verify_calls=30, correct_drafts=34, histogram=(10, 10, 8, 3))
+
+
+@case(CASES, "acceptance_stale")
+def _stale():
+    load = Load()
+    for request in load.requests:
+        request.accepted = [0, 1, 2, 1]
+    return load
+
+
+@case(WARNED, "low_acceptance")
+def _never():
+    load = Load()
+    for request in load.requests:
+        request.accepted = [0]
+    return load
+
+
+@case(WARNED, "perfect_acceptance")
+def _always():
+    load = Load()
+    for request in load.requests:
+        request.accepted = [3]
+    return load
+
+
+@case(WARNED, "few_requests")
+def _few():
+    return Load(point=OperatingPoint(1), count=4)
+
+
+@case(WARNED, "some_failed")
+def _some_failed():
+    load = Load(count=200)
+    load.requests[3].error = "HTTP 500: out of luck"
+    return load
+
+
+@case(WARNED, "client_busy")
+def _busy():
+    return Load(more={"client_cpu_share": 0.8})
+
+
+@case(WARNED, "prefix_not_cached")
+def _no_cache():
+    load = Load(workload={"shared_prefix": SharedPrefix(500)})
+    load.prompts = [
+        Prompt(request.prompt, f"{'A long beginning. ' * 50}{n}")
+        for n, request in enumerate(load.requests)
+    ]
+    return load
+
+
+@case(WARNED, "not_streamed")
+def _whole():
+    load = Load()
+    for request in load.requests:
+        request.one_piece = True
+    return load
+
+
+@case(WARNED, "roughly_steady")
+def _roughly():
+    return Load(pace=lambda now: 0.05 if now < 10 else 0.066)
+
+
+@case(WARNED, "stalled")
+def _stalled():
+    load = Load()
+    load.requests[5].pause = 4.0
+    return load
+
+
+@case(WARNED, "degenerate_output")
+def _garbage():
+    load = Load()
+    for request in load.requests:
+        request.ids = (0,) * 16
+    return load
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_the_case_is_not_believed_and_nothing_else_is_said(code):
+    found, _ = judged(CASES[code]())
+    assert found == [code]
+
+
+@pytest.mark.parametrize("code", WARNED)
+def test_the_case_is_believed_with_a_warning(code):
+    assert judged(WARNED[code]()) == ([], [code])
+
+
+# -- watches -------------------------------------------------------------------------------------
+
+WATCHED: dict[str, str] = {}
+
+
+def watched(code):
+    def keep(test):
+        WATCHED[code] = test.__name__
+        return test
+
+    return keep
+
+
+# Lines of real logs and of the sources that print them; see `runners.load.watches`.
+COMPILING = [
+    "AUTOTUNE mm(64x4096, 4096x4096)",
+    "Triton autotuning for function _fwd_kernel,",
+    "[2026-11-29 18:59:55 TP0] Entering DeepGEMM JIT Pre-Compile session. It may take a long time",
+    "[2026-11-29 18:59:55] Try DeepGEMM JIT Compiling for <GEMM_NT_F8F8BF16> N=1, K=2",
+    "[2026-11-29 18:59:55] Running FlashInfer autotune with cache: /cache/x.json",
+    "2026-11-29 18:59:55,1 - INFO - [Autotuner]: Autotuning process starts ...",
+    "2026-11-29 18:59:55,1 - INFO - flashinfer.jit: Loading JIT ops: batch_decode",
+    "[2026-11-29 18:59:55] Capture target verify CUDA graph begin. backend=full, bs=[1, 2, 4]",
+    "[2026-11-29 18:59:55] Capture draft extend CUDA graph begin. step=1, bs=[1]",
+    "[2026-11-29 18:59:55] Capture cpu graph bs [1, 2]",
+    "Capturing batches (bs=4 avail_mem=70.78 GB):  33%|###       | 1/3 [00:00<00:01]",
+    "[2026-11-29 18:59:55] Compiling a graph for dynamic shape takes 3.10 s",
+    "[1/2] /usr/local/cuda/bin/nvcc --generate-dependencies -o k.o",
+]
+QUIET = [
+    "[2026-11-29 18:59:55] server_args=ServerArgs(cuda_graph_config='Capture cuda graph', x=1)",
+    "[2026-11-29 18:59:55] Decode batch, #running-req: 1, accept len: 1.72, cuda graph: True",
+    "[2026-11-29 18:59:55] Prefill batch, #new-seq: 1, #new-token: 12, #cached-token: 0",
+    '[2026-11-29 18:59:55] INFO:     127.0.0.1:4 - "POST /generate HTTP/1.1" 200 OK',
+    "[2026-11-29 18:59:55] Cache flushed successfully!",
+    "[2026-11-29 18:59:55] KV cache pool is full. Retract requests. #retracted_reqs: 1",
+]
+
+
+@pytest.mark.parametrize("line", COMPILING)
+def test_lines_of_compiling_are_recognised(line):
+    assert compile_lines(f"{QUIET[1]}\n{line}\n{QUIET[2]}\n") == [line]
+
+
+def test_everything_else_is_not_compiling(bodies):
+    assert compile_lines("\n".join(QUIET)) == []
+
+
+@watched("compiled")
+def test_compiling_inside_the_window_is_seen_and_before_it_is_not(tmp_path):
+    log = tmp_path / "server.log"
+    watch = LogWatch(log)
+    watch.begin()  # there is no log yet
+    assert watch.end() == ()
+    log.write_text(COMPILING[0] + "\n")
+    watch.begin()
+    with log.open("a") as out:
+        out.write("\n".join(QUIET) + "\n")
+    assert watch.end() == ()
+    with log.open("a") as out:
+        out.write(COMPILING[7] + "\n")
+    (reason,) = watch.end()
+    assert codes([reason]) == ["compiled"]
+    assert "Capture target verify CUDA graph begin" in reason
+    watch.begin()
+    assert watch.end() == ()
+
+
+FACTS = {"model_path": "target", "version": "0.5.23", "random_seed": 7, "startup_time": {"a": 1.5}}
+
+
+def test_the_same_server_is_no_reason(server):
+    server.server_info = FACTS | {"internal_states": [{"avg_spec_accept_length": 2.0}]}
+    watch = ServerIdentityWatch(server.url, launched=FACTS)
+    watch.begin()
+    server.server_info = FACTS | {"internal_states": [{"avg_spec_accept_length": 2.5}]}
+    assert watch.end() == ()
+
+
+@watched("server_restarted")
+@pytest.mark.parametrize(
+    "change", [{"random_seed": 8}, {"startup_time": {"a": 1.6}}, {"version": "0.5.24"}]
+)
+def test_another_start_of_it_is_seen(server, change):
+    server.server_info = FACTS
+    watch = ServerIdentityWatch(server.url)
+    watch.begin()
+    server.server_info = FACTS | change
+    assert codes(watch.end()) == ["server_restarted"]
+
+
+@watched("server_not_ours")
+def test_a_server_that_was_not_launched_is_seen(server):
+    server.server_info = FACTS
+    watch = ServerIdentityWatch(server.url, launched=FACTS | {"random_seed": 1})
+    watch.begin()
+    (reason,) = watch.end()
+    assert codes([reason]) == ["server_not_ours"]
+    assert "random_seed was 1 and is 7" in reason
+
+
+@watched("server_unreadable")
+def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
+    server.server_info = FACTS
+    watch = ServerIdentityWatch(server.url, timeout_s=0.5)
+    watch.begin()
+    server.server_info = "hang"
+    assert codes(watch.end()) == ["server_unreadable"]
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def table(heading):
+    section = TABLE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|(.+)\|$", section, re.MULTILINE)
+    assert all(row.count(" | ") == 2 for _, row in rows)
+    return [code for code, _ in rows]
+
+
+def test_the_table_the_code_and_the_tests_know_the_same_reasons():
+    assert sorted(table("Reasons")) == sorted({*CHECKS, *WATCH_CODES})
+    assert sorted(CASES | WATCHED) == sorted({*CHECKS, *WATCH_CODES})
+
+
+def test_the_table_the_code_and_the_tests_know_the_same_warnings():
+    assert sorted(table("Warnings")) == sorted(WARNINGS) == sorted(WARNED)
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+def test_what_watches_saw_comes_first():
+    evidence = CASES["cached_tokens"]().evidence()
+    found = reasons_against(evidence, ("compiled: AUTOTUNE",))
+    assert codes(found) == ["compiled", "cached_tokens"]
+
+
+def test_natural_length_has_only_an_upper_bound():
+    load = Load(workload={"natural_length": True, "output_tokens": TOKENS + 10})
+    assert judged(load)[0] == []
+    load = Load(workload={"natural_length": True, "output_tokens": TOKENS - 1})
+    assert judged(load)[0] == ["completion_tokens"]
+
+
+def test_an_endpoint_that_counts_nothing_is_not_believed():
+    assert judged(answering(Load(PLAIN), completion_tokens=None))[0] == ["token_totals"]
+
+
+def test_a_shared_prefix_may_be_cached():
+    load = WARNED["prefix_not_cached"]()
+    for request in load.requests[1:]:
+        request.answer["cached_tokens"] = 450
+    assert judged(load) == ([], [])
+
+
+def test_an_adaptive_server_is_judged_by_its_largest_candidate():
+    # Six drafts in a verify, where it runs three steps just now.
+    figures = {"verify_calls": 10, "correct_drafts": 54, "histogram": (0, 0, 0, 0, 3, 0, 7)}
+    load = answering(Load(), **figures)
+    assert judged(load)[0] == ["accept_length"]
+    load = answering(Load(more={"adaptive_steps": (1, 3, 7)}), **figures)
+    assert judged(load)[0] == []
+
+
+def test_an_adaptive_server_may_decode_plainly():
+    load = Load(more={"adaptive_steps": (0, 1, 3)})
+    for request in load.requests[::2]:
+        request.answer |= {"verify_calls": 0, "correct_drafts": 0, "histogram": ()}
+    assert judged(load)[0] == []
+
+
+@pytest.mark.parametrize("accepted", [[0], [3]])
+def test_equal_accounts_of_nothing_or_everything_are_not_stale(accepted):
+    load = Load()
+    for request in load.requests:
+        request.accepted = accepted
+    assert judged(load)[0] == []
+
+
+@given(
+    paces=st.lists(st.floats(0.02, 0.05), min_size=16, max_size=16),
+    accepted=st.lists(
+        st.lists(st.integers(0, 3), min_size=8, max_size=8), min_size=16, max_size=16
+    ),
+)
+def test_noise_of_acceptance_is_not_unsteady(paces, accepted):
+    """Whatever the drafts, a server whose verifies take one time is steady."""
+    load = Load(pace=lambda _now: paces[0])
+    for request, pattern in zip(load.requests, accepted, strict=True):
+        request.accepted = pattern
+    assert "unsteady" not in judged(load)[0]
+
+
+def test_a_pause_is_not_unsteady_but_a_slower_server_is():
+    load = Load()
+    load.requests[3].pause = 20.0
+    assert judged(load) == ([], ["stalled"])
+    assert judged(CASES["unsteady"]()) == (["unsteady"], [])
+
+
+def test_few_requests_are_not_called_unsteady():
+    assert judged(Load(point=OperatingPoint(1), count=2, pace=lambda n: 0.05 + n))[0] == []
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 1.9])
+def test_a_queue_that_holds_is_no_reason(rate):
+    point = OperatingPoint(request_rate=rate)
+    assert judged(Load(PLAIN, point, gap=1 / rate, count=40))[0] == []
+
+
+def test_late_by_less_than_matters_is_no_reason():
+    load = Load(PLAIN, OperatingPoint(request_rate=100.0), gap=0.01, count=40)
+    for request in load.requests:
+        request.late = 0.008
+    assert "client_late" not in judged(load)[0]
+
+
+@pytest.mark.parametrize(("text", "warned"), [("!" * 40, True), ("Paris is a city.", False)])
+def test_without_ids_the_text_is_looked_at(text, warned):
+    load = Load(PLAIN)
+    for n, request in enumerate(load.requests):
+        request.answer |= {"output_ids": (), "text": text if warned else f"{n} {text}"}
+    assert (judged(load)[1] == ["degenerate_output"]) is warned
