@@ -89,6 +89,7 @@ class LoadClient:
         # Control calls only: what streams goes over the pool.
         self._http = httpx.AsyncClient(
             headers=self._headers,
+            verify=self._address.secure,  # reading the certificates takes tens of milliseconds
             timeout=None,  # noqa: S113 - each call stands under an asyncio.timeout of its own
             trust_env=False,
         )

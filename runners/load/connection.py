@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 from urllib.parse import urlsplit
 
 from runners.load.http_response import ResponseParser
@@ -80,8 +80,8 @@ class _Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what create_connection gives
-        self._transport = transport
+        # No check: another event loop's transports need not derive from asyncio's (uvloop).
+        self._transport = cast("asyncio.Transport", transport)
         self.open = True
 
     def connection_lost(self, exc: Exception | None) -> None:

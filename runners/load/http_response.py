@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) (\d{3})(?: |$)")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 _LONGEST_LINE = 64 * 1024
 _LONGEST_HEAD = 256 * 1024
 _WITHOUT_BODY = frozenset({204, 304})
@@ -160,6 +161,9 @@ class ResponseParser:
     def _chunked(self, raw: bytes, at: int) -> int:
         end = len(raw)
         while at < end and self._state is not _State.DONE:
+            if self._state is _State.CHUNK_SIZE and (after := self._whole_chunk(raw, at)):
+                at = after
+                continue
             if self._state is _State.CHUNK:
                 at = self._counted(raw, at)
                 if self._left == 0:
@@ -180,6 +184,17 @@ class ResponseParser:
             at = stop + 1
             self._line(line[:-1])
         return at
+
+    def _whole_chunk(self, raw: bytes, at: int) -> int:
+        """Hands on a chunk that is here whole, as nearly all are; the position after it, or 0."""
+        if self._rest or (size := _PLAIN_SIZE.match(raw, at)) is None:
+            return 0
+        begin = size.end()
+        end = begin + int(size[1], 16)
+        if end == begin or raw[end : end + 2] != b"\r\n":
+            return 0
+        self._on_body(self.status, raw[begin:end])
+        return end + 2
 
     def _line(self, line: bytes) -> None:
         if self._state is _State.CHUNK_SIZE:

@@ -53,6 +53,17 @@ class GenerateReader(StreamReader):
 
     def feed(self, raw: bytes) -> int | None:
         """See `StreamReader.feed`; the newest event that the piece completes counts."""
+        if (
+            raw.endswith(b"\n\n")
+            and raw.startswith(_DATA)
+            and raw.find(b"\n") == len(raw) - 2
+            and not self._parts
+        ):
+            # One whole event, as nearly every piece is: nothing to cut, nothing to copy.
+            if len(raw) < 32 and raw[len(_DATA) :].strip() == _DONE:
+                return None
+            self._last = raw
+            return completion_tokens(raw)
         end = raw.rfind(b"\n")
         if end < 0:
             self._parts.append(raw)
