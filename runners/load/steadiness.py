@@ -30,6 +30,8 @@ _CLOCK_S = 0.02
 """Real seconds that a busy client may be late in a piece: less is no difference."""
 
 _QUEUE_REQUESTS = 16
+_KEEPS_UP = 0.9
+"""Answers per arrival in the second half of an open loop that is kept up with."""
 _LONGEST_SILENCE = 0.1
 
 
@@ -129,17 +131,32 @@ def queue_grows(evidence: Evidence) -> str | None:
     samples, length = evidence.samples, evidence.window_s
     if not evidence.point.is_open or len(samples) < _QUEUE_REQUESTS or length <= 0:
         return None
-    in_flight = _in_flight(samples, length)
-    earlier, late = in_flight[1], in_flight[3]
     arrived = sum(length / 2 <= s.sent_s < length for s in samples)
     left = sum(length / 2 <= s.sent_s + s.e2e_s < length for s in samples)
-    if left >= 0.9 * arrived or late - earlier <= max(4.0, 3 * math.sqrt(max(earlier, 1.0))):
+    if left >= _KEEPS_UP * arrived:
+        return None
+    _, earlier, later, last = _in_flight(samples, length)
+    # Chance alone moves a queue that holds by its root; and it does not slow every answer down.
+    grows = last - earlier > max(4.0, 3 * math.sqrt(max(earlier, 1.0)))
+    slows = _pace(samples, 3, length) > UNSTEADY * _pace(samples, 1, length) > 0
+    if not grows and not (slows and earlier < later < last):
         return None
     return (
         f"{arrived} requests arrived in the second half of the window and {left} were answered; "
         f"from its second to its last quarter those in flight grew from {earlier:.1f} to "
-        f"{late:.1f}: the server cannot keep up with {evidence.point.name}"
+        f"{last:.1f}: the server cannot keep up with {evidence.point.name}"
     )
+
+
+def _pace(samples: Sequence[RequestSample], quarter: int, length: float) -> float:
+    """Median seconds per token, end to end, of the requests sent in a quarter; 0 for none."""
+    begin, end = quarter * length / _PARTS, (quarter + 1) * length / _PARTS
+    paces = [
+        s.e2e_s / s.completion_tokens
+        for s in samples
+        if s.error is None and begin <= s.sent_s < end and s.completion_tokens
+    ]
+    return statistics.median(paces) if len(paces) >= _PIECES_PER_PART else 0.0
 
 
 def _in_flight(samples: Sequence[RequestSample], length: float) -> list[float]:
