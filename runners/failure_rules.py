@@ -143,6 +143,13 @@ RULES: tuple[Rule, ...] = (
         "more draft tokens than the draft tree has nodes",
     ),
     Rule(
+        "tree_too_narrow",
+        "configuration",
+        _re(r"RuntimeError: The expanded size of the tensor .* must match the existing size .*"),
+        "fewer draft tokens than num_steps + 1: a path through the draft tree does not fit",
+        also=lambda tail: "_compact_accept_to_front" in tail,
+    ),
+    Rule(
         "unsupported_backend",
         "configuration",
         _re(

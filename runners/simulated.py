@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runners.process_runner import ProcessRunner
-from runners.server_environment import LocalEnvironment, server_environment
+from runners.server_environment import LocalEnvironment, server_environment, server_python
 from runners.sglang_command import sglang_command
 from runners.simulated_server.profile import load_profile
-from runners.simulated_server.resolution import CHAIN_ALGORITHMS
+from runners.simulated_server.resolution import CHAIN_ALGORITHMS, MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from results.records import LaunchIntent
     from runners.base import LaunchCommand
+    from runners.load import ServerPython
     from runners.phases import StartTimeouts
     from search_spaces.configuration import Configuration
     from search_spaces.study import Study
@@ -76,7 +77,7 @@ class SimulatedRunner(ProcessRunner):
         except (OSError, ValueError) as error:
             return f"simulated.profile {self._profile!r} cannot be used: {error}"
         asked = {part.canonical_algorithm for part in self._study.space.speculation}
-        unknown = sorted(asked - CHAIN_ALGORITHMS - {NO_SPECULATION})
+        unknown = sorted(asked - MODELLED_ALGORITHMS - {NO_SPECULATION})
         if not unknown:
             return None
         return (
@@ -93,6 +94,10 @@ class SimulatedRunner(ProcessRunner):
     def command(self, configuration: Configuration) -> LaunchCommand:
         """The real SGLang command; `simulated_command` gives this runner's own."""
         return sglang_command(self._study, configuration, python=self._real.python)
+
+    def server_python(self) -> ServerPython:
+        """What a real run of the study would use: data sets are loaded with the real SGLang."""
+        return server_python(self._study, self._real)
 
     def simulated_command(self, configuration: Configuration) -> LaunchCommand:
         """The simulated server's command, without a trial's own port."""

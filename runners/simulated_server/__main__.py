@@ -17,11 +17,22 @@ from runners.simulated_server import deaths
 from runners.simulated_server.environment import read_environment
 from runners.simulated_server.flags import parse_flags
 from runners.simulated_server.log import ServerLog
-from runners.simulated_server.resolution import FlagsRefusedError, resolve
+from runners.simulated_server.resolution import FlagsRefusedError, ResolvedFlags, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
+
+    from runners.simulated_server.environment import SimulationEnvironment
+    from runners.simulated_server.profile import Profile
+
+
+_RECOMMENDED = (
+    "/srv/venv/lib/python3.11/site-packages/sglang/launch_server.py:71: UserWarning: 'python -m "
+    "sglang.launch_server' is still supported, but 'sglang serve' is the recommended entrypoint.\n"
+    "  Example: sglang serve --model-path <model> [options]\n"
+    "  warnings.warn("
+)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -32,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     arguments = list(sys.argv[1:] if argv is None else argv)
     given = parse_flags(arguments)
     log = ServerLog(int(given.get("tp_size", 1)))
+    log.raw(_RECOMMENDED)
     # Imported here, so that a refused command line is refused at once.
     from runners.simulated_server.profile import load_profile  # noqa: PLC0415
 
@@ -53,9 +65,21 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         log.main(warning)
     log.main(f"server_args={flags.values}")
 
+    if (simulation.misbehave or profile.misbehave) and _supervises(simulation, profile, flags):
+        from runners.simulated_server.misbehaviour_process import supervise  # noqa: PLC0415
+
+        sys.exit(supervise(arguments, log))
+
     from runners.simulated_server.launch import Launch  # noqa: PLC0415
 
     sys.exit(Launch(arguments, flags, simulation, profile, log, began=began).run())
+
+
+def _supervises(simulation: SimulationEnvironment, profile: Profile, flags: ResolvedFlags) -> bool:
+    from runners.simulated_server.launch import facts_of, troubles_of  # noqa: PLC0415
+    from runners.simulated_server.misbehaviour_process import supervises  # noqa: PLC0415
+
+    return supervises(troubles_of(simulation, profile, facts_of(flags)))
 
 
 def _end_quietly(_signal: int, _frame: FrameType | None) -> None:

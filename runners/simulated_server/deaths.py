@@ -1,4 +1,8 @@
-"""How SGLang dies: its log lines, and its exit statuses."""
+"""How SGLang dies: its log lines, and its exit statuses.
+
+The tracebacks are files, see `data/deaths/README.md`; their last lines are here, because the
+numbers in them follow the flags.
+"""
 
 from __future__ import annotations
 
@@ -6,116 +10,180 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from runners.simulated_server import last_words as words
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runners.simulated_server.log import ServerLog
-    from runners.simulated_server.resolution import FlagsRefusedError
+    from runners.simulated_server.refusals import FlagsRefusedError
+    from runners.simulated_server.resolution import ResolvedFlags
 
 PORT_TAKEN = 3
 """Exit status of a server whose port is taken."""
 
+_REFUSED = 1
 _KILLED = 137
 _SETTLE_S = 5.0
+_WATCHDOG_S = 300.0
 
-_CUDA_OOM = (
-    "CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has a total capacity of 94.97 GiB of "
-    "which 512.00 MiB is free. Including non-PyTorch memory, this process has 94.45 GiB memory in "
-    "use. Of the allocated memory 92.10 GiB is allocated by PyTorch, and 1.02 GiB is reserved by "
-    "PyTorch but unallocated."
-)
-_GRAPH_ADVICE = (
-    "Possible solutions:\n"
-    "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)\n"
-    "2. set --cuda-graph-max-bs-decode to a smaller value (e.g., 16)\n"
-    "3. disable decode CUDA graph by --cuda-graph-backend-decode=disabled. (Not recommended. Huge "
-    "performance loss)\n"
-    "Open an issue on GitHub https://github.com/sgl-project/sglang/issues/new/choose \n"
-)
+_TRACES = Path(__file__).parent / "data" / "deaths"
+_SITE = "/srv/venv/lib/python3.11/site-packages/sglang/"
 
-_Frames = tuple[tuple[str, str], ...]
 
-_SCHEDULER = (("srt/managers/scheduler.py", "run_scheduler_process"),)
-_INIT = (*_SCHEDULER, ("srt/managers/scheduler.py", "init_model_worker"))
-_EVENT_LOOP = (*_SCHEDULER, ("srt/managers/scheduler.py", "event_loop_overlap"))
-_RUNNER = "srt/model_executor/runner/decode_cuda_graph_runner.py"
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What a scheduler dies of.
+
+    Attributes:
+        trace: Name of the traceback; by what it was doing, if empty.
+        last_line: The traceback's last line or lines, for the flags that the server runs.
+        before: A line that stands before it.
+    """
+
+    trace: str
+    last_line: Callable[[ResolvedFlags], str]
+    before: str = ""
+
+
+_DEATHS: dict[tuple[str, str], Death] = {
+    ("distributed", "nccl_invalid_usage"): Death("nccl_protocol", words.nccl_invalid_usage),
+    ("distributed", "nccl_system_error"): Death("nccl_protocol", words.nccl_system_error),
+    ("distributed", "nccl_out_of_memory"): Death(
+        "nccl_protocol", words.nccl_cuda_error, words.NCCL_CALLOC
+    ),
+    ("load_weight", "cuda_oom"): Death("weights", words.out_of_memory),
+    ("load_draft", "cuda_oom"): Death("draft_weights", words.out_of_memory),
+    ("load_draft", "draft_mismatch"): Death("draft_weights", words.draft_mismatch),
+    ("load_draft", "draft_key_missing"): Death("draft_weights", words.draft_key_missing),
+    ("kv_cache", "kv_pool_too_small"): Death("kv_pool", words.kv_pool_too_small),
+    ("kv_cache", "cuda_oom"): Death("kv_cache", words.out_of_memory),
+    ("kv_cache", "missing_module"): Death("missing_fa3", words.missing_fa3),
+    ("cuda_graph", "cuda_oom"): Death("capture", words.capture_out_of_memory),
+    ("cuda_graph", "illegal_access"): Death("capture", words.capture_illegal_access),
+    ("cuda_graph", "nccl_invalid_usage"): Death("nccl_capture", words.capture_nccl),
+    ("cuda_graph", "nccl_out_of_memory"): Death(
+        "nccl_capture", words.capture_nccl_cuda_error, words.NCCL_CALLOC
+    ),
+    ("cuda_graph", "missing_module"): Death("missing_deep_gemm", words.missing_deep_gemm),
+    ("warmup", "draft_mismatch"): Death("draft_shape", words.draft_shape),
+    ("warmup", "missing_mask"): Death("forward", words.missing_mask),
+    ("warmup", "replay_ssm"): Death("forward", words.replay_ssm),
+    ("warmup", "kernel_assertion"): Death("forward", words.kernel_assertion),
+    ("", "cuda_oom"): Death("", words.out_of_memory),
+    ("", "illegal_access"): Death("", words.illegal_access),
+    ("", "illegal_instruction"): Death("", words.illegal_instruction),
+    ("", "nan_logits"): Death("", words.device_assert, words.NAN_LOGITS),
+    ("", "gather_index"): Death("draft_extend", words.device_assert, words.GATHER_INDEX),
+}
+_STARTING = frozenset({"distributed", "load_weight", "load_draft", "kv_cache", "cuda_graph"})
 
 
 def refuse_flags(log: ServerLog, error: FlagsRefusedError) -> NoReturn:
     """The launcher's traceback; exit status 1."""
-    log.main(f"kill_process_tree called: parent_pid={os.getpid()}, include_parent=False")
-    log.raw(_traceback((("launch_server.py", "run_server"), *error.frames), error.last_line))
-    sys.exit(1)
+    text = _traceback(error.trace)
+    if error.frame is not None:
+        file, line, function, source = error.frame
+        text += f'  File "{_SITE}{file}", line {line}, in {function}\n    {source}\n'
+    _launcher_dies(log, text + error.last_line)
 
 
-def out_of_memory(log: ServerLog, phase: str) -> NoReturn:
-    """CUDA runs out of memory during the start-up, in the capture of graphs or elsewhere."""
-    frames: _Frames
-    if phase == "cuda_graph":
-        frames = (
-            *_INIT,
-            ("srt/managers/scheduler.py", "init_all_cuda_graphs"),
-            (_RUNNER, "__init__"),
-        )
-        line = f"Exception: Capture cuda graph failed: {_CUDA_OOM}\n{_GRAPH_ADVICE}"
-    elif phase == "load_weight":
-        frames = (*_INIT, ("srt/model_executor/model_runner.py", "load_model"))
-        line = f"torch.OutOfMemoryError: {_CUDA_OOM}"
-    else:
-        _die_serving(log, _EVENT_LOOP, f"torch.OutOfMemoryError: {_CUDA_OOM}", 0.0)
-    log.scheduler(f"Scheduler hit an exception: {_traceback(frames, line)}")
-    log.raw("")
-    _die_starting(log)
+def die(
+    log: ServerLog, phase: str, cause: str, flags: ResolvedFlags, *, time_scale: float = 1.0
+) -> NoReturn:
+    """Dies of a cause of `misbehaviour.CAUSES`."""
+    if phase == "arguments":
+        trace, line = words.LAUNCHER[cause]
+        _launcher_dies(log, _traceback(trace) + line(flags))
+    if cause == "killed":
+        if phase in _STARTING:
+            _launcher_dies(log, _traceback("killed_in_start") + words.KILLED_IN_START)
+        scheduler_crashed(log, time_scale)
+    if cause == "watchdog":
+        _watchdog(log, flags, time_scale)
+    death = _DEATHS.get((phase, cause)) or _DEATHS["", cause]
+    name = death.trace or ("forward" if flags.algorithm is None else "verify")
+    if death.before:
+        log.raw(death.before)
+    _scheduler_dies(log, phase, _traceback(name) + death.last_line(flags), time_scale)
+
+
+def watchdog_s(flags: ResolvedFlags) -> float:
+    """Seconds of standstill after which SGLang ends itself."""
+    return float(flags.values.get("watchdog_timeout", _WATCHDOG_S))
 
 
 def draft_missing(log: ServerLog) -> NoReturn:
     """EAGLE-3 without a draft: SGLang finds out when it shares the output layer."""
-    frames = (
-        *_INIT,
-        ("srt/managers/scheduler.py", "init_memory_pools"),
-        ("srt/speculative/eagle_worker_v2.py", "init_lm_head"),
-    )
-    line = "AttributeError: 'LlamaForCausalLM' object has no attribute 'hot_token_id'"
-    log.scheduler(f"Scheduler hit an exception: {_traceback(frames, line)}")
-    log.raw("")
-    _die_starting(log)
+    _scheduler_dies(log, "kv_cache", _traceback("draft_missing") + words.DRAFT_MISSING)
+
+
+def backend_unsupported(log: ServerLog, backend: str) -> NoReturn:
+    """A backend that cannot draft: SGLang finds out after the memory pools."""
+    line = f"ValueError: EAGLE is not supported in decode attention backend {backend}"
+    _scheduler_dies(log, "kv_cache", _traceback("torch_native") + line)
 
 
 def tree_too_large(log: ServerLog, time_scale: float) -> NoReturn:
     """More draft tokens than the tree can have: dies in the warm-up request."""
-    frames = (
-        *_EVENT_LOOP,
-        ("srt/managers/scheduler.py", "run_batch"),
-        ("srt/speculative/eagle_worker_v2.py", "draft"),
-        ("srt/speculative/eagle_utils.py", "organize_draft_results"),
-    )
-    _die_serving(log, frames, "RuntimeError: selected index k out of range", _SETTLE_S / time_scale)
+    text = _traceback("tree_too_large") + "RuntimeError: selected index k out of range"
+    _scheduler_dies(log, "warmup", text, time_scale)
 
 
-def scheduler_crashed(log: ServerLog, time_scale: float) -> NoReturn:
+def tree_too_narrow(log: ServerLog, flags: ResolvedFlags, time_scale: float) -> NoReturn:
+    """Fewer tokens than a path through the tree: dies in the warm-up request."""
+    text = _traceback("narrow_tree") + words.narrow_tree(flags)
+    _scheduler_dies(log, "warmup", text, time_scale)
+
+
+def nccl_refuses(log: ServerLog, trace: str, flags: ResolvedFlags) -> NoReturn:
+    """NCCL does not take its variables."""
+    last = words.capture_nccl if trace == "nccl_capture" else words.nccl_invalid_usage
+    phase = "cuda_graph" if trace == "nccl_capture" else "distributed"
+    _scheduler_dies(log, phase, _traceback(trace) + last(flags))
+
+
+def scheduler_crashed(log: ServerLog, time_scale: float, exit_code: int = -9) -> NoReturn:
     """The scheduler is gone while it served."""
     log.main(
-        f"Subprocess scheduler_0 (pid={os.getpid()}) crashed with exit code -9. Triggering SIGQUIT "
-        "for cleanup..."
+        f"Subprocess scheduler_0 (pid={os.getpid()}) crashed with exit code {exit_code}. "
+        "Triggering SIGQUIT for cleanup..."
     )
-    _die_after_sigquit(log, _SETTLE_S / time_scale)
+    _die_after_sigquit(log, time_scale)
 
 
-def _die_starting(log: ServerLog) -> NoReturn:
-    log.main("Received sigquit from a child process. It usually means the child failed.")
-    _kill(log)
-
-
-def _die_serving(log: ServerLog, frames: _Frames, line: str, settle_s: float) -> NoReturn:
-    log.scheduler(f"Scheduler hit an exception: {_traceback(frames, line)}")
+def _watchdog(log: ServerLog, flags: ResolvedFlags, time_scale: float) -> NoReturn:
+    log.scheduler("No sglang scheduler processes found for py-spy dump.")
+    timeout = watchdog_s(flags)
+    log.scheduler(f"Scheduler watchdog timeout (self.watchdog_timeout={timeout}, self.soft=False)")
     log.raw("")
-    _die_after_sigquit(log, settle_s)
+    time.sleep(_SETTLE_S / time_scale)
+    _die_after_sigquit(log, time_scale)
 
 
-def _die_after_sigquit(log: ServerLog, settle_s: float) -> NoReturn:
+def _launcher_dies(log: ServerLog, text: str) -> NoReturn:
+    pid = os.getpid()
+    log.main(f"kill_process_tree called: parent_pid={pid}, include_parent=False, pid={pid}")
+    log.raw(text)
+    sys.exit(_REFUSED)
+
+
+def _scheduler_dies(log: ServerLog, phase: str, text: str, time_scale: float = 1.0) -> NoReturn:
+    log.ranks(f"Scheduler hit an exception: {text}\n")
+    if phase in _STARTING:
+        log.main("Received sigquit from a child process. It usually means the child failed.")
+        _kill(log)
+    _die_after_sigquit(log, time_scale)
+
+
+def _die_after_sigquit(log: ServerLog, time_scale: float) -> NoReturn:
     log.main("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
     log.main("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
-    time.sleep(settle_s)
+    time.sleep(_SETTLE_S / time_scale)
     log.main("No live scheduler processes found; skipping py-spy and CUDA coredump.")
     _kill(log)
 
@@ -130,6 +198,5 @@ def _kill(log: ServerLog) -> NoReturn:
     os._exit(_KILLED)
 
 
-def _traceback(frames: _Frames, last_line: str) -> str:
-    lines = [f'  File "sglang/{file}", in {function}' for file, function in frames]
-    return "\n".join(("Traceback (most recent call last):", *lines, last_line))
+def _traceback(name: str) -> str:
+    return (_TRACES / f"{name}.txt").read_text()

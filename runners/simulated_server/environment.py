@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runners.simulated_server.profile import Misbehaviour
+    from runners.simulated_server.misbehaviour import Misbehaviour
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _number(env: Mapping[str, str], name: str, default: str) -> float:
 def _misbehaviour(text: str) -> tuple[Misbehaviour, ...]:
     if not text.strip():
         return ()
-    from runners.simulated_server.profile import Misbehaviour  # noqa: PLC0415 - rarely needed
+    from runners.simulated_server.misbehaviour import Misbehaviour  # noqa: PLC0415 - rarely needed
 
     try:
         entries = json.loads(text)

@@ -14,21 +14,27 @@ from runners.simulated_server import deaths
 from runners.simulated_server.arrival import ArrivalProtocol
 from runners.simulated_server.cost import CostModel
 from runners.simulated_server.engine import Engine
+from runners.simulated_server.http_server import HttpServer
 from runners.simulated_server.log import ServerLog, uvicorn_log_config
+from runners.simulated_server.misbehaviour import holds
+from runners.simulated_server.misbehaviour_engine import Troubles
+from runners.simulated_server.misbehaviour_gate import Gate
+from runners.simulated_server.misbehaviour_process import leave_orphan, lives
+from runners.simulated_server.misbehaviour_replies import TroubledHooks
 from runners.simulated_server.noise import NoiseSource
 from runners.simulated_server.precise_loop import new_event_loop
-from runners.simulated_server.profile import Misbehaviour, Profile, holds
 from runners.simulated_server.routes import build_application
 from runners.simulated_server.startup import Startup
 from runners.simulated_server.state import SimulatedServer
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator, Sequence
 
     from starlette.applications import Starlette
 
     from runners.simulated_server.environment import SimulationEnvironment
+    from runners.simulated_server.misbehaviour import Misbehaviour
+    from runners.simulated_server.profile import Profile
     from runners.simulated_server.resolution import ResolvedFlags
 
 _GRACE_S = 5
@@ -62,8 +68,8 @@ class Launch:
         self._profile = profile
         self._log = log
         self._began = began
-        self._facts = _facts(flags)
-        self._misbehaviour = self._trouble()
+        self._facts = facts_of(flags)
+        self._troubles = lives(troubles_of(simulation, profile, self._facts))
 
     def run(self) -> int:
         """Starts, serves, and returns the exit status."""
@@ -73,21 +79,35 @@ class Launch:
             log=self._log,
             time_scale=self._simulation.time_scale,
             switchable=len(self._simulation.switchable_steps),
-            misbehaviour=self._misbehaviour,
+            troubles=self._troubles,
             began=self._began,
         ).run()
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(self._serve(times))
 
     async def _serve(self, times: dict[str, Any]) -> int:
-        server = self._build(times)
+        engine, disturbed = self._engine()
+        hooks = TroubledHooks(self._troubles, disturbed.dead.is_set)
+        hooks.engine = engine
+        server = SimulatedServer(
+            argv=self._argv,
+            flags=self._flags,
+            simulation=self._simulation,
+            profile=self._profile,
+            engine=engine,
+            log=self._log,
+            startup_times=times,
+            hooks=hooks,
+        )
         listening = asyncio.Event()
+        http: HttpServer
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self._log.main("Using fallback token IDs for yes/no (9693/2152)")
             tasks = [
                 asyncio.create_task(server.engine.run()),
-                asyncio.create_task(self._warm_up(server, listening)),
+                asyncio.create_task(self._warm_up(server, listening, http)),
             ]
             yield
             if not listening.is_set():
@@ -96,9 +116,12 @@ class Launch:
             for task in tasks:
                 task.cancel()
 
-        http = _HttpServer(
+        application = build_application(server, lifespan)
+        if self._troubles:
+            application = Gate(application, self._troubles, engine, disturbed.dead, self._die)
+        http = HttpServer(
             uvicorn.Config(
-                build_application(server, lifespan),
+                application,
                 host=str(self._flags.values.get("host", "127.0.0.1")),
                 port=int(self._flags.values.get("port", 30000)),
                 log_config=uvicorn_log_config(),
@@ -110,6 +133,9 @@ class Launch:
                 backlog=2048,
             ),
             listening,
+            self._log,
+            self._troubles,
+            self._simulation.time_scale,
         )
         try:
             await http.serve()
@@ -122,43 +148,50 @@ class Launch:
             return deaths.PORT_TAKEN
         return 0
 
-    def _build(self, times: dict[str, Any]) -> SimulatedServer:
-        simulation = self._simulation
-        trouble = self._misbehaviour
-        serving = trouble if trouble is not None and trouble.phase == "serving" else None
+    def _engine(self) -> tuple[Engine, Troubles]:
+        simulation, flags = self._simulation, self._flags
+        scale = simulation.time_scale
+        disturbed = Troubles(self._troubles, self._log, scale, self._die, deaths.watchdog_s(flags))
         engine = Engine(
             self._profile,
             CostModel(self._profile, self._facts),
-            self._flags,
+            flags,
             NoiseSource(self._profile.noise, simulation.seed, self._launch_name()),
-            time_scale=simulation.time_scale,
+            time_scale=scale,
             log=self._log,
-            crash=lambda: deaths.scheduler_crashed(self._log, simulation.time_scale),
-            misbehaviour=serving,
-            prefix_cache=not self._flags.values.get("disable_radix_cache"),
+            crash=lambda: deaths.scheduler_crashed(self._log, scale),
+            prefix_cache=not flags.values.get("disable_radix_cache"),
+            interference=disturbed if self._troubles else None,
         )
-        return SimulatedServer(
-            argv=self._argv,
-            flags=self._flags,
-            simulation=simulation,
-            profile=self._profile,
-            engine=engine,
-            log=self._log,
-            misbehaviour=trouble,
-            startup_times=times,
+        return engine, disturbed
+
+    def _die(self, trouble: Misbehaviour) -> None:
+        deaths.die(
+            self._log,
+            trouble.phase or "serving",
+            trouble.dies_of,
+            self._flags,
+            time_scale=self._simulation.time_scale,
         )
 
-    async def _warm_up(self, server: SimulatedServer, listening: asyncio.Event) -> None:
-        scale = self._simulation.time_scale
+    async def _warm_up(
+        self, server: SimulatedServer, listening: asyncio.Event, http: HttpServer
+    ) -> None:
+        scale, flags = self._simulation.time_scale, self._flags
         await listening.wait()
-        trouble = self._misbehaviour
-        if trouble is not None and trouble.phase == "warmup":
-            if trouble.kind == "hang":
-                await asyncio.Event().wait()
-            deaths.out_of_memory(self._log, "warmup")
+        for trouble in self._troubles:
+            if trouble.kind == "orphan":
+                leave_orphan(trouble, http.listening_sockets())
+        for trouble in self._troubles:
+            if trouble.phase == "warmup":
+                if trouble.kind == "hang":
+                    await asyncio.Event().wait()
+                self._die(trouble)
         await asyncio.sleep(self._profile.startup.warmup_s / scale)
-        if not self._flags.tree_fits:
+        if not flags.tree_fits:
             deaths.tree_too_large(self._log, scale)
+        if flags.tree_too_narrow:
+            deaths.tree_too_narrow(self._log, flags, scale)
         gc.collect()
         gc.freeze()  # no pauses from what the start-up left
         server.ready = True
@@ -173,26 +206,16 @@ class Launch:
         }
         return f"{self._simulation.launch} {shown}"
 
-    def _trouble(self) -> Misbehaviour | None:
-        every = (*self._simulation.misbehave, *self._profile.misbehave)
-        return next((m for m in every if holds(m.when, self._facts)), None)
+
+def troubles_of(
+    simulation: SimulationEnvironment, profile: Profile, facts: dict[str, Any]
+) -> tuple[Misbehaviour, ...]:
+    """What goes wrong in this configuration: the environment's first, then the profile's."""
+    every = (*simulation.misbehave, *profile.misbehave)
+    return tuple(trouble for trouble in every if holds(trouble.when, facts))
 
 
-class _HttpServer(uvicorn.Server):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config, listening: asyncio.Event) -> None:
-        super().__init__(config)
-        self._listening = listening
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Binds the port."""
-        await super().startup(sockets)
-        if self.started:
-            self._listening.set()
-
-
-def _facts(flags: ResolvedFlags) -> dict[str, Any]:
+def facts_of(flags: ResolvedFlags) -> dict[str, Any]:
     """What a profile's conditions may ask about: environment, flags, and short names."""
     facts: dict[str, Any] = {**os.environ, **flags.values}
     if flags.algorithm is not None:

@@ -10,22 +10,28 @@ _DATE = "%Y-%m-%d %H:%M:%S"
 
 
 class ServerLog:
-    """Writes lines as SGLang's launcher and its rank 0 scheduler do.
+    """Writes lines as SGLang's launcher and its schedulers do.
 
     Args:
-        tp_size: Above 1, the scheduler's lines name their rank.
+        tp_size: Above 1, the schedulers' lines name their rank.
     """
 
     def __init__(self, tp_size: int = 1) -> None:
-        self._rank = " TP0" if tp_size > 1 else ""
+        self._ranks = tuple(f" TP{rank}" for rank in range(tp_size)) if tp_size > 1 else ("",)
 
     def main(self, message: str) -> None:
         """A line of the launching process."""
         self.raw(f"[{time.strftime(_DATE)}] {message}")
 
     def scheduler(self, message: str) -> None:
-        """A line of the scheduler."""
-        self.raw(f"[{time.strftime(_DATE)}{self._rank}] {message}")
+        """A line of the first scheduler."""
+        self.raw(f"[{time.strftime(_DATE)}{self._ranks[0]}] {message}")
+
+    def ranks(self, message: str) -> None:
+        """A line that the scheduler of every rank writes."""
+        now = time.strftime(_DATE)
+        # In one piece, as the first rank's line may be all that a follower of the log has read.
+        self.raw("\n".join(f"[{now}{rank}] {message}" for rank in self._ranks))
 
     def raw(self, text: str) -> None:
         """Text as it is: tracebacks, progress bars."""

@@ -1,33 +1,41 @@
-"""SGLang's own rewrites of its flags before it starts, as far as they matter for speculation.
+"""SGLang's own rewrites and refusals of its flags, as far as they matter for speculation.
 
-Read in SGLang 0.5.23, `srt/arg_groups/speculative_hook.py`.
+Read in SGLang 0.5.23, `srt/arg_groups/speculative_hook.py`; the numbers beside the refusals are
+that file's lines.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from runners.simulated_server.refusals import FlagsRefusedError, in_hook
+from runners.simulated_server.resolving import Resolving
+from runners.simulated_server.speculative_flags import resolve_algorithm
+
+__all__ = [
+    "CHAIN_ALGORITHMS",
+    "CONTEXT_LENGTH",
+    "MODELLED_ALGORITHMS",
+    "FlagsRefusedError",
+    "ResolvedFlags",
+    "resolve",
+]
+
 CHAIN_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
-"""The algorithms that the simulation has a model of (NEXTN is another name of EAGLE)."""
+"""The algorithms that draft step by step (NEXTN is another name of EAGLE)."""
 
-_KNOWN_TO_SGLANG = frozenset({"NGRAM", "DFLASH", "DSPARK", "UNO", "FROZEN_KV_MTP", "NONE"})
-_PAGE_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
+MODELLED_ALGORITHMS = CHAIN_ALGORITHMS | {"NGRAM", "DFLASH"}
+"""The algorithms that the simulation has a model of."""
+
+CONTEXT_LENGTH = 262_144
+"""Tokens that the simulated models were made for."""
+
+_KNOWN_TO_SGLANG = frozenset({"DSPARK", "UNO", "FROZEN_KV_MTP", "NONE"})
 _DEFAULT_MAX_RUNNING_REQUESTS = 256
-
-
-class FlagsRefusedError(Exception):
-    """SGLang would end here with a traceback and exit status 1.
-
-    Attributes:
-        last_line: The traceback's last line.
-        frames: Where SGLang raises it, outermost first, as `(file, function)`.
-    """
-
-    def __init__(self, last_line: str, *frames: tuple[str, str]) -> None:
-        super().__init__(last_line)
-        self.last_line = last_line
-        self.frames = frames
+_PAGE_SIZES = {"flashmla": 64, "trtllm_mha": 64}
+_LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class ResolvedFlags:
         num_draft_tokens: Tokens that a verify checks; 0 without speculation.
         max_running_requests: Requests that run at once.
         warnings: What SGLang logs while it rewrites.
+        attention_backend: What decodes, given or SGLang's choice.
     """
 
     values: dict[str, Any]
@@ -51,107 +60,102 @@ class ResolvedFlags:
     num_draft_tokens: int
     max_running_requests: int
     warnings: tuple[str, ...] = field(default=())
+    attention_backend: str = "flashinfer"
 
     @property
     def tree_fits(self) -> bool:
         """Whether the drafts can fill the tree; SGLang finds out in its warm-up only."""
-        if self.algorithm is None:
+        if self.algorithm not in CHAIN_ALGORITHMS:
             return True
         pool = self.topk + (self.num_steps - 1) * self.topk**2
         return self.num_draft_tokens - 1 <= pool
 
+    @property
+    def tree_too_narrow(self) -> bool:
+        """Whether a tree has fewer tokens than a path through it: dies in the warm-up too."""
+        tree = self.algorithm in CHAIN_ALGORITHMS and self.topk > 1
+        return tree and self.num_draft_tokens < self.num_steps + 1
 
-_HOOK = ("srt/arg_groups/speculative_hook.py", "_handle_eagle_family")
+    @property
+    def adaptive(self) -> bool:
+        """Whether the steps follow the acceptance while it serves."""
+        return bool(self.values.get("speculative_adaptive"))
+
+    @property
+    def tp_size(self) -> int:
+        """Ranks of the target."""
+        return int(self.values.get("tp_size", 1))
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether a draft model of its own was named."""
+        return self.values.get("speculative_draft_model_path") is not None
 
 
-def resolve(given: dict[str, Any], *, attention_backend: str = "flashinfer") -> ResolvedFlags:
+def resolve(given: dict[str, Any], *, attention_backend: str | None = None) -> ResolvedFlags:
     """Rewrites the flags as SGLang does.
 
     Args:
         given: The flags that were given, by destination.
-        attention_backend: What is used where no flag says.
+        attention_backend: What is used where no flag says: by default `flashinfer`, on a CPU
+            `intel_amx`.
 
     Raises:
         FlagsRefusedError: SGLang refuses them.
     """
     values = dict(given)
-    asked = values.get("speculative_algorithm")
-    limit = values.get("max_running_requests")
-    if asked is None:
-        return ResolvedFlags(values, None, 0, 0, 0, limit or _DEFAULT_MAX_RUNNING_REQUESTS)
-    algorithm = str(asked).upper()
+    _check_context(values.get("context_length"))
+    cpu = values.get("device") == "cpu"
+    backend = attention_backend or ("intel_amx" if cpu else "flashinfer")
+    backend = str(values.get("attention_backend", backend))
+    if backend in _PAGE_SIZES:
+        values.setdefault("page_size", _PAGE_SIZES[backend])
+    if values.get("speculative_algorithm") is None:
+        limit = values.get("max_running_requests") or _DEFAULT_MAX_RUNNING_REQUESTS
+        return ResolvedFlags(values, None, 0, 0, 0, limit, (), backend)
+    values["speculative_algorithm"] = algorithm = _algorithm(str(values["speculative_algorithm"]))
+    if values.get("speculative_draft_model_path") is not None:
+        values.setdefault("speculative_draft_model_revision", "main")
+    resolving = Resolving(values, algorithm, backend, cpu=cpu)
+    resolve_algorithm(resolving)
+    return ResolvedFlags(
+        values,
+        algorithm,
+        int(values["speculative_num_steps"]),
+        int(values["speculative_eagle_topk"]),
+        int(values["speculative_num_draft_tokens"]),
+        int(values["max_running_requests"]),
+        tuple(resolving.warnings),
+        backend,
+    )
+
+
+def _algorithm(asked: str) -> str:
+    algorithm = asked.upper()
     if algorithm == "NEXTN":
-        algorithm = "EAGLE"
-    if algorithm not in CHAIN_ALGORITHMS:
-        if algorithm in _KNOWN_TO_SGLANG:
-            raise FlagsRefusedError(
-                f"NotImplementedError: the simulated server has no model of {algorithm}; it knows "
-                f"{', '.join(sorted(CHAIN_ALGORITHMS))}"
-            )
-        raise FlagsRefusedError(
-            f"ValueError: Unknown speculative algorithm name: {algorithm}",
-            ("srt/arg_groups/speculative_hook.py", "handle_speculative_decoding"),
-            ("srt/speculative/spec_info.py", "from_string"),
+        return "EAGLE"
+    if algorithm in MODELLED_ALGORITHMS:
+        return algorithm
+    if algorithm in _KNOWN_TO_SGLANG:
+        raise in_hook(
+            f"NotImplementedError: the simulated server has no model of {algorithm}; it knows "
+            f"{', '.join(sorted(MODELLED_ALGORITHMS))}"
         )
-    warnings = []
-    if limit is None:
-        limit = 48
-        warnings.append(
-            "Max running requests is reset to 48 for speculative decoding. You can override this "
-            "by explicitly setting --max-running-requests."
-        )
-    steps, topk, width = _shape(values, algorithm)
-    if topk == 1 and width != steps + 1:
-        width = steps + 1
-        warnings.append(
-            "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when "
-            "speculative_eagle_topk == 1"
-        )
-    if width is None:
-        raise FlagsRefusedError(
-            "TypeError: '>' not supported between instances of 'NoneType' and 'int'",
-            ("srt/managers/tokenizer_manager.py", "init_model_config"),
-            ("srt/managers/utils.py", "compute_num_reserved_tokens"),
-        )
-    _check_pages(values, topk, attention_backend)
-    values |= {
-        "speculative_algorithm": algorithm,
-        "speculative_num_steps": steps,
-        "speculative_eagle_topk": topk,
-        "speculative_num_draft_tokens": width,
-        "max_running_requests": limit,
-        "speculative_draft_model_revision": values.get("speculative_draft_model_revision", "main"),
-    }
-    return ResolvedFlags(values, algorithm, steps, topk, width, limit, tuple(warnings))
+    raise FlagsRefusedError(
+        f"ValueError: Unknown speculative algorithm name: {algorithm}", "unknown_algorithm"
+    )
 
 
-def _shape(values: dict[str, Any], algorithm: str) -> tuple[int, int, int | None]:
-    steps = values.get("speculative_num_steps")
-    topk = values.get("speculative_eagle_topk")
-    width = values.get("speculative_num_draft_tokens")
-    if steps is None:
-        if topk is not None or width is not None:
-            raise FlagsRefusedError("AssertionError", _HOOK)
-        name = str(values.get("model_path", "")).lower()
-        wide = algorithm != "STANDALONE" and ("llama" in name or "grok" in name)
-        return (5, 4, 8) if wide else (3, 1, 4)
-    if topk is None:
-        raise FlagsRefusedError(
-            "TypeError: '>' not supported between instances of 'NoneType' and 'int'", _HOOK
-        )
-    return steps, topk, width
-
-
-def _check_pages(values: dict[str, Any], topk: int, default_backend: str) -> None:
-    backend = values.get("attention_backend", default_backend)
-    if backend == "trtllm_mha" and topk > 1:
-        raise FlagsRefusedError(
-            "ValueError: trtllm_mha backend only supports topk = 1 for speculative decoding.", _HOOK
-        )
-    if topk > 1 and values.get("page_size", 1) > 1 and backend not in _PAGE_TREE_BACKENDS:
-        raise FlagsRefusedError(
-            "ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported on "
-            f"{_PAGE_TREE_BACKENDS}; got attention_backend={backend!r}. Use page_size == 1 or one "
-            "of those backends.",
-            _HOOK,
-        )
+def _check_context(asked: int | None) -> None:
+    if asked is None or asked <= CONTEXT_LENGTH:
+        return
+    if os.environ.get(_LONGER, "").lower() in {"1", "true"}:
+        return
+    raise FlagsRefusedError(
+        f"ValueError: Warning: User-specified context_length ({asked}) is greater than the derived "
+        f"context_length ({CONTEXT_LENGTH}). This may lead to incorrect model outputs or CUDA "
+        "errors. Note that the derived context_length may differ from max_position_embeddings in "
+        "the model's config. To allow overriding this maximum, set the env var "
+        f"{_LONGER}=1",
+        "context_too_long",
+    )

@@ -1,4 +1,4 @@
-"""The start-up before the port is bound: SGLang's phases, in its order and words."""
+"""The start-up before the port is bound: SGLang's phases, in its order and words (0.5.23)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runners.simulated_server import deaths
+from runners.simulated_server.nccl_settings import nccl_refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runners.simulated_server.log import ServerLog
-    from runners.simulated_server.profile import Misbehaviour, Profile
+    from runners.simulated_server.misbehaviour import Misbehaviour
+    from runners.simulated_server.profile import Profile
     from runners.simulated_server.resolution import ResolvedFlags
+
+_TARGET = "KimiK25ForConditionalGeneration"
+_DRAFTS = {
+    "EAGLE3": "LlamaForCausalLMEagle3",
+    "EAGLE": "DeepseekV3ForCausalLMNextN",
+    "STANDALONE": "LlamaForCausalLM",
+    "DFLASH": "DFlashDraftModel",
+}
+_TOKENS = 300_000
+_NO_DRAFT_BACKENDS = frozenset({"torch_native", "flex_attention"})
+"""Backends that cannot decode a draft (`speculative/draft_utils.py`)."""
+_PREFILL_DISABLED = (
+    "Disable prefill CUDA graph because cuda_graph_config resolved prefill.backend='disabled' "
+    "(e.g. via --cuda-graph-backend-prefill=disabled or auto-disable rules)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +44,7 @@ class Startup:
         log: Where it is logged.
         time_scale: Simulated seconds per real second.
         switchable: Step counts that the server can be switched to.
-        misbehaviour: What goes wrong, if anything.
+        troubles: What goes wrong, if anything.
         began: `time.monotonic()` at the start of the process: real imports count.
     """
 
@@ -34,103 +53,154 @@ class Startup:
     log: ServerLog
     time_scale: float
     switchable: int
-    misbehaviour: Misbehaviour | None
+    troubles: Sequence[Misbehaviour]
     began: float
 
     def run(self) -> dict[str, Any]:
         """Goes through the phases; returns SGLang's `startup_time`."""
         log, times = self.log, self.profile.startup
         began = self.began
+        self._misbehave("arguments", 0.0)
         time.sleep(max(0.0, began + times.imports_s / self.time_scale - time.monotonic()))
         scheduler_began = time.monotonic()
-        log.scheduler("Init parallel begin.")
-        took = self._wait(times.distributed_s)
-        log.scheduler(f"Init parallel ends. elapsed={took:.2f} s")
-        weights = self._load("load_weight", times.load_weight_s, "KimiK25ForConditionalGeneration")
-        drafting = self.flags.algorithm is not None
-        if drafting:
-            weights += self._load("load_draft", times.load_draft_s, "LlamaForCausalLMEagle3")
-        kv_cache = self._wait(times.kv_cache_s)
-        for _ in range(2 if drafting else 1):
-            log.scheduler(
-                "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 300000, K size: 3.25 GB, V "
-                "size: 3.25 GB"
-            )
-            log.scheduler("Memory pool end. avail mem=9.61 GB")
-        if self.flags.algorithm == "EAGLE3" and not self._has_draft:
-            deaths.draft_missing(log)
+        self._connect()
+        weights = self._load("load_weight", times.load_weight_s, _TARGET)
+        if self._has_draft_model:
+            log.ranks("SPECULATIVE_MOE_RUNNER_BACKEND is not initialized, using auto backend")
+            log.ranks("SPECULATIVE_MOE_A2A_BACKEND is not initialized, using none backend")
+            kind = _DRAFTS[self.flags.algorithm or ""]
+            weights += self._load("load_draft", times.load_draft_s, kind)
+        kv_cache = self._allocate()
         graphs = self._capture_graphs()
+        limit = self.flags.max_running_requests
         log.scheduler(
-            "max_total_num_tokens=300000, chunked_prefill_size=8192, max_prefill_tokens=16384, "
-            f"max_running_requests={self.flags.max_running_requests}, "
+            f"max_total_num_tokens={_TOKENS}, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+            f"max_running_requests={limit}, "
             f"context_len={self.flags.values.get('context_length') or 262144}, "
             "available_gpu_mem=8.00 GB"
         )
+        log.ranks(
+            "Tree cache initialized: source=default impl=UnifiedRadixCache hybrid_swa=False "
+            "hybrid_ssm=False hicache_attached=False"
+        )
         now = time.monotonic()
-        return {
+        took = {
             "load_weight": weights,
             "kv_cache_allocation": kv_cache,
             "scheduler_e2e": now - scheduler_began,
             "cuda_graph": graphs,
             "tokenizer_e2e": now - began,
         }
+        captured = ", ".join(f"{name}={seconds:.2f}" for name, seconds in graphs.items())
+        log.main(
+            f"Engine startup timings (s): load_weight={weights:.2f}, kv_cache_allocation="
+            f"{kv_cache:.2f}, scheduler_e2e={took['scheduler_e2e']:.2f}, "
+            f"cuda_graph={{{captured}}}, tokenizer_e2e={took['tokenizer_e2e']:.2f}"
+        )
+        return took
 
     @property
-    def _has_draft(self) -> bool:
-        return self.flags.values.get("speculative_draft_model_path") is not None
+    def _has_draft_model(self) -> bool:
+        return self.flags.algorithm in _DRAFTS
+
+    def _connect(self) -> None:
+        self.log.ranks("Init parallel begin.")
+        seconds = self.profile.startup.distributed_s
+        self._misbehave("distributed", seconds)
+        refused = nccl_refusal(self.flags.tp_size)
+        if refused is not None and refused != "nccl_capture":
+            deaths.nccl_refuses(self.log, refused, self.flags)
+        if self.flags.tp_size > 1:
+            self.log.ranks("sglang is using nccl==2.30.7")
+        took = self._wait(seconds)
+        self.log.ranks(f"Init parallel ends. elapsed={took:.2f} s")
 
     def _load(self, phase: str, seconds: float, kind: str) -> float:
-        self.log.scheduler("Load weight begin. avail mem=94.16 GB")
+        self.log.ranks("Memory baseline taken. mem usage=0.09 GB")
+        self.log.ranks("Load weight begin. avail mem=94.16 GB")
         self._misbehave(phase, seconds)
         took = self._wait(seconds)
-        self.log.scheduler(
+        self.log.ranks(
             f"Load weight end. elapsed={took:.2f} s, type={kind}, avail mem=16.11 GB, "
             "mem usage=78.05 GB."
         )
         return took
 
+    def _allocate(self) -> float:
+        seconds = self.profile.startup.kv_cache_s
+        self._misbehave("kv_cache", seconds)
+        took = self._wait(seconds)
+        for _ in range(2 if self._has_draft_model else 1):
+            self.log.ranks(
+                f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {_TOKENS}, K size: "
+                "3.25 GB, V size: 3.25 GB"
+            )
+            self.log.ranks("Memory pool end. avail mem=9.61 GB")
+        if self.flags.algorithm == "EAGLE3" and not self.flags.has_draft:
+            deaths.draft_missing(self.log)
+        stepwise = self.flags.algorithm in {"EAGLE", "EAGLE3", "STANDALONE"}
+        backend = self.flags.values.get("speculative_draft_attention_backend")
+        backend = str(backend or self.flags.attention_backend)
+        if stepwise and self.flags.num_steps > 1 and backend in _NO_DRAFT_BACKENDS:
+            deaths.backend_unsupported(self.log, backend)
+        return took
+
     def _capture_graphs(self) -> dict[str, float]:
-        times = self.profile.startup
+        flags, times = self.flags, self.profile.startup
         graphs = dict.fromkeys(
             ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend"),
             0.0,
         )
-        if self.flags.values.get("disable_cuda_graph"):
+        if flags.values.get("disable_cuda_graph") or flags.values.get("device") == "cpu":
+            # Not captured, but what happens at that point happens all the same.
+            self._misbehave("cuda_graph", 0.0)
             return graphs
-        if self.flags.algorithm is None:
-            graphs["decode"] = self._capture("decode", times.cuda_graph_s, 1)
+        self.log.ranks(_PREFILL_DISABLED)
+        if flags.algorithm is None:
+            graphs["decode"] = self._capture("target decode", times.cuda_graph_s, 1)
             return graphs
-        width = self.flags.num_draft_tokens
+        width = flags.num_draft_tokens
         extra = times.switchable_step_s * max(0, self.switchable - 1)
         graphs["target_verify"] = self._capture("target verify", times.cuda_graph_s + extra, width)
+        if flags.algorithm == "NGRAM":
+            return graphs
+        if flags.algorithm == "DFLASH":
+            seconds = times.draft_cuda_graph_s
+            graphs["draft_decode"] = self._capture("draft verify", seconds, width)
+            return graphs
         half = times.draft_cuda_graph_s / 2
-        graphs["draft_decode"] = self._capture("draft decode", half, self.flags.topk)
+        if flags.num_steps > 1:
+            graphs["draft_decode"] = self._capture("draft decode", half, flags.topk)
         graphs["draft_extend"] = self._capture("draft extend", half, width)
         return graphs
 
     def _capture(self, name: str, seconds: float, tokens_per_request: int) -> float:
-        self.log.scheduler(
+        # The draft's own runners log on the first rank only.
+        write = self.log.scheduler if name.startswith("draft") else self.log.ranks
+        write(
             f"Capture {name} CUDA graph begin. backend=full, "
             f"num_tokens_per_req={tokens_per_request}, bs=[1, 2, 4, 8, 16, 32, 64], "
             "avail mem=9.61 GB"
         )
-        if name in {"decode", "target verify"}:
+        if name.startswith("target"):
             self._misbehave("cuda_graph", seconds)
+            if nccl_refusal(self.flags.tp_size) == "nccl_capture":
+                deaths.nccl_refuses(self.log, "nccl_capture", self.flags)
         took = self._wait(seconds)
-        self.log.scheduler(
+        write(
             f"Capture {name} CUDA graph end. elapsed={took:.2f} s, mem usage=0.40 GB, "
             "avail mem=8.40 GB."
         )
         return took
 
     def _misbehave(self, phase: str, seconds: float) -> None:
-        trouble = self.misbehaviour
-        if trouble is None or trouble.phase != phase:
-            return
-        if trouble.kind == "hang":
-            _sleep_for_ever()
-        self._wait(seconds / 2)
-        deaths.out_of_memory(self.log, phase)
+        for trouble in self.troubles:
+            if trouble.phase != phase:
+                continue
+            if trouble.kind == "hang":
+                _sleep_for_ever()
+            self._wait(seconds / 2)
+            deaths.die(self.log, phase, trouble.dies_of, self.flags, time_scale=self.time_scale)
 
     def _wait(self, seconds: float) -> float:
         real = seconds / self.time_scale

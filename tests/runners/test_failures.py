@@ -68,6 +68,14 @@ RECORDED = {
         "Subprocess scheduler_0",
     ),
     "0.5.23-cpu/port_in_use": (("port_taken", "ready", "host"), "address already in use"),
+    "0.5.23-cpu/spec_narrow_tree": (
+        ("tree_too_narrow", "warmup", "configuration"),
+        "must match the existing size (5)",
+    ),
+    "0.5.23-cpu/spec_tree_too_large": (
+        ("tree_too_large", "warmup", "configuration"),
+        "selected index k out of range",
+    ),
     "0.5.17-h200/F0_proto_FOO": (
         ("nccl_invalid_usage", "distributed", "configuration"),
         "NCCL_DEBUG=WARN",

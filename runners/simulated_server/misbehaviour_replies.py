@@ -1,0 +1,146 @@
+"""Misbehaviours of the answers: garbage, wrong accounts, refusals, cut connections."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runners.simulated_server.errors import ApiError
+from runners.simulated_server.hooks import ConnectionCutError, Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from runners.simulated_server.engine import Engine
+    from runners.simulated_server.misbehaviour import Misbehaviour
+    from runners.simulated_server.request import Request
+    from runners.simulated_server.tokens import Answer
+
+_GARBAGE_TOKEN = 0
+_GARBAGE = "!"
+_COUNTS = (
+    "spec_accept_rate",
+    "spec_accept_length",
+    "spec_num_correct_drafts",
+    "spec_num_proposed_drafts",
+    "spec_verify_ct",
+    "spec_correct_drafts_histogram",
+)
+
+
+class TroubledHooks(Hooks):
+    """All that goes wrong with the answers of one launch.
+
+    Args:
+        troubles: What holds in this configuration.
+        dead: Whether the scheduler has stopped answering.
+    """
+
+    def __init__(self, troubles: Sequence[Misbehaviour], dead: Callable[[], bool]) -> None:
+        self._of: dict[str, Misbehaviour] = {}
+        for trouble in troubles:
+            self._of.setdefault(trouble.kind, trouble)
+        self._lies = [t for t in troubles if t.kind in {"hang", "dead_scheduler", "exit"}]
+        self._dead = dead
+        self._shares: dict[str, float] = {}
+        self._previous: dict[str, Any] | None = None
+        self._cut: set[str] = set()
+        self.engine: Engine | None = None
+        """Set once there is one."""
+
+    def admit(self, path: str) -> None:
+        """A share of the requests gets 500, or is cut off."""
+        del path
+        if self._hits("http_500"):
+            raise ApiError({"error": {"message": "Internal Server Error"}}, 500)
+
+    def answer(self, prompt: str, answer: Answer) -> Answer:
+        """Garbage: one token, again and again."""
+        del prompt
+        if not self._active("garbage"):
+            return answer
+        count = len(answer.ids)
+        return replace(
+            answer,
+            ids=[_GARBAGE_TOKEN] * count,
+            text=_GARBAGE * count,
+            ends=list(range(count + 1)),
+        )
+
+    def chunk(self, request: Request) -> None:
+        """A share of the streams is cut off once they have begun."""
+        if request.rid in self._cut:
+            return
+        if request.completion_tokens > 1:
+            self._cut.add(request.rid)
+            if self._hits("reset"):
+                raise ConnectionCutError
+
+    def meta_info(self, request: Request, meta: dict[str, Any]) -> None:
+        """Wrong accounts."""
+        if self._active("cached_tokens"):
+            meta["cached_tokens"] = request.prompt_tokens // 2
+            meta["cached_tokens_details"] = {"device": request.prompt_tokens // 2, "host": 0}
+        if "spec_verify_ct" not in meta:
+            return
+        if self._active("garbage"):
+            _account(meta, max(1, request.completion_tokens - 1), 0)
+        if self._active("acceptance_missing"):
+            for name in _COUNTS:
+                meta.pop(name, None)
+        elif self._active("acceptance_stale"):
+            self._tell_again(meta)
+        elif self._active("acceptance_impossible"):
+            width = meta["spec_num_proposed_drafts"] // meta["spec_verify_ct"] + 1
+            _account(meta, meta["spec_verify_ct"], width)
+        elif self._active("acceptance_inconsistent"):
+            histogram = list(meta["spec_correct_drafts_histogram"])
+            histogram[0] += meta["spec_verify_ct"]
+            meta["spec_correct_drafts_histogram"] = histogram
+
+    def metrics(self, values: dict[str, float]) -> None:
+        """What is missing in the answers is missing here."""
+        if self._active("acceptance_missing"):
+            values.pop("spec_accept_length", None)
+            values.pop("spec_accept_rate", None)
+
+    def health(self) -> int | None:
+        """Lies while the scheduler is dead, or flaps under load."""
+        if self._dead():
+            return next((200 for trouble in self._lies if trouble.health == "ok"), None)
+        busy = self.engine is not None and self.engine.busy
+        return 503 if busy and self._hits("health_flaps") else None
+
+    def _tell_again(self, meta: dict[str, Any]) -> None:
+        """The accounts of the first request, for ever: a gauge that nobody updates."""
+        if self._previous is None:
+            self._previous = {name: meta[name] for name in _COUNTS if name in meta}
+            return
+        meta.update(self._previous)
+
+    def _active(self, kind: str) -> bool:
+        trouble = self._of.get(kind)
+        if trouble is None:
+            return False
+        served = self.engine.served if self.engine is not None else 0
+        return served >= trouble.after_requests
+
+    def _hits(self, kind: str) -> bool:
+        """Whether this one is of the share that it happens to: every other for a half."""
+        if not self._active(kind):
+            return False
+        total = self._shares.get(kind, 0.0) + self._of[kind].share
+        hit = total >= 1.0 - 1e-9
+        self._shares[kind] = total - 1.0 if hit else total
+        return hit
+
+
+def _account(meta: dict[str, Any], verify_calls: int, correct_each: int) -> None:
+    proposed = meta["spec_num_proposed_drafts"] // meta["spec_verify_ct"] * verify_calls
+    correct = correct_each * verify_calls
+    meta["spec_verify_ct"] = verify_calls
+    meta["spec_num_correct_drafts"] = correct
+    meta["spec_num_proposed_drafts"] = proposed
+    meta["spec_accept_rate"] = correct / proposed if proposed else 0.0
+    meta["spec_accept_length"] = 1.0 + correct_each
+    meta["spec_correct_drafts_histogram"] = [0] * correct_each + [verify_calls]
