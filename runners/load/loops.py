@@ -48,7 +48,8 @@ class LoopReport:
         whole: When it had sent the last request of its first wave (closed loop), or its first
             request (open loop).
         idle: When it first found nothing more to send.
-        cpu_share: CPU seconds of the process per second between the two.
+        cpu_share: CPU seconds of the loop's thread per second between the two. A client process
+            has no other at work, and never more than this one core.
     """
 
     whole: float
@@ -141,7 +142,7 @@ class Loop:
                 index = more()
             meter.idle()
 
-        await _together([lane(send) for send in first])
+        await together([lane(send) for send in first])
         return meter.report()
 
     async def open(self, flights: Sequence[Flight], sends: Sequence[Send]) -> LoopReport:
@@ -176,23 +177,23 @@ class Loop:
 
 
 class _Meter:
-    """Notes when a loop is whole and when idle, and the CPU that it took between them."""
+    """Notes when a loop is whole and when idle, and the CPU that its thread took between them."""
 
     def __init__(self, lanes: int) -> None:
         self._left = lanes
         self._whole = self._idle = clock()
         self._is_idle = lanes == 0
-        self._cpu_whole = self._cpu_idle = time.process_time()
+        self._cpu_whole = self._cpu_idle = time.thread_time()
 
     def sent(self) -> None:
         self._left -= 1
         if self._left == 0:
-            self._whole, self._cpu_whole = clock(), time.process_time()
+            self._whole, self._cpu_whole = clock(), time.thread_time()
 
     def idle(self) -> None:
         if not self._is_idle:
             self._is_idle = True
-            self._idle, self._cpu_idle = clock(), time.process_time()
+            self._idle, self._cpu_idle = clock(), time.thread_time()
 
     def report(self) -> LoopReport:
         seconds = self._idle - self._whole
@@ -227,11 +228,12 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Runs all of `work` at once; where one fails the others are cancelled, and gone."""
     with _first_of_group():
         async with asyncio.TaskGroup() as group:
-            for one in work:
-                group.create_task(one)
+            tasks = [group.create_task(one) for one in work]
+    return [task.result() for task in tasks]
 
 
 @contextlib.contextmanager

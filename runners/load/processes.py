@@ -28,7 +28,7 @@ from runners.load.frames import (
     encode,
     receive,
 )
-from runners.load.loops import stall, watched
+from runners.load.loops import stall, together, watched
 from runners.load.worker import ALIVE_S, INDEX_BYTES
 
 if TYPE_CHECKING:
@@ -122,10 +122,8 @@ class Crew:
         go = encode(Go(clock() + _LEAD_S))
         for worker in self._workers:
             _stdin(worker).write(go)
-        return await watched(self._finish_all(), self._watch(stall_timeout_s))
-
-    async def _finish_all(self) -> list[LoopReport]:
-        return await asyncio.gather(*(self._finish(n) for n in range(self._parts)))
+        everybody = together([self._finish(part) for part in range(self._parts)])
+        return await watched(everybody, self._watch(stall_timeout_s))
 
     async def _start(self) -> None:
         waiting = range(len(self._plan.offsets), len(self._flights))
