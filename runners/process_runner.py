@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import errno
+import functools
 import socket
 import time
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure, ProcessIdentity
 from runners.base import Runner, RunnerError
-from runners.load import BuiltInPrompts, IdentityRenderer, LoadGenerator
+from runners.load import IdentityRenderer, LoadGenerator, prompt_source
 from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from results.records import Fault, LaunchIntent, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
-    from runners.load import Renderer
+    from runners.load import PromptSource, Renderer, ServerPython
     from runners.server_environment import ServerEnvironment
     from search_spaces.study import Study
 
@@ -84,6 +85,21 @@ class ProcessRunner(Runner):
     def renderer(self) -> Renderer:
         """Applies the model's chat template to the prompts."""
         return IdentityRenderer()
+
+    def server_python(self) -> ServerPython | None:
+        """Where SGLang's own data sets are loaded; `None` where no environment has it."""
+        return None
+
+    @functools.cached_property
+    def prompts(self) -> PromptSource:
+        """The study's prompts; files are read once for all its launches."""
+        workload = self._workload
+        return prompt_source(
+            workload.prompts,
+            base_dir=workload.base_dir,
+            server=self.server_python(),
+            shared_prefix=workload.shared_prefix,
+        )
 
     def supports_draft_tp(self, draft_tp: int) -> bool:
         """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""
@@ -187,7 +203,7 @@ class ProcessRunner(Runner):
         return LoadGenerator(
             base_url,
             self._workload,
-            BuiltInPrompts(self._workload.prompts),
+            self.prompts,
             self.renderer(),
             seed=self._seed,
             time_scale=resolved.time_scale,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, Session
-from runners.load import NotEnoughPromptsError
+from runners.load import NotEnoughPromptsError, PromptFileError
 from runners.load.acceptance import adaptive_steps_of
 from runners.ports import is_free, listens
 from runners.process import process_left
@@ -94,6 +94,8 @@ class ProcessSession(Session):
             raise self._post_mortem.explain(error, "load") from error
         except NotEnoughPromptsError as error:
             raise RunnerError(Failure("too_few_prompts", "load", "study", str(error))) from error
+        except PromptFileError as error:
+            raise RunnerError(Failure("bad_prompts", "load", "study", str(error))) from error
         if (failure := self._post_mortem.failure("load")) is not None:
             raise RunnerError(failure)
         if (reason := self._impostor()) is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runners.base import LaunchCommand
+from runners.load import ServerPython
+from runners.sglang_command import with_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,3 +184,16 @@ def server_environment(study: Study, *, default_python: str | None = None) -> Se
     if study.server.prefix:
         return CommandPrefix(study.server.prefix, python)
     return LocalEnvironment(python)
+
+
+def server_python(study: Study, environment: ServerEnvironment) -> ServerPython:
+    """The environment's Python with the study's model, for helpers that need the two together."""
+    flags = study.server.flags
+    # With the server's variables: the model may be found only through them (HF_HOME).
+    command = environment.wrap(with_variables((environment.python,), study.server.env))
+    return ServerPython(
+        command.argv,
+        str(flags.get("tokenizer-path") or study.model.path),
+        command.environment(),
+        trust_remote_code=flags.get("trust-remote-code") is True,
+    )

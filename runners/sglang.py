@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 from runners.load import ChatTemplateRenderer
 from runners.process_runner import ProcessRunner
-from runners.server_environment import EnvironmentUnusableError, server_environment
-from runners.sglang_command import sglang_command, tp_size, with_variables
+from runners.server_environment import (
+    EnvironmentUnusableError,
+    server_environment,
+    server_python,
+)
+from runners.sglang_command import sglang_command, tp_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from results.records import LaunchIntent
     from runners.base import LaunchCommand
-    from runners.load import Renderer
+    from runners.load import Renderer, ServerPython
     from runners.phases import StartTimeouts
     from search_spaces.configuration import Configuration
     from search_spaces.study import Study
@@ -90,17 +94,12 @@ class SGLangRunner(ProcessRunner):
     def renderer(self) -> Renderer:
         """The chat template, applied by the server environment's `transformers`; kept."""
         if self._renderer is None:
-            flags = self._study.server.flags
-            # With the server's variables: the model may be found only through them (HF_HOME).
-            python = with_variables((self.environment.python,), self._study.server.env)
-            command = self.environment.wrap(python)
-            self._renderer = ChatTemplateRenderer(
-                command.argv,
-                str(flags.get("tokenizer-path") or self._study.model.path),
-                env=command.environment(),
-                trust_remote_code=flags.get("trust-remote-code") is True,
-            )
+            self._renderer = ChatTemplateRenderer(self.server_python())
         return self._renderer
+
+    def server_python(self) -> ServerPython:
+        """See `ProcessRunner.server_python`."""
+        return server_python(self._study, self.environment)
 
     def _gpus_needed(self) -> int:
         flags = self._study.server.flags

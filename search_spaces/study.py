@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 
 from search_spaces import yaml_nodes
 from search_spaces.catalog import shipped, shipped_text
+from search_spaces.nearest import nearest
 from search_spaces.problems import Problem, StudyFileError
 from search_spaces.study_checks import check
 from search_spaces.study_errors import problems_of
@@ -27,7 +28,7 @@ from search_spaces.study_parts import (
     SpaceSpec,
     WorkloadSpec,
 )
-from search_spaces.study_values import StudyName, nearest
+from search_spaces.study_values import StudyName  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
-from search_spaces.study_values import nearest
 from search_spaces.yaml_nodes import Document, Path, dotted
 
 if TYPE_CHECKING:

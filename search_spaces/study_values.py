@@ -5,7 +5,6 @@ Validators raise `PydanticCustomError` with messages for the user; `study_errors
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -17,8 +16,10 @@ from pydantic_core import PydanticCustomError
 from search_spaces.algorithms import NAMES
 from search_spaces.configuration import NO_SPECULATION, Value
 from search_spaces.flags import canonical_flag, canonical_flag_value
+from search_spaces.nearest import nearest
+from search_spaces.prompt_names import BUILT_IN_SETS, parse_prompt_name
 
-PROMPT_SETS = ("chat", "code", "maths")
+PROMPT_SETS = BUILT_IN_SETS
 """Prompt sets that are built in (`runners.load`)."""
 
 FixedValue = Value | tuple[Value, ...]
@@ -44,15 +45,6 @@ def wrong(message: str, at: str | int | None = None) -> PydanticCustomError:
     """An error whose message goes to the user as it is; `at` names the key or index below."""
     # Braces are pydantic's template syntax; the text travels through the context instead.
     return PydanticCustomError("study", "{text}", {"text": message, "at": at})
-
-
-def nearest(word: str, known: tuple[str, ...]) -> str:
-    """`"did you mean ..."`, or the known words."""
-    close = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    if close:
-        match = next(k for k in known if k.lower() == close[0])
-        return f"did you mean `{match}`?"
-    return f"known here: {', '.join(known)}"
 
 
 def _whole(value: object, at: str | int | None = None) -> int:
@@ -191,8 +183,10 @@ def _study_name(name: str) -> str:
 
 
 def _prompt_set(name: str) -> str:
-    if name not in PROMPT_SETS:
-        raise wrong(f"Unknown prompt set; {nearest(name, PROMPT_SETS)}")
+    try:
+        parse_prompt_name(name)
+    except ValueError as error:
+        raise wrong(str(error)) from None
     return name
 
 

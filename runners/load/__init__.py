@@ -1,6 +1,6 @@
 """The load source and the closed-loop load generator.
 
-    generator = LoadGenerator(url, workload, BuiltInPrompts(workload.prompts), seed=0)
+    generator = LoadGenerator(url, workload, prompt_source(workload.prompts), seed=0)
     measurement = generator.measure(OperatingPoint(concurrency=1), speculation=resolved)
 
 What speaks HTTP is imported on first use, so that importing this package stays cheap.
@@ -16,6 +16,7 @@ from runners.load.prompts import (
     BuiltInPrompts,
     NotEnoughPromptsError,
     Prompt,
+    PromptFileError,
     PromptSource,
 )
 
@@ -24,14 +25,18 @@ if TYPE_CHECKING:
     from runners.load.generator import LoadGenerator
     from runners.load.rendering import ChatTemplateRenderer, IdentityRenderer, Renderer
     from runners.load.running_server import bench
+    from runners.load.server_python import ServerPython
+    from runners.load.sources import prompt_source
 
 _LAZY = {
     "ChatTemplateRenderer": "rendering",
     "IdentityRenderer": "rendering",
     "LoadGenerator": "generator",
     "Renderer": "rendering",
+    "ServerPython": "server_python",
     "bench": "running_server",
     "fingerprint": "digest",
+    "prompt_source": "sources",
 }
 
 __all__ = [
@@ -42,10 +47,13 @@ __all__ = [
     "LoadGenerator",
     "NotEnoughPromptsError",
     "Prompt",
+    "PromptFileError",
     "PromptSource",
     "Renderer",
+    "ServerPython",
     "bench",
     "fingerprint",
+    "prompt_source",
 ]
 
 

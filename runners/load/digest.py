@@ -18,16 +18,19 @@ def fingerprint(prompts: Sequence[Prompt], workload: Workload) -> str:
 
     Args:
         prompts: The prompts of one window, as rendered.
-        workload: Gives temperature and output length.
+        workload: Gives sampling and output length.
     """
     digest = hashlib.sha256()
     sampling = {
+        **dict(workload.sampling),
         "temperature": float(workload.temperature),
         "max_new_tokens": workload.output_tokens,
-        "ignore_eos": True,
+        "ignore_eos": not workload.natural_length,
     }
     digest.update(json.dumps(sampling, sort_keys=True).encode())
     for prompt in prompts:
-        content = prompt.text if prompt.input_ids is None else list(prompt.input_ids)
+        content: object = prompt.text if prompt.input_ids is None else list(prompt.input_ids)
+        if prompt.messages is not None:
+            content = prompt.messages
         digest.update(b"\n" + json.dumps(content).encode())
     return digest.hexdigest()

@@ -1,8 +1,10 @@
 """Applies a model's chat template; its text is run by the server environment's Python.
 
-Reads `{"model_path", "trust_remote_code", "texts"}` from stdin and writes one JSON line
-`{"used_template", "input_ids"}` to stdout. Standard library and transformers only: nothing of the
-tuner can be imported there, and that Python may be older than the tuner's.
+Reads `{"model_path", "trust_remote_code", "prefixes", "prompts"}` from stdin and writes one JSON
+line `{"used_template", "input_ids"}` to stdout. A prefix is `[text, tokens]`; a prompt has its
+`turns` and `text`, or `input_ids`, and the index of its `prefix` or null. Standard library and
+transformers only: nothing of the tuner can be imported there, and that Python may be older than
+the tuner's.
 """
 
 from __future__ import annotations
@@ -15,20 +17,57 @@ sys.path[:] = [path for path in sys.path if path]
 import json  # noqa: E402
 from typing import Any  # noqa: E402
 
+MARK = "\ue000\ue001\ue000"
+"""Stands where a prefix belongs while the template is applied; of no script and no vocabulary."""
 
-def render(tokenizer: Any, texts: list[str]) -> tuple[bool, list[list[int]]]:  # noqa: ANN401
-    """Token ids of each text as a user's first message, and whether a template was applied."""
-    if not getattr(tokenizer, "chat_template", None):
-        return False, [list(tokenizer.encode(text)) for text in texts]
-    rendered = []
-    for text in texts:
-        message = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+
+class Renderer:
+    """Renders prompts with one tokenizer."""
+
+    def __init__(self, tokenizer: Any, prefixes: list[list[Any]]) -> None:  # noqa: ANN401
+        self.tokenizer = tokenizer
+        self.used_template = bool(getattr(tokenizer, "chat_template", None))
+        self.prefixes = [self._cut(text, tokens) for text, tokens in prefixes]
+
+    def render(self, prompt: dict[str, Any]) -> list[int]:
+        """Token ids of one prompt, its prefix included, which is whole whatever surrounds it."""
+        prefix = [] if prompt["prefix"] is None else self.prefixes[prompt["prefix"]]
+        if prompt["input_ids"] is not None:
+            return prefix + list(prompt["input_ids"])
+        if self.used_template:
+            return self._templated(prompt["turns"], prefix)
+        if not prefix:
+            return list(self.tokenizer.encode(prompt["text"]))
+        bare = self._encode("\n\n" + prompt["text"])
+        # What the tokenizer puts before a text (a begin of the sequence) comes first all the same.
+        whole = list(self.tokenizer.encode("\n\n" + prompt["text"]))
+        begin = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
+        return whole[:begin] + prefix + whole[begin:]
+
+    def _templated(self, turns: list[dict[str, str]], prefix: list[int]) -> list[int]:
+        if prefix:
+            first = dict(turns[0], content=MARK + "\n\n" + turns[0]["content"])
+            turns = [first, *turns[1:]]
+        message = self.tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True
         )
         # The template writes the special tokens itself; a second begin-of-sequence would not be
         # what production sends.
-        rendered.append(list(tokenizer.encode(message, add_special_tokens=False)))
-    return True, rendered
+        if not prefix:
+            return self._encode(message)
+        head, mark, rest = message.partition(MARK)
+        if not mark:
+            raise SystemExit("the chat template drops the first message, where the prefix belongs")
+        return self._encode(head) + prefix + self._encode(rest.replace(MARK, ""))
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    def _cut(self, text: str, tokens: int) -> list[int]:
+        ids = self._encode(text)
+        if len(ids) < tokens:
+            raise SystemExit(f"a prefix of {tokens} tokens was asked for, its text has {len(ids)}")
+        return ids[:tokens]
 
 
 def main() -> None:
@@ -39,8 +78,10 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(
         request["model_path"], trust_remote_code=request["trust_remote_code"]
     )
-    used, rendered = render(tokenizer, request["texts"])
-    sys.stdout.write("\n" + json.dumps({"used_template": used, "input_ids": rendered}) + "\n")
+    renderer = Renderer(tokenizer, request["prefixes"])
+    ids = [renderer.render(prompt) for prompt in request["prompts"]]
+    answer = {"used_template": renderer.used_template, "input_ids": ids}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.load import BUILT_IN_SETS, BuiltInPrompts, NotEnoughPromptsError, Prompt
+from runners.load.built_in_texts import built_in_texts
 from runners.load.conformance import PromptSourceConformance
-from runners.load.prompts import _built_in_set
 from search_spaces.study_values import PROMPT_SETS
+from search_spaces.workload import OperatingPoint, Workload
 
 
 class TestBuiltInPrompts(PromptSourceConformance):
@@ -67,17 +68,27 @@ def test_another_process_gives_the_same_selection():
 
 
 def test_no_two_prompts_begin_alike():
-    texts = sorted(prompt.text for name in BUILT_IN_SETS for prompt in _built_in_set(name))
+    texts = sorted(text for name in BUILT_IN_SETS for text in built_in_texts(name))
     for a, b in itertools.pairwise(texts):
         assert len(os.path.commonprefix([a, b])) <= 16, (a[:40], b[:40])  # noqa: RUF071
 
 
 def test_prompts_are_production_like_texts():
     for name in BUILT_IN_SETS:
-        prompts = _built_in_set(name)
-        assert len(prompts) >= 40
-        assert all(40 <= len(prompt.text) <= 4000 for prompt in prompts)
-        assert all(prompt.text == prompt.text.strip() for prompt in prompts)
+        texts = built_in_texts(name)
+        longest = 20_000 if name == "retrieval" else 4000
+        assert all(40 <= len(text) <= longest for text in texts)
+        assert all(text == text.strip() for text in texts)
+
+
+@pytest.mark.parametrize("name", BUILT_IN_SETS)
+def test_one_set_is_enough_for_a_window_at_concurrency_64(name):
+    workload = Workload(((name, 1.0),), 256, (OperatingPoint(64),))
+    [point] = workload.points
+    count = workload.requests_at(point) + workload.warmup_at(point)
+    assert count == 320
+    prompts = BuiltInPrompts(workload.prompts).select(count, seed=0)
+    assert len({prompt.text for prompt in prompts}) == count
 
 
 def test_study_files_know_the_same_sets():

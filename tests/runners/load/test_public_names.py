@@ -20,10 +20,13 @@ def test_public_names():
         "LoadGenerator",
         "NotEnoughPromptsError",
         "Prompt",
+        "PromptFileError",
         "PromptSource",
         "Renderer",
+        "ServerPython",
         "bench",
         "fingerprint",
+        "prompt_source",
     ]
     for name in runners.load.__all__:
         assert getattr(runners.load, name) is not None

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from runners.base import RunnerError
-from runners.load import ChatTemplateRenderer, IdentityRenderer, Prompt
+from runners.load import ChatTemplateRenderer, IdentityRenderer, Prompt, ServerPython
 
 PROMPTS = (Prompt("a", "Hello there"), Prompt("b", "How are you?"))
 
@@ -24,8 +24,7 @@ TRANSFORMERS = """
             return ([1] if add_special_tokens else []) + list(text.encode())
         def apply_chat_template(self, messages, tokenize, add_generation_prompt):
             assert not tokenize and add_generation_prompt
-            [message] = messages
-            return self.chat_template.format(**message)
+            return "".join(self.chat_template.format(**message) for message in messages)
     class AutoTokenizer:
         @staticmethod
         def from_pretrained(path, trust_remote_code):
@@ -50,7 +49,11 @@ def environment(tmp_path, monkeypatch):
 
 
 def renderer(model_path="model", **more):
-    return ChatTemplateRenderer([sys.executable], model_path, **more)
+    return chat_renderer([sys.executable], model_path, **more)
+
+
+def chat_renderer(argv, model_path, *, timeout_s=300.0, **more):
+    return ChatTemplateRenderer(ServerPython(tuple(argv), model_path, **more), timeout_s=timeout_s)
 
 
 def test_identity():
@@ -76,7 +79,7 @@ def test_behind_a_command_prefix(environment, monkeypatch, tmp_path):
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     (elsewhere / "json.py").write_text("raise RuntimeError('the working directory shadows json')")
-    chat = ChatTemplateRenderer(["env", "TEMPLATE=({content})", sys.executable], "model")
+    chat = chat_renderer(["env", "TEMPLATE=({content})", sys.executable], "model")
     [rendered] = chat.render(PROMPTS[:1])
     assert bytes(rendered.input_ids) == b"(Hello there)"
 
@@ -115,7 +118,7 @@ def failing(environment, script, **more):
     fake.write_text(f"#!{sys.executable}\n{script}")
     fake.chmod(0o755)
     with pytest.raises(RunnerError) as caught:
-        ChatTemplateRenderer([str(fake)], "model", **more).render(PROMPTS)
+        chat_renderer([str(fake)], "model", **more).render(PROMPTS)
     failure = caught.value.failure
     assert (failure.kind, failure.fault) == ("chat_template", "study")
     assert "model" in failure.message
@@ -137,7 +140,7 @@ def test_a_missing_model(environment):
 
 def test_no_such_interpreter(environment):
     with pytest.raises(RunnerError, match="cannot be started"):
-        ChatTemplateRenderer([str(environment / "nothing")], "model").render(PROMPTS)
+        chat_renderer([str(environment / "nothing")], "model").render(PROMPTS)
 
 
 def test_a_helper_that_hangs(environment):
@@ -189,14 +192,14 @@ def test_with_the_real_transformers(tmp_path):
         subprocess.run(
             [python, "-c", textwrap.dedent(make), str(folder), kind], check=True, timeout=120
         )
-    chat = ChatTemplateRenderer([python], str(tmp_path / "chat"))
+    chat = chat_renderer([python], str(tmp_path / "chat"))
     [ids] = [prompt.input_ids for prompt in chat.render(PROMPTS[:1])]
     assert chat.used_template is True
     assert ids[0] == 0  # one begin of sequence, not two
     assert ids.count(0) == 1
     assert ids.count(2) == 2  # <|im_start|> is one token each time
     assert len(ids) == 1 + 2 + len("user:Hello there;assistant:")
-    plain = ChatTemplateRenderer([python], str(tmp_path / "plain"))
+    plain = chat_renderer([python], str(tmp_path / "plain"))
     [ids] = [prompt.input_ids for prompt in plain.render(PROMPTS[:1])]
     assert plain.used_template is False
     assert len(ids) == len("Hello there")

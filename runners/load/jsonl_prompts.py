@@ -1,0 +1,125 @@
+"""Prompts from a JSONL file: one per line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from runners.load.prompts import Message, Prompt, PromptFileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_KEYS = ("prompt", "text", "messages", "input_ids")
+
+
+def read_jsonl(source: str, path: Path) -> tuple[Prompt, ...]:
+    """Reads a file of prompts.
+
+    A line is a string, or an object with one of `prompt`, `text`, `messages` (turns of a chat as
+    OpenAI's API has them) and `input_ids`; its other keys are not used. Empty lines are skipped,
+    and so is a prompt that stands there already. A prompt's id names its line.
+
+    Args:
+        source: How the source was written (`"jsonl:mine.jsonl"`): the ids begin with it.
+        path: The file.
+
+    Raises:
+        PromptFileError: It cannot be read, or a line is no prompt; with the line.
+    """
+    prompts: dict[tuple[object, ...], Prompt] = {}
+    for number, line in enumerate(read_file(source, path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        prompt = _prompt(source, path, number, line)
+        prompts.setdefault(prompt.content, prompt)
+    if not prompts:
+        raise PromptFileError(source, f"{path} holds no prompts; write one JSON object per line")
+    return tuple(prompts.values())
+
+
+def read_file(source: str, path: Path) -> bytes:
+    """A file of prompts, whole.
+
+    Raises:
+        PromptFileError: It cannot be read.
+    """
+    try:
+        return path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise PromptFileError(
+            source,
+            f"cannot read {path} ({error.strerror or error}); a relative path starts from the "
+            "study file's folder, or from where the command is run",
+        ) from error
+
+
+def _prompt(source: str, path: Path, number: int, line: bytes) -> Prompt:
+    where = f"{path}, line {number}"
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise PromptFileError(source, f"{where}: not JSON: {error}") from error
+    if isinstance(value, str):
+        value = {"text": value}
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise PromptFileError(source, f"{where}: a prompt is text or an object, not a {kind}")
+    given = [key for key in _KEYS if value.get(key) is not None]
+    if len(given) != 1:
+        seen = " and ".join(given) or "none of them"
+        raise PromptFileError(
+            source, f"{where}: needs one of the keys {', '.join(_KEYS)}; it has {seen}"
+        )
+    name = f"{source}/{number}"
+    key, content = given[0], value[given[0]]
+    try:
+        if key == "input_ids":
+            return Prompt(name, input_ids=_ids(content))
+        if key == "messages" or isinstance(content, list):
+            return Prompt(name, messages=messages(content))
+        return Prompt(name, _text(content))
+    except ValueError as error:
+        raise PromptFileError(source, f"{where}: {key}: {error}") from error
+
+
+def _text(content: Any) -> str:  # noqa: ANN401 - JSON
+    if not isinstance(content, str):
+        raise ValueError(f"must be text, not {content!r:.60}")  # noqa: TRY004 - a file's fault
+    if not content.strip():
+        raise ValueError("is empty")
+    return content
+
+
+def _ids(content: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
+    good = isinstance(content, list) and all(
+        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in content
+    )
+    if not good or not content:
+        raise ValueError(f"must be a list of token ids, not {content!r:.60}")
+    return tuple(content)
+
+
+def messages(content: Any) -> tuple[Message, ...]:  # noqa: ANN401 - JSON
+    """Turns of a chat as OpenAI's API has them.
+
+    Raises:
+        ValueError: They are not, or there is more than text in them.
+    """
+    if not isinstance(content, list) or not content:
+        raise ValueError(f"must be a list of turns with role and content, not {content!r:.60}")
+    return tuple(_turn(item) for item in content)
+
+
+def _turn(item: Any) -> Message:  # noqa: ANN401 - JSON
+    if not isinstance(item, dict) or not isinstance(item.get("role"), str):
+        raise ValueError(f"a turn has a role and a content, not {item!r:.60}")  # noqa: TRY004
+    content = item.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+            raise ValueError("only parts of text can be sent; take pictures and sound out")
+        content = "".join(str(part.get("text", "")) for part in content)
+    if not isinstance(content, str):
+        raise ValueError(f"the content of a turn must be text, not {content!r:.60}")  # noqa: TRY004
+    return item["role"], content

@@ -1,0 +1,77 @@
+"""From what a study or a command writes as its prompts to a prompt source."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.load.prompts import MixedPrompts, PromptPool, PromptSource, built_in_pool
+from search_spaces.prompt_names import parse_prompt_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from runners.load.prompts import Prompt
+    from runners.load.server_python import ServerPython
+    from search_spaces.prompt_names import PromptName
+    from search_spaces.workload import SharedPrefix
+
+
+def prompt_source(
+    shares: Iterable[tuple[str, float]],
+    *,
+    base_dir: Path | str = "",
+    server: ServerPython | None = None,
+    shared_prefix: SharedPrefix | None = None,
+) -> PromptSource:
+    """The prompts of a workload.
+
+    Files are read, and data sets loaded, at the first `select`; what is wrong with them is a
+    `PromptFileError` there.
+
+    Args:
+        shares: Prompt sources and their shares, as in `Workload.prompts`.
+        base_dir: Where relative paths start; the working directory if empty.
+        server: Where SGLang's data sets are loaded (`sglang:...`).
+        shared_prefix: Prefixes to put before the prompts.
+
+    Raises:
+        ValueError: A name that is no prompt source, or a share that is not positive.
+    """
+    pools = [(_pool(parse_prompt_name(name), Path(base_dir), server), s) for name, s in shares]
+    mixed = MixedPrompts(pools)
+    if shared_prefix is None:
+        return mixed
+    from runners.load.prefixes import SharedPrefixPrompts  # noqa: PLC0415
+
+    return SharedPrefixPrompts(mixed, shared_prefix)
+
+
+def _pool(name: PromptName, base_dir: Path, server: ServerPython | None) -> PromptPool:
+    if not name.scheme:
+        return built_in_pool(name.rest)
+
+    def load() -> tuple[Prompt, ...]:
+        if name.scheme == "sglang":
+            from runners.load.sglang_datasets import load_dataset  # noqa: PLC0415
+
+            return load_dataset(_from(base_dir, name), server)
+        path = base_dir / Path(name.rest).expanduser()
+        if name.scheme == "jsonl":
+            from runners.load.jsonl_prompts import read_jsonl  # noqa: PLC0415
+
+            return read_jsonl(name.written, path)
+        from runners.load.sharegpt_prompts import read_sharegpt  # noqa: PLC0415
+
+        return read_sharegpt(name.written, path)
+
+    return PromptPool(name.written, load, what="data set" if name.scheme == "sglang" else "file")
+
+
+def _from(base_dir: Path, name: PromptName) -> PromptName:
+    """The data set with its own path made to start at `base_dir`."""
+    options = dict(name.options)
+    if path := options.get("dataset-path"):
+        options["dataset-path"] = str((base_dir / Path(path).expanduser()).absolute())
+    return dataclasses.replace(name, options=tuple(sorted(options.items())))

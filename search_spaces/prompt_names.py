@@ -1,0 +1,150 @@
+"""Names of prompt sources, as study files and commands write them.
+
+A name is a built-in set (`chat`), or a scheme and what it reads: `jsonl:PATH`, `sharegpt:PATH`,
+`sglang:DATASET`. The data set may have options of SGLang's own benchmark after a question mark:
+`sglang:random-ids?random-input-len=512&num-prompts=2000`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+BUILT_IN_SETS = ("chat", "code", "maths", "summary", "retrieval")
+"""Prompt sets that ship with the tuner."""
+
+SCHEMES = ("jsonl", "sharegpt", "sglang")
+"""What may stand before a colon."""
+
+SGLANG_DATASETS = (
+    "random-ids",
+    "random",
+    "sharegpt",
+    "generated-shared-prefix",
+    "custom",
+    "openai",
+    "longbench_v2",
+    "speed-bench",
+)
+"""Data sets of `sglang.benchmark.serving` that give one text prompt per request (0.5.23).
+
+Left out: those of pictures (`image`, `mmmu`) and of whole sessions (`mooncake`, `agentic-trace`).
+"""
+
+_EXAMPLES = {
+    "jsonl": "jsonl:prompts.jsonl",
+    "sharegpt": "sharegpt:sharegpt.json",
+    "sglang": "sglang:random-ids",
+}
+
+DATASET_PROMPTS = 1024
+"""Prompts that are drawn from a data set of SGLang where `num-prompts` says nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptName:
+    """A name, taken apart.
+
+    Attributes:
+        written: The name as it was written.
+        scheme: One of `SCHEMES`; empty for a built-in set.
+        rest: The built-in set, the path, or the data set.
+        options: Options of a data set by the names of SGLang's flags, without dashes before them.
+    """
+
+    written: str
+    scheme: str
+    rest: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `rest` is the path of a file that the tuner itself reads."""
+        return self.scheme in {"jsonl", "sharegpt"}
+
+    @property
+    def most_prompts(self) -> int | None:
+        """How many a data set of SGLang is asked for; `None` for other sources."""
+        if self.scheme != "sglang":
+            return None
+        return int(dict(self.options).get("num-prompts", DATASET_PROMPTS))
+
+
+def parse_prompt_name(written: str) -> PromptName:
+    """Takes a name apart.
+
+    Raises:
+        ValueError: It names no prompt source; the message says what to write.
+    """
+    scheme, colon, rest = written.partition(":")
+    if not colon:
+        if written in BUILT_IN_SETS:
+            return PromptName(written, "", written)
+        raise ValueError(f"Unknown prompt set; {_nearest(written, BUILT_IN_SETS)}{_also(written)}")
+    if scheme not in SCHEMES:
+        raise ValueError(f"Unknown kind of prompts {scheme!r}; {_nearest(scheme, SCHEMES)}")
+    if not rest:
+        raise ValueError(f"Nothing stands after the colon; write it like `{_EXAMPLES[scheme]}`")
+    if scheme != "sglang":
+        return PromptName(written, scheme, rest)
+    dataset, question, query = rest.partition("?")
+    if dataset not in SGLANG_DATASETS:
+        raise ValueError(f"Unknown data set of SGLang; {_nearest(dataset, SGLANG_DATASETS)}")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(question))
+    except ValueError:
+        raise ValueError(
+            "Options are written like `?random-input-len=512&num-prompts=2000`"
+        ) from None
+    options = {name.lstrip("-").replace("_", "-"): value for name, value in pairs}
+    count = options.get("num-prompts", "1")
+    if not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise ValueError(f"num-prompts must be a whole number above 0, not {count!r}")
+    return PromptName(written, scheme, dataset, tuple(sorted(options.items())))
+
+
+def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
+    """Shares as a command line writes them: `chat=0.5,jsonl:mine.jsonl=0.5`.
+
+    A name alone weighs 1. After options of a data set the share is a second `=`:
+    `sglang:random-ids?num-prompts=200=0.5`.
+
+    Returns:
+        Names and shares, sorted; the shares sum to 1.
+
+    Raises:
+        ValueError: A name is unknown or stands twice, or a share is no positive number.
+    """
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        written = part.strip()
+        start = max(written.rfind("?"), written.rfind("&"))
+        name, share = written, ""
+        if written.count("=", start + 1) > (start >= 0):
+            name, _, share = written.rpartition("=")
+        parse_prompt_name(name)
+        if name in shares:
+            raise ValueError(f"{name} stands twice; keep one of them")
+        try:
+            shares[name] = float(share or 1)
+        except ValueError:
+            shares[name] = 0.0
+        if not 0 < shares[name] < float("inf"):
+            raise ValueError(f"the share of {name} must be a number above 0, not {share!r}")
+    total = sum(shares.values())
+    return tuple(sorted((name, share / total) for name, share in shares.items()))
+
+
+def _also(written: str) -> str:
+    """A hint for a path without its scheme."""
+    if written.endswith(".jsonl"):
+        return f"; a file is written as `jsonl:{written}`"
+    if written.endswith(".json"):
+        return f"; a file is written as `sharegpt:{written}`"
+    return ""
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    from search_spaces.nearest import nearest  # noqa: PLC0415 - difflib, and only for mistakes
+
+    return nearest(word, known)
