@@ -136,8 +136,11 @@ def queue_grows(evidence: Evidence) -> str | None:
     if left >= _KEEPS_UP * arrived:
         return None
     _, earlier, later, last = _in_flight(samples, length)
-    # Chance alone moves a queue that holds by its root; and it does not slow every answer down.
-    grows = last - earlier > max(4.0, 3 * math.sqrt(max(earlier, 1.0)))
+    # Chance alone moves a queue that holds by its root, once the first answers have ended; and it
+    # does not slow every answer down.
+    first = [s.e2e_s for s in samples if s.sent_s < length / _PARTS and s.error is None]
+    filled = bool(first) and statistics.median(first) < length / _PARTS
+    grows = filled and last - earlier > max(4.0, 3 * math.sqrt(max(earlier, 1.0)))
     slows = _pace(samples, 3, length) > UNSTEADY * _pace(samples, 1, length) > 0
     if not grows and not (slows and earlier < later < last):
         return None
