@@ -161,6 +161,21 @@ class AdaptiveSteps:
         return self._tiers[self._sizes[max(0, bisect_right(self._sizes, padded) - 1)]]
 
 
+def adaptive_steps(
+    values: Mapping[str, Any], initial_steps: int, log: Callable[[str], None] | None = None
+) -> AdaptiveSteps | None:
+    """What the flags ask for: `None` without `--speculative-adaptive`.
+
+    Args:
+        values: The resolved flags by destination; those that SGLang turns off are off here.
+        initial_steps: Draft steps at the start.
+        log: Where a change is told.
+    """
+    if not values.get("speculative_adaptive"):
+        return None
+    return AdaptiveSteps(initial_steps, values.get("speculative_adaptive_config"), log)
+
+
 def _tier(initial_steps: int, entry: Mapping[str, Any]) -> Tier:
     candidates = tuple(sorted(set(entry["candidate_steps"])))
     steps = initial_steps if initial_steps in candidates else candidates[len(candidates) // 2]

@@ -71,7 +71,7 @@ class CostModel:
             },
         )
 
-    def prefill_ms(self, uncached_tokens: int) -> float:
+    def prefill_ms(self, uncached_tokens: float) -> float:
         """One prefill forward over the uncached tokens of its requests."""
         prefill = self._profile.prefill
         return prefill.base_ms + prefill.token_ms * uncached_tokens

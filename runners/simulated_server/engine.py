@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from runners.simulated_server.adaptive import adaptive_steps
 from runners.simulated_server.counters import (
     DECODE,
     DECODE_LOG_INTERVAL,
@@ -24,7 +25,6 @@ from runners.simulated_server.wall_clock import wall_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runners.simulated_server.adaptive import AdaptiveSteps
     from runners.simulated_server.cost import CostModel, CycleTime
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.noise import NoiseSource
@@ -47,7 +47,6 @@ class Engine:
         misbehaviour: What happens while serving.
         prefix_cache: Whether a repeated prefix is found in the cache.
         interference: What disturbs it, instead of `misbehaviour`.
-        adaptive: Chooses the steps (`--speculative-adaptive`).
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class Engine:
         misbehaviour: Misbehaviour | None = None,
         prefix_cache: bool = True,
         interference: Interference | None = None,
-        adaptive: AdaptiveSteps | None = None,
     ) -> None:
         self._flags = flags
         self._noise = noise
@@ -76,6 +74,7 @@ class Engine:
         self._scheduler = Scheduler(
             Limits.of(values, flags.max_running_requests, profile.kv_tokens)
         )
+        adaptive = adaptive_steps(flags.values, flags.num_steps, log.scheduler)
         self._cycles = Cycles(cost, flags.num_steps, flags.topk, flags.num_draft_tokens, adaptive)
         self._wake = asyncio.Event()
         self.pace = Pace(time_scale)
@@ -170,8 +169,7 @@ class Engine:
                 self._wake.clear()
                 await self._wake.wait()
                 if scheduler.waiting:  # not aborted at once
-                    pace.begin(scheduler.waiting[0])
-                    self.counters.last_tick = max(self.counters.last_tick, pace.deadline)
+                    await self._begin(scheduler.waiting[0])
                 continue
             await pace.hold()
             if (prefill := scheduler.next_prefill(pace.deadline)) is not None:
@@ -185,6 +183,13 @@ class Engine:
                 pace.begin(scheduler.waiting[0])
             self._retire()
             self.last_progress = wall_time()
+            await asyncio.sleep(0)  # the answers go out before the next forward is thought about
+
+    async def _begin(self, first: Request) -> None:
+        self.pace.begin(first)
+        self.counters.last_tick = max(self.counters.last_tick, self.pace.deadline)
+        if not first.open_arrival:
+            await self.pace.gather(self._cycles.cost.prefill_ms(first.prompt_tokens))
 
     async def _prefill(self, prefill: Prefill) -> None:
         requests = [request for request, _ in prefill.requests]

@@ -7,8 +7,8 @@ send the next one. They are no part of what runs faster than life. So the next f
 until the successor is there (or does not come), its prefill takes its time from then on, and the
 time that this cost is a *debt* of the clock, which the decode cycles after it pay back: each is
 shorter by a quarter at most until it is paid. Throughput, and the time to first token, are then
-those of a client that answers at once. Requests of an open loop (`Request.open_arrival`) come when
-they come: nothing waits for them, nothing is lent.
+those of a client that answers at once. Clients that begin together at an idle machine are likewise taken to come at once. Requests of an
+open loop (`Request.open_arrival`) come when they come: nothing waits for them, nothing is lent.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 TURNAROUND_S = 0.05
 """Real seconds within which a client that is at work sends its next request."""
 
+_TOGETHER_S = 0.004
+"""Real seconds between two requests that were sent together."""
+_GATHER_SHARE = 0.8
 _LARGEST_PAYMENT = 0.25
 _LARGEST_DEBT_S = 1.0
 _LATE_S = 0.002
@@ -103,7 +106,7 @@ class Pace:
         if self._owed:
             self._owed = self._owed - 1 if in_time else 0
             self._owed_since = now
-            self._came.set()
+        self._came.set()
 
     def ended(self, requests: Sequence[Request], now: float) -> None:
         """These have ended, by themselves."""
@@ -131,6 +134,25 @@ class Pace:
                     await self._came.wait()
             except TimeoutError:
                 continue
+
+    async def gather(self, milliseconds: float) -> None:
+        """Waits for who comes together with the idle machine's first request.
+
+        Clients that start together reach it within some real milliseconds, which at ten times
+        life's speed are as long as a prefill. The wait is part of the prefill's own time.
+
+        Args:
+            milliseconds: Simulated, of the first one's prefill.
+        """
+        loop = asyncio.get_running_loop()
+        end = self._deadline + _GATHER_SHARE * milliseconds / 1000.0 / self.scale
+        while (left := min(_TOGETHER_S, end - loop.time())) > 0.0:
+            self._came.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._came.wait()
+            except TimeoutError:
+                return
 
     def begin(self, first: Request) -> None:
         """The idle machine gets its first request: time goes on where that arrived.
