@@ -41,6 +41,8 @@ class ScriptedServer:
         self.in_flight = 0
         self.most_in_flight = 0
         self.authorization: set[str | None] = set()
+        self.arrival_headers: set[str | None] = set()
+        """`x-tuner-arrival` of the requests to generate."""
         self._generated = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -104,6 +106,8 @@ class ScriptedServer:
         body = json.loads(raw) if raw else None
         self.seen.append((path, body))
         self.authorization.add(headers.get("authorization"))
+        if path == "/generate":
+            self.arrival_headers.add(headers.get("x-tuner-arrival"))
         status, pieces = self._reply(path, body)
         writer.write(
             f"HTTP/1.1 {status} X\r\ncontent-type: text/event-stream\r\n"

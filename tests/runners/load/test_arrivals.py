@@ -1,0 +1,116 @@
+"""When the requests of an open loop arrive."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.load.arrivals import ArrivalTraceError, arrivals_of, poisson, read_trace
+from search_spaces.workload import OperatingPoint, Workload
+
+
+def workload(point, **more):
+    return Workload(prompts=(("chat", 1.0),), output_tokens=8, points=(point,), **more)
+
+
+@given(st.floats(0.01, 1000), st.integers(1, 200), st.integers(0, 10), st.integers(1, 200))
+def test_a_poisson_process(rate, count, seed, more):
+    times = poisson(rate, count, seed).times
+    assert len(times) == count
+    assert times[0] == 0
+    assert list(times) == sorted(times)
+    assert poisson(rate, count, seed).times == times
+    assert poisson(rate, count + more, seed).times[:count] == times
+    # Another rate is the same pattern, stretched.
+    slower = poisson(rate / 2, count, seed).times
+    assert slower == pytest.approx([2 * time for time in times])
+
+
+def test_its_gaps_are_exponential():
+    times = poisson(5.0, 20_001, 1).times
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(0.2, rel=0.03)
+    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert deviation == pytest.approx(mean, rel=0.05)
+    share = sum(gap > 0.2 for gap in gaps) / len(gaps)
+    assert share == pytest.approx(math.exp(-1), rel=0.05)
+
+
+def test_seeds_differ():
+    assert poisson(1.0, 5, 1).times != poisson(1.0, 5, 2).times
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.inf, math.nan])
+def test_a_rate_that_is_none(rate):
+    with pytest.raises(ValueError, match="must be a positive number"):
+        poisson(rate, 3, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"timestamp": 100.5}\n{"timestamp": 100.75, "input_length": 7}\n\n{"timestamp": 103}\n',
+        "100.5\n100.75\r\n103",
+        '100.5\n{"timestamp": 100.75}\n103\n',
+    ],
+)
+def test_a_trace(tmp_path, text):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    trace = read_trace(path)
+    assert trace.times == (0.0, 0.25, 2.5)
+    assert not trace.stationary
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50).map(sorted))
+def test_any_sorted_times_are_read_back(tmp_path_factory, times):
+    path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
+    path.write_text("\n".join(json.dumps({"timestamp": time}) for time in times))
+    assert read_trace(path).times == tuple(time - times[0] for time in times)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no arrival times"),
+        ("\n\n", "has no arrival times"),
+        ("1\ntwo\n", "line 2: 'two' is neither a number nor JSON"),
+        ("1\n{}\n", "line 2: the object has no 'timestamp'"),
+        ('{"timestamp": "now"}', "line 1: 'now' is not a number of seconds"),
+        ("true", "line 1: True is not a number of seconds"),
+        ("[1]", r"line 1: \[1\] is not a number of seconds"),
+        ("2\n\n1\n", r"line 3: 1 is earlier than the time before it \(2\): sort the trace"),
+        ("NaN", "line 1: 'NaN' is neither a number nor JSON"),
+        ("1e999", "line 1"),
+    ],
+)
+def test_a_trace_that_is_none(tmp_path, text, message):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    with pytest.raises(ArrivalTraceError, match=message):
+        read_trace(path)
+
+
+def test_a_missing_trace(tmp_path):
+    with pytest.raises(ArrivalTraceError, match=r"day\.jsonl cannot be read: No such file"):
+        read_trace(tmp_path / "day.jsonl")
+
+
+def test_the_arrivals_of_a_point(tmp_path):
+    (tmp_path / "day.jsonl").write_text("1\n2\n4\n")
+    point = OperatingPoint(trace="day.jsonl", requests=2)
+    load = workload(point, base_dir=str(tmp_path))
+    assert arrivals_of(point, load, 0).times == (0.0, 1.0)
+    longer = OperatingPoint(trace="day.jsonl", requests=4)
+    with pytest.raises(ArrivalTraceError, match="has 3 arrivals, but a window sends 4"):
+        arrivals_of(longer, load, 0)
+    rate = OperatingPoint(request_rate=2.0, requests=9)
+    assert arrivals_of(rate, load, 3) == poisson(2.0, 9, 3)
+    with pytest.raises(ValueError, match="closed loop"):
+        arrivals_of(OperatingPoint(1), load, 0)
