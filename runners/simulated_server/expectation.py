@@ -62,7 +62,7 @@ def expected(
 ) -> Expectation:
     """What a client with fixed-length answers and fresh prompts should see.
 
-    Exact at concurrency 1 (the mean over all prompts; within 0.2 % of a walk of 40 prompts). Above
+    Exact at concurrency 1 (the mean over all prompts; within 0.5 % of a walk of 40 prompts). Above
     it, for clients that start together and answer at once. Without speculation they stay in step
     and share every prefill: within 0.3 % of `walk`, but where a prefill takes several chunks the
     first of them get their token before `ttft_ms`. With speculation it takes their ends to come at

@@ -7,8 +7,9 @@ send the next one. They are no part of what runs faster than life. So the next f
 until the successor is there (or does not come), its prefill takes its time from then on, and the
 time that this cost is a *debt* of the clock, which the decode cycles after it pay back: each is
 shorter by a quarter at most until it is paid. Throughput, and the time to first token, are then
-those of a client that answers at once. Clients that begin together at an idle machine are likewise taken to come at once. Requests of an
-open loop (`Request.open_arrival`) come when they come: nothing waits for them, nothing is lent.
+those of a client that answers at once. Clients that begin together at an idle machine are likewise
+taken to come at once. Requests of an open loop (`Request.open_arrival`) come when they come:
+nothing waits for them, nothing is lent.
 """
 
 from __future__ import annotations
