@@ -30,6 +30,7 @@ _REFUSED = 1
 _KILLED = 137
 _SETTLE_S = 5.0
 _WATCHDOG_S = 300.0
+_CORE_DUMP_S = 60.0
 
 _TRACES = Path(__file__).parent / "data" / "deaths"
 _SITE = "/srv/venv/lib/python3.11/site-packages/sglang/"
@@ -93,9 +94,24 @@ def refuse_flags(log: ServerLog, error: FlagsRefusedError) -> NoReturn:
 
 
 def die(
-    log: ServerLog, phase: str, cause: str, flags: ResolvedFlags, *, time_scale: float = 1.0
+    log: ServerLog,
+    phase: str,
+    cause: str,
+    flags: ResolvedFlags,
+    *,
+    time_scale: float = 1.0,
+    lingers: bool = False,
 ) -> NoReturn:
-    """Dies of a cause of `misbehaviour.CAUSES`."""
+    """Dies of a cause of `misbehaviour.CAUSES`.
+
+    Args:
+        log: Where it says so.
+        phase: Where it is.
+        cause: What it dies of.
+        flags: What it runs.
+        time_scale: Simulated seconds per real second.
+        lingers: Whether it waits for core dumps before it ends; while it serves only.
+    """
     if phase == "arguments":
         trace, line = words.LAUNCHER[cause]
         _launcher_dies(log, _traceback(trace) + line(flags))
@@ -109,7 +125,8 @@ def die(
     name = death.trace or ("forward" if flags.algorithm is None else "verify")
     if death.before:
         log.raw(death.before)
-    _scheduler_dies(log, phase, _traceback(name) + death.last_line(flags), time_scale)
+    text = _traceback(name) + death.last_line(flags)
+    _scheduler_dies(log, phase, text, time_scale, lingers=lingers)
 
 
 def watchdog_s(flags: ResolvedFlags) -> float:
@@ -172,19 +189,28 @@ def _launcher_dies(log: ServerLog, text: str) -> NoReturn:
     sys.exit(_REFUSED)
 
 
-def _scheduler_dies(log: ServerLog, phase: str, text: str, time_scale: float = 1.0) -> NoReturn:
+def _scheduler_dies(
+    log: ServerLog, phase: str, text: str, time_scale: float = 1.0, *, lingers: bool = False
+) -> NoReturn:
     log.ranks(f"Scheduler hit an exception: {text}\n")
     if phase in _STARTING:
         log.main("Received sigquit from a child process. It usually means the child failed.")
         _kill(log)
-    _die_after_sigquit(log, time_scale)
+    _die_after_sigquit(log, time_scale, lingers=lingers)
 
 
-def _die_after_sigquit(log: ServerLog, time_scale: float) -> NoReturn:
+def _die_after_sigquit(log: ServerLog, time_scale: float, *, lingers: bool = False) -> NoReturn:
     log.main("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
     log.main("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
     time.sleep(_SETTLE_S / time_scale)
-    log.main("No live scheduler processes found; skipping py-spy and CUDA coredump.")
+    if lingers:
+        # What it does where a scheduler still lives, hung: seen on a CPU too (0.5.23).
+        log.main(f"All pyspy dump attempts failed for PID {os.getpid()}.")
+        log.main("No sglang scheduler processes found for CUDA coredump.")
+        log.main(f"Waiting {_CORE_DUMP_S} seconds for CUDA coredumps before exiting.")
+        time.sleep(_CORE_DUMP_S / time_scale)
+    else:
+        log.main("No live scheduler processes found; skipping py-spy and CUDA coredump.")
     _kill(log)
 
 

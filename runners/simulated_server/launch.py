@@ -172,6 +172,7 @@ class Launch:
             trouble.dies_of,
             self._flags,
             time_scale=self._simulation.time_scale,
+            lingers=trouble.lingers,
         )
 
     async def _warm_up(

@@ -114,6 +114,8 @@ class Misbehaviour(BaseModel):
             SGLang's has been seen to, or 503 after 20 seconds (`dead`).
         delay_s: Simulated seconds: until it happens (`exit` and `hang` while serving, `idle`), or
             how long it takes (`slow_sigterm`).
+        lingers: Whether a server that dies while it serves waits 60 simulated seconds for core
+            dumps before it ends, as SGLang does where a scheduler still lives.
         share: Of the requests, or health checks, that it happens to.
         factor: How much slower (`slow`), or slower per 100 requests (`drift`).
         marked: Whether an orphan still carries the launch's mark in its environment.
@@ -131,6 +133,7 @@ class Misbehaviour(BaseModel):
     prefix_hit: bool = False
     health: Literal["ok", "dead"] = "dead"
     delay_s: Annotated[float, Field(ge=0.0)] = 0.0
+    lingers: bool = False
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     factor: Annotated[float, Field(gt=0.0)] = 1.5
     marked: bool = True

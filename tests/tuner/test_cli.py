@@ -166,14 +166,14 @@ def test_what_the_simulation_cannot_play_is_refused_before_anything_is_stored(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "ngram.yaml"
+    file = tmp_path / "dspark.yaml"
     file.write_text(
-        "study: ngram\nmodel: {path: some/model}\n"
-        "space: {speculation: [{algorithm: none}, {algorithm: NGRAM, num_draft_tokens: [8]}]}\n"
+        "study: dspark\nmodel: {path: some/model}\n"
+        "space: {speculation: [{algorithm: none}, {algorithm: DSPARK, num_draft_tokens: [8]}]}\n"
         "workload: {prompts: {chat: 1}, output_tokens: 64}\nbudget: {launches: 4}\n"
     )
-    assert run(["sweep", "--study", "./ngram.yaml", "--runner", "simulated"]) == 2
-    assert "no model of NGRAM" in capsys.readouterr().err
+    assert run(["sweep", "--study", "./dspark.yaml", "--runner", "simulated"]) == 2
+    assert "no model of DSPARK" in capsys.readouterr().err
     assert not (tmp_path / "tuner.db").exists()
 
 

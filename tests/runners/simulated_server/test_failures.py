@@ -71,7 +71,7 @@ def test_wrong_environment_exits_2(env):
     ("flags", "last_line"),
     [
         (["--speculative-algorithm", "EAGLE9"], "Unknown speculative algorithm name: EAGLE9"),
-        (["--speculative-algorithm", "NGRAM"], "the simulated server has no model of NGRAM"),
+        (["--speculative-algorithm", "DSPARK"], "the simulated server has no model of DSPARK"),
         (["--speculative-algorithm", "EAGLE3", "--speculative-eagle-topk", "2"], "AssertionError"),
         (["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "2"], "TypeError"),
     ],

@@ -1,0 +1,122 @@
+"""Starts that fail, beside what the real server left when it failed with the same flags."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOGS = Path(__file__).parents[2] / "data" / "failed"
+SETTLED = {"TUNER_SIM_TIME_SCALE": "1000"}
+
+_SPECULATION = (
+    "--speculative-algorithm EAGLE3 --speculative-draft-model-path models/eagle3 "
+    "--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens {}"
+)
+_TINY = "--model-path models/tiny --device cpu --host 127.0.0.1 --port 31000"
+
+
+def _dies(phase, cause, **when):
+    trouble = {"kind": "exit", "phase": phase, "cause": cause, "when": when}
+    return {"TUNER_SIM_MISBEHAVE": json.dumps([trouble])}
+
+
+# Logs whose command line was cut off, and what it was.
+FLAGS = {
+    "0.5.23-cpu/unknown_flag": f"{_TINY} --speculative-eagle-topkk 2",
+    "0.5.23-cpu/bad_choice": f"{_TINY} --attention-backend nosuch",
+    "0.5.23-cpu/eagle_no_draft": f"{_TINY} --speculative-algorithm EAGLE3",
+    "0.5.23-cpu/eagle_torch_native_backend": (
+        f"{_TINY} {_SPECULATION.format(3, 2, 6)} --attention-backend torch_native"
+    ),
+    "0.5.17-h200/F0_proto_FOO": "--model-path models/tiny --tp-size 2",
+    "0.5.17-h200/F1_algo_CollnetDirect": "--model-path models/tiny --tp-size 2",
+    "0.5.17-h200/T7_nccl_Tree": "--model-path models/tiny --tp-size 2",
+    # What the files of a model are like, or what else the host does, no flag says.
+    "0.5.23-cpu/bad_draft_path": f"{_TINY} {_SPECULATION.format(3, 1, 4)}",
+    "0.5.23-cpu/eagle_shape_mismatch": f"{_TINY} {_SPECULATION.format(3, 1, 4)}",
+    "0.5.23-cpu/oom_kv": f"{_TINY} --max-total-tokens 40000000",
+    "0.5.17-h200/fa3": f"--model-path models/tiny {_SPECULATION.format(2, 1, 3)}",
+    "0.5.17-h200/no_deep_gemm": f"--model-path models/tiny {_SPECULATION.format(2, 1, 3)}",
+}
+ENVIRONMENT = {
+    "0.5.17-h200/F0_proto_FOO": {"NCCL_PROTO": "FOO"},
+    "0.5.17-h200/F1_algo_CollnetDirect": {"NCCL_ALGO": "CollnetDirect"},
+    "0.5.17-h200/T7_nccl_Tree": {"NCCL_ALGO": "Tree"},
+    "0.5.23-cpu/bad_model_path": _dies("arguments", "model_not_found", model_path="models/nosuch"),
+    "0.5.23-cpu/hf_repo_offline": _dies("arguments", "model_not_found"),
+    "0.5.23-cpu/bad_draft_path": _dies("arguments", "draft_not_found"),
+    "0.5.23-cpu/eagle_shape_mismatch": _dies("warmup", "draft_mismatch", algorithm="EAGLE3"),
+    "0.5.23-cpu/oom_kv": _dies("kv_cache", "killed"),
+    "0.5.17-h200/fa3": _dies("kv_cache", "missing_module", attention_backend=None),
+    "0.5.17-h200/no_deep_gemm": _dies("cuda_graph", "missing_module", num_steps=2),
+}
+# The simulated models have another length than the tiny one.
+CHANGED = {"0.5.23-cpu/context_too_long": (("100000", "300000"), ("2048", "262144"))}
+# Tests of their own: a server that must be there first, or that is killed while it serves.
+ELSEWHERE = {
+    "0.5.23-cpu/port_in_use",
+    "0.5.23-cpu/crash_scheduler_killed",
+    # As `bad_model_path`, 47 seconds later: the hub's client retries without HF_HUB_OFFLINE.
+    "0.5.23-cpu/bad_model_path_online",
+}
+EXIT = re.compile(r"^### exit_code=(\d+).*", re.MULTILINE)
+DIAGNOSTICS = re.compile(r"py-?spy|coredump", re.IGNORECASE)
+KILLED = 137
+
+
+def _names():
+    found = (str(path.relative_to(LOGS).with_suffix("")) for path in sorted(LOGS.rglob("*.log")))
+    return [name for name in found if name not in ELSEWHERE]
+
+
+def _last_lines(text, traceback):
+    """What follows the last frame of the last traceback, or the last line."""
+    text = EXIT.sub("", text)
+    text = re.sub(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: TP\d)?\]", "[then]", text)
+    text = re.sub(r"pid=\d+", "pid=1", text)
+    # Whether a scheduler still lives when it is to be looked into is chance.
+    lines = [line for line in text.splitlines() if line.strip() and not DIAGNOSTICS.search(line)]
+    if traceback:
+        begins = max(i for i, line in enumerate(lines) if line.startswith("  File "))
+        lines = lines[begins:]
+    else:
+        lines = lines[-1:]
+    # The recording of two ranks has the launcher's lines twice.
+    return [line for i, line in enumerate(lines) if line not in lines[:i]]
+
+
+@pytest.mark.parametrize("name", _names())
+def test_as_recorded(name, quick_profile):
+    recorded = (LOGS / f"{name}.log").read_text()
+    command = recorded.splitlines()[0]
+    flags = FLAGS.get(name) or command.split("launch_server ", 1)[1]
+    for before, after in CHANGED.get(name, ()):
+        flags, recorded = flags.replace(before, after), recorded.replace(before, after)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TUNER_", "NCCL"))}
+    environment |= SETTLED | {"TUNER_SIM_PROFILE": str(quick_profile)} | ENVIRONMENT.get(name, {})
+    flags = re.sub(r"--port \d+", "--port 0", flags)
+    done = subprocess.run(
+        [sys.executable, "-m", "runners.simulated_server", *shlex.split(flags)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+        start_new_session=True,
+    )
+    stated = EXIT.search(recorded)
+    status = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    assert status == (int(stated[1]) if stated else KILLED)
+    traceback = "Traceback" in recorded or "  File " in recorded
+    assert _last_lines(done.stderr, traceback) == _last_lines(recorded, traceback)
+
+
+def test_every_recording_is_looked_at():
+    assert set(FLAGS) | set(ENVIRONMENT) | set(CHANGED) <= set(_names())
