@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runners.load.acceptance import adaptive_steps_of
 from runners.load.generator import REQUEST_TIMEOUT_S, STALL_TIMEOUT_S, LoadGenerator
 from runners.load.probe import find_target
 from runners.load.prompts import BuiltInPrompts
+from runners.load.watches import ServerIdentityWatch
 
 if TYPE_CHECKING:
     from results.records import Measurement
@@ -51,17 +53,27 @@ def bench(
         NotEnoughPromptsError: The prompt source is too small for the point.
     """
     target = target or find_target(url, api_key=api_key)
+    facts = target.facts
     generator = LoadGenerator(
         url,
         workload,
         prompts or BuiltInPrompts(workload.prompts),
         renderer,
         seed=seed,
-        time_scale=target.facts.time_scale,
-        simulated=target.facts.simulated,
+        time_scale=facts.time_scale,
+        simulated=facts.simulated,
         request_timeout_s=request_timeout_s,
         stall_timeout_s=stall_timeout_s,
         api_key=api_key,
         endpoint=target.endpoint,
+        watches=(
+            (ServerIdentityWatch(url, launched=facts.raw, api_key=api_key),)
+            if facts.is_sglang
+            else ()
+        ),
     )
-    return generator.measure(point, speculation=target.speculation)
+    return generator.measure(
+        point,
+        speculation=target.speculation,
+        adaptive_steps=adaptive_steps_of(facts.raw) if target.speculation.enabled else (),
+    )

@@ -119,8 +119,8 @@ class ServerIdentityWatch(WindowWatch):
 
         Args:
             base_url: `http://host:port`.
-            launched: `/server_info` of the server that was launched, as read back when it was
-                ready; without it, only a change is noticed.
+            launched: `/server_info` of the server that is to be measured, as read back when it
+                was ready; without it, only a change is noticed.
             api_key: Sent as bearer token where given.
             timeout_s: Real seconds that an answer may take.
         """
@@ -142,7 +142,7 @@ class ServerIdentityWatch(WindowWatch):
             return (f"server_unreadable: who the server is could not be read: {why}",)
         reasons = []
         if self._launched is not None and (what := _difference(self._launched, before)):
-            reasons.append(f"server_not_ours: not the server that was launched: {what}")
+            reasons.append(f"server_not_ours: not the server that was read back at first: {what}")
         if what := _difference(before, after):
             reasons.append(f"server_restarted: the server changed inside the window: {what}")
         return tuple(reasons)
