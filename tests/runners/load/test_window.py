@@ -1,0 +1,302 @@
+"""What is counted of a load, and where: by hand-made flights, and in ramp, window and drain."""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.base import RunnerError
+from runners.load import BuiltInPrompts, LoadGenerator, Prompt
+from runners.load.answer import Answer
+from runners.load.flight import Flight
+from runners.load.plan import closed_plan
+from runners.load.watch import WindowWatch
+from runners.load.window import Window, measurement_of
+from search_spaces.configuration import Speculation
+from search_spaces.workload import Goodput, OperatingPoint, Workload
+
+NONE = Speculation()
+CHAIN = Speculation("EAGLE3", 3, 1, 4)
+TIMING = {"client_late", "client_saturated", "unsteady", "stalled"}
+
+
+def codes(measurement):
+    found = [reason.split(":")[0] for reason in measurement.invalid]
+    return [code for code in found if code not in TIMING]
+
+
+def flight(name, sent, times, tokens=None, **more):
+    tokens = tokens or range(1, len(times) + 1)
+    last = list(tokens)[-1] if times else 0
+    answer = Answer(completion_tokens=last, prompt_tokens=7, finish_reason="length", **more)
+    return Flight(name, b"", None, 0.0, sent, array("d", times), array("q", tokens), answer)
+
+
+def measured(window, *, point=None, speculation=NONE, goodput=None, time_scale=1.0):
+    point = point or OperatingPoint(2)
+    load = Workload((("chat", 1.0),), 4, (point,), goodput=goodput)
+    prompts = [Prompt(f.prompt, f"{n} {f.prompt}") for n, f in enumerate(window.flights)]
+    return measurement_of(
+        window,
+        prompts,
+        workload=load,
+        point=point,
+        speculation=speculation,
+        time_scale=time_scale,
+        simulated=False,
+    )
+
+
+# Two lanes; each request takes 4 s: its first token after 1, the others 1 apart. The window opens
+# with the second lane, at 2, and closes when the first finds no more work, at 12.
+LANES = (
+    flight("a", 0.0, [1.0, 2.0, 3.0, 4.0]),
+    flight("b", 2.0, [3.0, 4.0, 5.0, 6.0]),
+    flight("c", 4.0, [5.0, 6.0, 7.0, 8.0]),
+    flight("d", 6.0, [7.0, 8.0, 9.0, 10.0]),
+    flight("e", 8.0, [9.0, 10.0, 11.0, 12.0]),
+    flight("f", 10.0, [11.0, 11.5, 12.5, 13.0]),
+)
+WINDOW = Window(1000.0, 2.0, 12.0, LANES, 0.3)
+
+
+def test_tokens_of_the_window_are_exact():
+    # a's last two (its second arrived at the very opening), all of b to e, f's first two.
+    assert WINDOW.tokens == 2 + 4 * 4 + 2
+    measurement = measured(WINDOW)
+    assert measurement.output_tokens == 20
+    assert measurement.output_tok_s == pytest.approx(2.0)
+    assert (measurement.requests, measurement.window_s) == (6, 10.0)
+    assert measurement.client_cpu_share == 0.3
+
+
+def test_latencies_are_of_whole_lives_inside_the_window():
+    assert [f.prompt for f in WINDOW.counted()] == ["b", "c", "d", "e"]
+    measurement = measured(WINDOW)
+    assert measurement.ttft_p50_ms == measurement.ttft_p99_ms == pytest.approx(1000)
+    assert measurement.tpot_p50_ms == measurement.tpot_p99_ms == pytest.approx(1000)
+    assert measurement.e2e_p50_ms == measurement.e2e_p99_ms == pytest.approx(4000)
+    assert measurement.user_tok_s == pytest.approx(1.0)
+
+
+def test_requests_per_second_are_of_those_that_ended_inside_it():
+    # a, which began before it, too; not f, which ended after it.
+    assert [f.prompt for f in WINDOW.finished()] == ["a", "b", "c", "d", "e"]
+    assert measured(WINDOW).request_s == pytest.approx(0.5)
+
+
+def test_a_long_answer_that_is_cut_off_takes_those_after_it_along():
+    # Whoever ended in time after it was sent would be a choice of short answers.
+    long = flight("d", 6.0, [7.0, 9.0, 11.0, 13.0])
+    window = dataclasses.replace(WINDOW, flights=(*LANES[:3], long, *LANES[4:]))
+    assert [f.prompt for f in window.counted()] == ["b", "c"]
+
+
+def test_short_windows_count_what_they_have():
+    short = Window(0.0, 2.0, 5.5, LANES[:4])
+    assert [f.prompt for f in short.counted()] == ["b", "c"]  # both are cut off
+    empty = Window(0.0, 20.0, 21.0, LANES[:2])
+    assert [f.prompt for f in empty.counted()] == ["a", "b"]
+
+
+def test_failed_requests_have_no_latency():
+    failed = flight("d", 6.0, [7.0, 8.0])
+    failed.error = "HTTP 500"
+    window = dataclasses.replace(WINDOW, flights=(*LANES[:3], failed, *LANES[4:]))
+    assert [f.prompt for f in window.counted()] == ["b", "c", "e"]
+    measurement = measured(window)
+    assert (measurement.requests, measurement.failed_requests) == (5, 1)
+    assert measurement.request_s == pytest.approx(0.4)
+    assert measurement.output_tokens == 18  # its tokens did arrive
+
+
+def test_times_between_chunks_and_tokens_per_chunk():
+    # Chunks of 3 and 2 tokens after the prefill's one.
+    one = flight("a", 0.0, [1.0, 1.5, 2.5], [1, 4, 6], verify_calls=2, correct_drafts=3)
+    measurement = measured(Window(0.0, 0.0, 3.0, (one,)), speculation=CHAIN)
+    assert measurement.chunk_p50_ms == pytest.approx(750)
+    assert measurement.chunk_p95_ms == pytest.approx(975)
+    assert measurement.tokens_per_chunk == pytest.approx(2.5)
+    assert measurement.user_tok_s == pytest.approx(5 / 1.5)
+    # Only gaps that lie in the window wholly: f's one over the closing does not.
+    assert min(WINDOW.chunk_gaps()) == 0.5
+    assert len(WINDOW.chunk_gaps()) == 2 + 4 * 3 + 1
+
+
+def test_accept_rate():
+    one = flight("a", 0.0, [1.0, 2.0], [1, 4], verify_calls=2, correct_drafts=3, proposed_drafts=6)
+    window = Window(0.0, 0.0, 3.0, (one,))
+    assert measured(window, speculation=CHAIN).accept_rate == pytest.approx(0.5)
+    assert measured(window).accept_rate is None
+    silent = flight("a", 0.0, [1.0, 2.0], [1, 4], verify_calls=2, correct_drafts=3)
+    window = Window(0.0, 0.0, 3.0, (silent,))
+    assert measured(window, speculation=CHAIN).accept_rate is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "good"),
+    [
+        (Goodput(), 5),
+        (Goodput(ttft_ms=1000), 5),
+        (Goodput(ttft_ms=999), 0),
+        (Goodput(tpot_ms=1000, e2e_ms=4000), 5),
+        (Goodput(tpot_ms=999), 0),
+        (Goodput(e2e_ms=3999), 0),
+    ],
+)
+def test_goodput(limits, good):
+    assert measured(WINDOW, goodput=limits).goodput_request_s == pytest.approx(good / 10)
+
+
+def test_all_times_are_in_the_servers_own_time():
+    measurement = measured(WINDOW, time_scale=10.0)
+    assert measurement.window_s == pytest.approx(100)
+    assert measurement.output_tok_s == pytest.approx(0.2)
+    assert measurement.request_s == pytest.approx(0.05)
+    assert measurement.chunk_p50_ms == pytest.approx(10_000)
+    assert measurement.user_tok_s == pytest.approx(0.1)
+    assert [s.sent_s for s in measurement.samples] == [-20, 0, 20, 40, 60, 80]
+
+
+def test_lateness_counts_beside_ttft():
+    late = flight("a", 1.25, [2.0, 3.0])
+    late.due = 1.0
+    sample = measured(Window(0.0, 0.0, 4.0, (late,))).samples[0]
+    assert (sample.late_s, sample.ttft_s) == (0.25, 0.75)
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(0, 100), min_size=0, max_size=20).map(sorted), min_size=1, max_size=5
+    ),
+    st.floats(0, 100),
+    st.floats(0, 100),
+)
+def test_tokens_of_neighbouring_windows_add_up(streams, a, b):
+    flights = tuple(flight(str(n), 0.0, times) for n, times in enumerate(streams))
+    first, last = sorted((a, b))
+    parts = [(-1.0, first), (first, last), (last, 101.0)]
+    tokens = [Window(0.0, *part, flights).tokens for part in parts]
+    assert sum(tokens) == sum(len(times) for times in streams)
+    assert min(tokens) >= 0
+
+
+class TestClosedPlan:
+    def test_lanes_are_spread_over_a_requests_life(self):
+        assert closed_plan(4, 16, 2.0).offsets == (0.0, 0.5, 1.0, 1.5)
+
+    def test_one_lane_starts_at_once(self):
+        assert closed_plan(1, 16, 2.0).offsets == (0.0,)
+
+    def test_without_a_warmup_they_start_together(self):
+        assert closed_plan(3, 16, None).offsets == (0.0, 0.0, 0.0)
+
+    def test_no_more_lanes_than_requests(self):
+        assert len(closed_plan(8, 3, 1.0).offsets) == 3
+
+
+def generator(server, point, *, options=None, **more):
+    settings = {"output_tokens": 8, "warmup_requests": 0, **more}
+    load = Workload(prompts=(("chat", 1.0),), points=(point,), **settings)
+    options = {"processes": 1, **(options or {})}
+    return LoadGenerator(server.url, load, BuiltInPrompts(load.prompts), **options)
+
+
+def test_at_concurrency_1_everything_counts(server, answer):
+    server.generate = lambda _n, _b: answer(8, wait_s=0.002)
+    point = OperatingPoint(1, requests=6)
+    measurement = generator(server, point).measure(point, speculation=NONE)
+    assert measurement.output_tokens == 48
+    assert measurement.request_s == pytest.approx(6 / measurement.window_s)
+    assert measurement.samples[0].sent_s >= 0
+    longest = max(sample.e2e_s for sample in measurement.samples)
+    assert measurement.e2e_p99_ms <= 1000 * longest
+
+
+def test_the_ramp_is_no_part_of_the_window(server, answer):
+    server.generate = lambda _n, _b: answer(8, wait_s=0.03)
+    point = OperatingPoint(4, requests=16)
+    load = {"warmup_requests": 1}
+    measurement = generator(server, point, **load).measure(point, speculation=NONE)
+    assert codes(measurement) == []
+    assert server.most_in_flight == 4
+    first = [sample.sent_s for sample in measurement.samples[:4]]
+    assert first == sorted(first)
+    # The last lane's first request opens it; the first lane's was sent most of a life earlier.
+    assert 0 <= first[3] < 0.5
+    assert first[0] < first[1] < first[2] < 0
+    assert measurement.output_tokens < 16 * 8
+
+
+class Watched(WindowWatch):
+    def __init__(self, server, reasons=()):
+        self.server, self.reasons, self.seen = server, reasons, []
+
+    def begin(self):
+        self.seen.append(("begin", list(self.server.paths())))
+
+    def end(self):
+        self.seen.append(("end", list(self.server.paths())))
+        return self.reasons
+
+
+def test_watches_see_the_whole_load_and_their_reasons_are_kept(server):
+    point = OperatingPoint(2, requests=6)
+    watches = [Watched(server), Watched(server, ("jit: compiled in the window",))]
+    load = generator(server, point, options={"watches": watches}, warmup_requests=1)
+    measurement = load.measure(point, speculation=NONE)
+    assert codes(measurement) == ["jit"]
+    for watch in watches:
+        (begin, before), (end, after) = watch.seen
+        assert (begin, end) == ("begin", "end")
+        assert before[-1] == "/flush_cache"
+        assert after[len(before) :] == ["/generate"] * 6
+
+
+class TestTimeOuts:
+    def test_a_request_that_times_out_is_a_failed_sample(self, server, answer):
+        hangs = (200, [*answer(8)[1][:3], "hang"])
+        server.generate = lambda n, _b: hangs if n == 3 else answer(8)
+        point = OperatingPoint(2, requests=8)
+        options = {"request_timeout_s": 1.0}
+        measurement = generator(server, point, options=options).measure(point, speculation=NONE)
+        assert (measurement.requests, measurement.failed_requests) == (7, 1)
+        (error,) = {sample.error for sample in measurement.samples} - {None}
+        assert "timed out: 3 tokens" in error
+        assert measurement.invalid
+        # The window went on, and the server is brought to rest before it is handed back.
+        assert server.paths().count("/generate") == 8
+        assert server.paths()[-2:] == ["/abort_request", "/flush_cache"]
+
+    def test_the_workloads_own_limit_goes_before(self, server, answer):
+        hangs = (200, [*answer(8)[1][:3], "hang"])
+        server.generate = lambda n, _b: hangs if n == 0 else answer(8)
+        point = OperatingPoint(1, requests=2)
+        load = generator(server, point, request_timeout_s=0.5)
+        assert load.measure(point, speculation=NONE).failed_requests == 1
+
+    def test_when_everything_times_out_the_server_hangs(self, server, answer):
+        server.generate = lambda _n, _b: (200, [*answer(8)[1][:3], "hang"])
+        point = OperatingPoint(2, requests=4)
+        with pytest.raises(RunnerError, match=r"all 4 requests timed out after 0\.3 s") as caught:
+            generator(server, point, options={"request_timeout_s": 0.3}).measure(
+                point, speculation=NONE
+            )
+        assert (caught.value.failure.kind, caught.value.failure.fault) == (
+            "stall",
+            "configuration",
+        )
+        assert server.paths()[-1] == "/abort_request"
+
+    def test_requests_given_up_one_by_one_are_no_sign_of_life(self, server):
+        server.generate = lambda _n, _b: (200, ["hang"])
+        point = OperatingPoint(1, requests=100)
+        options = {"request_timeout_s": 0.2, "stall_timeout_s": 0.7}
+        with pytest.raises(RunnerError, match=r"no token from any request for 0\.7 s") as caught:
+            generator(server, point, options=options).measure(point, speculation=NONE)
+        assert caught.value.failure.kind == "stall"
+        assert server.paths().count("/generate") < 20
