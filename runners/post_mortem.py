@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
     from results.records import Failure
     from runners.process import ServerProcess
 
-_DEATH_S = 10.0
+DEATH_S = 10.0
 """SGLang takes 5 s for diagnostics between a scheduler's crash and its own end (0.5.23)."""
 
 _POLL_S = 0.1
+
+DYING = re.compile(
+    r"^\[[^\]]*\] (SIGQUIT received|Received sigquit from a child"
+    r"|Subprocess \S+ \(pid=\d+\) crashed with exit code)",
+    re.MULTILINE,
+)
+"""SGLang has begun to end itself. Where a scheduler still lives, that takes it over a minute: it
+waits 60 s for core dumps (0.5.23)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,13 @@ class PostMortem:
         exit_code = self.process.poll()
         return None if exit_code is None else self.of(exit_code, phase)
 
+    def dying(self, phase: str) -> Failure | None:
+        """Of what a server dies that has not ended yet, but has said that it will."""
+        tail = log_tail(self.log)
+        if DYING.search(tail) is None:
+            return None
+        return recognise(tail, exit_code=None, phase=phase, varied_flags=self.varied_flags)
+
     def of(self, exit_code: int, phase: str) -> Failure:
         """Of what a server died that ended with this exit code."""
         return recognise(
@@ -54,11 +70,12 @@ class PostMortem:
         if error.failure.fault == "client":
             wait = 0.0
         elif error.failure.kind in {"server_gone", "server_hung"}:
-            wait = _DEATH_S
+            wait = DEATH_S
         deadline = time.monotonic() + wait
         while True:
             if (failure := self.failure(phase)) is not None:
                 return RunnerError(failure)
             if time.monotonic() >= deadline:
-                return error
+                dying = None if error.failure.fault == "client" else self.dying(phase)
+                return error if dying is None else RunnerError(dying)
             time.sleep(_POLL_S)

@@ -33,6 +33,9 @@ MARK = "TUNER_LAUNCH"
 _SAME_START_S = 2.0
 """A start time is seconds since boot plus the boot's time, which the kernel may correct."""
 
+_ORPHANED_S = 1.0
+"""After the leader's end, for its processes to end by themselves before they are told to."""
+
 _POLL_S = 0.05
 
 
@@ -102,16 +105,22 @@ class ServerProcess:
 
         SIGTERM goes to the leader alone while it lives: it ends its own processes in order and
         exits with 0. Sent to the whole group, SGLang takes it for a crash of a scheduler, and ends
-        by SIGKILL after its crash diagnostics (0.5.23).
+        by SIGKILL after its crash diagnostics (0.5.23). What outlives the leader is told next.
         """
+        deadline = time.monotonic() + grace_s
         if self.poll() is None:
             self._popen.terminate()
-        else:
+            if self._gone_within(grace_s, leader_only=True):
+                left = deadline - time.monotonic()
+                if self._gone_within(min(_ORPHANED_S, left)):
+                    return ()
+        left = deadline - time.monotonic()
+        if left > 0 and self.poll() is not None:
             for process in self.members():
                 with suppress(psutil.Error):
                     process.terminate()
-        if self._gone_within(grace_s):
-            return ()
+            if self._gone_within(left):
+                return ()
         self.kill()
         if self._gone_within(kill_wait_s, killing=True):
             return ()
@@ -129,10 +138,12 @@ class ServerProcess:
     def _marked(self, process: psutil.Process) -> bool:
         return _mark_of(process) == self.identity.mark
 
-    def _gone_within(self, seconds: float, *, killing: bool = False) -> bool:
+    def _gone_within(
+        self, seconds: float, *, killing: bool = False, leader_only: bool = False
+    ) -> bool:
         deadline = time.monotonic() + seconds
         while True:
-            if self.poll() is not None and not self.members():
+            if self.poll() is not None and (leader_only or not self.members()):
                 return True
             if time.monotonic() >= deadline:
                 return False

@@ -11,6 +11,7 @@ from runners.base import RunnerError, StartProgress
 from runners.failures import ready_timeout
 from runners.phases import READY, LogFollower, PhaseClock, StartTimeouts, log_tail, phase_begun
 from runners.ports import is_free, listens
+from runners.post_mortem import DEATH_S, DYING
 from runners.server_client import HEALTH_TIMEOUT_S
 from runners.server_environment import served_name
 
@@ -68,6 +69,7 @@ class Startup:
         self._clock = PhaseClock(self._begun)
         self._last_try = 0.0
         self._wrong: str | None = None
+        self._dying_since: float | None = None
 
     def wait(self) -> Started:
         """Waits until it is ready.
@@ -84,6 +86,7 @@ class Startup:
                 if (exit_code := self._process.poll()) is not None:
                     self._follow(follower)
                     raise RunnerError(self._post_mortem.of(exit_code, self._clock.current))
+                self._check_dying()
                 if self._ready():
                     now = time.monotonic()
                     return Started(self._clock.finish(now), now - self._begun)
@@ -96,9 +99,21 @@ class Startup:
         for line in follower.lines():
             phase = phase_begun(line)
             now = time.monotonic()
+            if DYING.match(line):
+                self._dying_since = now
+            elif phase is not None:
+                self._dying_since = None  # something has started it anew
             if phase is not None and self._clock.enter(phase, now):
                 elapsed = (now - self._begun) * self._time_scale
                 self._on_progress(StartProgress(phase, elapsed))
+
+    def _check_dying(self) -> None:
+        """Gives up a server that has said that it ends itself, and takes its time over it."""
+        if self._dying_since is None or time.monotonic() - self._dying_since < DEATH_S:
+            return
+        failure = self._post_mortem.dying(self._clock.current)
+        if failure is not None:
+            raise RunnerError(failure)
 
     def _ready(self) -> bool:
         """Whether a real generation succeeded, at a port that is ours, and the server lives."""
