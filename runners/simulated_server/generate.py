@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from runners.simulated_server import tokens
-from runners.simulated_server.replies import ReplyWriter
-from runners.simulated_server.request import Request, make_request
-from runners.simulated_server.wall_clock import wall_time
+from runners.simulated_server import sampling, tokens
+from runners.simulated_server.errors import (
+    ApiError,
+    bad_body,
+    bad_json,
+    missing_body,
+    native_error,
+    validation_error,
+)
+from runners.simulated_server.hooks import ConnectionCutError
+from runners.simulated_server.jobs import Job, Wanted, cut_connection, read_body, send_json
+from runners.simulated_server.streaming import GenerateEvents, stream, stream_of_one
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from runners.simulated_server.state import SimulatedServer
 
-ARRIVED: ContextVar[float | None] = ContextVar("ARRIVED", default=None)
-"""Event loop time at which the bytes of the current request arrived."""
 
-_DEFAULT_MAX_NEW_TOKENS = 128
-
-
-class _SamplingParams(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
-    ignore_eos: bool = False
-    temperature: float = 1.0
-    n: Annotated[int, Field(ge=1, le=1)] = 1
+def _list_or_null(value: Any) -> Any:  # noqa: ANN401 - whatever the client sent
+    if value is not None and not isinstance(value, list):
+        raise ValueError(f"must be list or null; got {type(value).__name__}")
+    return value
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    # Whatever SGLang knows and the simulation has no use for is let through, as is the unknown.
+    model_config = ConfigDict(extra="ignore")
 
     text: str | list[str] | None = None
-    input_ids: list[int] | list[list[int]] | None = None
-    sampling_params: _SamplingParams | list[_SamplingParams] | None = None
+    input_ids: Annotated[list[int] | list[list[int]] | None, BeforeValidator(_list_or_null)] = None
+    sampling_params: dict[str, Any] | list[dict[str, Any]] | None = None
     stream: bool = False
     rid: str | list[str] | None = None
-
-
-class BadRequestError(Exception):
-    """The request is refused with status 400; `body` says why, in SGLang's words."""
-
-    def __init__(self, body: dict[str, Any]) -> None:
-        super().__init__(str(body))
-        self.body = body
-
-    @classmethod
-    def of(cls, message: str, kind: str = "BadRequestError") -> BadRequestError:
-        """A refusal in SGLang's usual shape."""
-        body = {"object": "error", "message": message, "type": kind, "param": None, "code": 400}
-        return cls(body)
+    return_logprob: bool | list[bool] | None = False
 
 
 class GenerateEndpoint:
@@ -65,154 +50,126 @@ class GenerateEndpoint:
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
 
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one HTTP request."""
-        arrived = ARRIVED.get() or asyncio.get_running_loop().time()
-        raw = await _read_body(receive)
+        server = self._server
+        raw = await read_body(receive)
         try:
-            body = _parse(raw)
-            requests = self._requests(body, arrived)
-        except BadRequestError as error:
-            await _send_json(send, error.body, 400)
+            server.hooks.admit(scope["path"])
+            body = _parse(raw, scope)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
             return
-        for request in requests:
-            self._server.engine.submit(request)
-        served = asyncio.create_task(self._reply(requests, send, body))
-        gone = asyncio.create_task(_disconnected(receive))
+        except ConnectionCutError:
+            cut_connection()
+            return
         try:
-            await asyncio.wait((served, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            if not served.done():
-                served.cancel()
-                for request in requests:
-                    self._server.engine.abort(request.rid)
-        if served.done() and not served.cancelled():
-            served.result()
-
-    async def _reply(self, requests: list[Request], send: Send, body: _Body) -> None:
-        width = self._server.flags.num_draft_tokens
-        if body.stream:
-            await _stream(requests[0], ReplyWriter(requests[0], width), send)
+            wanted, batch = _wanted(body)
+            job = Job(server, wanted, scope)
+        except ApiError as error:
+            if (
+                body.stream
+                and isinstance(error.body, dict)
+                and isinstance(error.body["error"], dict)
+            ):
+                await stream_of_one(_streamed(error), send)
+            else:
+                await error.response()(scope, receive, send)
             return
-        replies = []
-        for request in requests:
-            while request.finish is None:
-                request.progress.clear()
-                await request.progress.wait()
-            replies.append(ReplyWriter(request, width).whole())
-        batch = isinstance(body.text, list) or isinstance((body.input_ids or [0])[0], list)
-        await _send_json(send, replies if batch else replies[0], 200)
+        batch = batch or len(job.requests) > 1
 
-    def _requests(self, body: _Body, arrived: float) -> list[Request]:
-        prompts = _prompts(body)
-        sampling = body.sampling_params or _SamplingParams()
-        if body.stream and len(prompts) > 1:
-            raise BadRequestError.of("the simulated server streams one prompt at a time")
-        made = []
-        for i, ids in enumerate(prompts):
-            params = sampling[i] if isinstance(sampling, list) else sampling
-            if params.temperature < 0:
-                number = f"{params.temperature:g}"
-                message = f"temperature must be a non-negative finite number, got {number}."
-                raise BadRequestError({"error": {"message": message}})
-            if len(ids) >= self._server.context_length:
-                raise BadRequestError.of(
-                    f"The input ({len(ids)} tokens) is longer than the model's context length "
-                    f"({self._server.context_length} tokens)."
+        async def answer() -> None:
+            if body.stream:
+                events = GenerateEvents(
+                    job.writers, batch=batch, incremental=server.incremental_streaming
                 )
-            room = self._server.context_length - len(ids)
-            prompt = tokens.fingerprint(ids)
-            request = make_request(
-                _rid(body.rid, i),
-                ids,
-                min(params.max_new_tokens or _DEFAULT_MAX_NEW_TOKENS, room),
-                stops=not params.ignore_eos,
-                streaming=body.stream,
-                arrived=arrived,
-                received_at=wall_time(arrived),
-                noise=self._server.engine.noise.prompt(prompt),
-                prompt=prompt,
-            )
-            made.append(request)
-        return made
+                interval = wanted[0].sampling.stream_interval or server.stream_interval
+                await stream(job, events, send, interval, server.hooks)
+                return
+            replies = [writer.whole() for writer in await job.finished()]
+            await send_json(send, replies if batch else replies[0])
+
+        for request in job.requests:
+            request.streaming = body.stream
+        await job.run(receive, answer)
 
 
-def _parse(raw: bytes) -> _Body:
+def _streamed(error: ApiError) -> bytes:
+    """A refusal that a stream only finds out in its first event (SGLang answers 200 then)."""
+    message = error.body["error"]["message"] if isinstance(error.body, dict) else error.body
+    return orjson.dumps(
+        {
+            "error": {
+                "message": message,
+                "type": "invalid_request_error",
+                "code": error.status,
+                "retryable": False,
+            }
+        }
+    )
+
+
+def _parse(raw: bytes, scope: Scope) -> _Body:
+    if not raw:
+        raise missing_body(scope)
+    kind = dict(scope["headers"]).get(b"content-type", b"application/json")
+    if b"json" not in kind:
+        raise validation_error(scope, [_no_object(raw)])
     try:
         data = orjson.loads(raw)
+        if not isinstance(data, dict):
+            raise validation_error(scope, [_no_object(data)])
+        body = _Body.model_validate(data)
     except orjson.JSONDecodeError as error:
-        detail = {
-            "type": "json_invalid",
-            "loc": ("body", error.pos),
-            "msg": "JSON decode error",
-            "input": {},
-            "ctx": {"error": error.msg},
-        }
-        raise BadRequestError.of(f"1 validation error:\n  {detail}", "Bad Request") from error
-    try:
-        return _Body.model_validate(data)
+        raise bad_json(scope, error) from error
     except ValidationError as error:
-        raise BadRequestError.of(str(error), "Bad Request") from error
+        raise bad_body(scope, error) from error
+    for params in _each(body.sampling_params):
+        sampling.check_contract(params)
+    return body
 
 
-def _prompts(body: _Body) -> list[list[int]]:
+def _no_object(given: object) -> dict[str, Any]:
+    return {
+        "type": "dataclass_type",
+        "loc": ("body",),
+        "msg": "Input should be a dictionary or an instance of GenerateReqInput",
+        "input": given,
+        "ctx": {"class_name": "GenerateReqInput"},
+    }
+
+
+def _each(params: dict[str, Any] | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    if params is None:
+        return []
+    return params if isinstance(params, list) else [params]
+
+
+def _wanted(body: _Body) -> tuple[list[Wanted], bool]:
+    """What is asked for, and whether the answer is a list."""
+    if body.return_logprob not in (None, False):
+        raise native_error("the simulated server has no logits: return_logprob is not supported")
+    batch = False
     if body.text is not None:
-        texts = [body.text] if isinstance(body.text, str) else body.text
-        found = [tokens.tokenize(text) for text in texts]
+        batch = isinstance(body.text, list)
+        texts = body.text if isinstance(body.text, list) else [body.text]
+        prompts = [tokens.tokenize(text) for text in texts]
     else:
         ids: list[Any] = body.input_ids or []
-        found = ids if ids and isinstance(ids[0], list) else [ids]
-    if not found or not all(found):
-        raise BadRequestError.of("Either text, input_ids or input_embeds should be provided.")
-    return found
-
-
-def _rid(given: str | list[str] | None, index: int) -> str:
-    if isinstance(given, str) and index == 0:
-        return given
-    if isinstance(given, list) and index < len(given):
-        return given[index]
-    return uuid.uuid4().hex
-
-
-async def _stream(request: Request, writer: ReplyWriter, send: Send) -> None:
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    finished = False
-    while not finished:
-        # A reader that lags gets the latest state, as from SGLang: chunks are cumulative.
-        await request.progress.wait()
-        request.progress.clear()
-        finished = request.finish is not None
-        data = b"data: " + orjson.dumps(writer.chunk()) + b"\n\n"
-        if finished:
-            data += b"data: [DONE]\n\n"
-        await send({"type": "http.response.body", "body": data, "more_body": not finished})
-
-
-async def _read_body(receive: Receive) -> bytes:
-    parts = []
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _send_json(send: Send, body: object, status: int) -> None:
-    data = orjson.dumps(body)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(data)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": data})
+        batch = bool(ids) and isinstance(ids[0], list)
+        prompts = ids if batch else [ids]
+    if not prompts or not all(prompts):
+        raise native_error("Either text, input_ids or input_embeds should be provided.")
+    params = _each(body.sampling_params) or [{}]
+    if len(params) == 1:
+        params *= len(prompts)
+    if len(params) != len(prompts):
+        raise native_error("The length of sampling_params should be equal to the batch size.")
+    rids = body.rid if isinstance(body.rid, list) else [body.rid]
+    if body.rid is not None and len(rids) != len(prompts):
+        raise native_error("The rids length mismatch with the batch_size.")
+    wanted = []
+    for i, ids in enumerate(prompts):
+        checked = sampling.check(params[i])
+        wanted.append(Wanted(ids, checked, rids[i] if body.rid is not None else None))
+    return wanted, batch

@@ -1,87 +1,200 @@
-"""Bodies of `/generate`, field by field as SGLang 0.5.23 writes them."""
+"""Answers of `/generate`, field by field as SGLang 0.5.23 writes them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from runners.simulated_server import tokens
+from runners.simulated_server.answers import EncodedAnswer
+from runners.simulated_server.request import STOP
 from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
+    from runners.simulated_server.answers import Ending
+    from runners.simulated_server.hooks import Hooks
     from runners.simulated_server.request import Request
+
+_TAIL = b"}\n\n"
 
 
 class ReplyWriter:
-    """Writes the replies of one request, in order.
+    """Writes what is said of one request, in order.
 
     Args:
         request: The request.
+        ending: How its answer ends.
         draft_tokens_at_start: The width that the server started with; 0 without speculation.
+        timed: Whether the server was started with `--enable-metrics`: only then does SGLang give
+            most of a request's times.
+        hooks: What may change them.
     """
 
-    def __init__(self, request: Request, draft_tokens_at_start: int) -> None:
-        self._request = request
+    def __init__(
+        self,
+        request: Request,
+        ending: Ending,
+        draft_tokens_at_start: int,
+        *,
+        timed: bool,
+        hooks: Hooks,
+    ) -> None:
+        self.request = request
+        self._ending = ending
         self._width = draft_tokens_at_start
+        self._timed = timed
+        self._hooks = hooks
+        self._encoded: EncodedAnswer | None = None
+        self._head = b""
+        self._middle = b""
         self._first_sent_at: float | None = None
+        self._final: dict[str, Any] | None = None
 
-    def chunk(self) -> dict[str, Any]:
-        """The next chunk of a stream: everything so far, the accounts in the last one only."""
-        request = self._request
-        finished = request.finish is not None
-        meta = self._head()
-        if finished:
-            meta["weight_versions"] = self._weight_versions()
-        meta |= {"cached_tokens_details": self._cached_details(), "dp_rank": None}
-        if finished:
-            meta |= self._accounts()
-            meta |= self._received()
+    @property
+    def encoded(self) -> EncodedAnswer:
+        """The answer as JSON."""
+        if self._encoded is None:
+            self._encoded = EncodedAnswer(self._ending.answer, self._ending.text_end)
+        return self._encoded
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The prompt."""
+        return tokens.unpack(self.request.packed)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        answer = self._ending.answer
+        end = answer.ends[min(self.request.completion_tokens, len(answer.ends) - 1)]
+        return answer.text[: min(end, self._ending.text_end)]
+
+    def event(self, sent: int | None, suffix: bytes) -> bytes:
+        """The next event of a stream that is not its last; costs no encoding of the answer.
+
+        Args:
+            sent: Tokens that were sent already, where each event holds only what is new
+                (`--incremental-streaming-output`); `None`: each holds everything so far.
+            suffix: What stands before the event's last brace: the index of a batch's answer.
+        """
+        request, encoded = self.request, self.encoded
+        if not self._head:
+            self._encode_head()
+        count = request.completion_tokens
+        first = sent or 0
+        mark = b""
         if self._first_sent_at is None:
             self._first_sent_at = wall_time()
-            meta["response_sent_to_client_ts"] = self._first_sent_at
-        elif finished:
-            meta["response_sent_to_client_ts"] = self._first_sent_at
-        if finished:
-            meta |= self._ended()
-        return {"text": request.text, "output_ids": request.output_ids, "meta_info": meta}
+            mark = b',"response_sent_to_client_ts":%r' % self._first_sent_at
+        return b"".join(
+            (
+                b'data: {"text":"',
+                encoded.text_between(first, count),
+                b'","output_ids":[',
+                encoded.ids_between(first, count),
+                b'],"meta_info":',
+                self._head,
+                b"%d" % count,
+                self._middle,
+                mark,
+                b"}",
+                suffix,
+                _TAIL,
+            )
+        )
+
+    def last_event(self, sent: int | None, suffix: bytes) -> bytes:
+        """The last event of a stream, with the request's accounts."""
+        reply = self.whole()
+        if sent:
+            already = self._ending.answer.ends[sent]
+            reply["text"] = reply["text"][min(already, self._ending.text_end) :]
+            reply["output_ids"] = reply["output_ids"][sent:]
+        return b"data: " + orjson.dumps(reply)[:-1] + suffix + _TAIL
 
     def whole(self) -> dict[str, Any]:
-        """The reply of a request that does not stream."""
-        request = self._request
-        meta = self._head()
-        meta["weight_versions"] = self._weight_versions()
-        meta |= {"cached_tokens_details": self._cached_details(), "dp_rank": None}
-        meta |= self._accounts()
-        meta |= self._received()
-        meta |= self._ended()
-        meta["response_sent_to_client_ts"] = wall_time()
-        return {"text": request.text, "output_ids": request.output_ids, "meta_info": meta}
-
-    def _head(self) -> dict[str, Any]:
-        request = self._request
+        """The reply of a finished request."""
         return {
+            "text": self.text,
+            "output_ids": self.request.output_ids,
+            "meta_info": self.meta_info(),
+        }
+
+    def meta_info(self) -> dict[str, Any]:
+        """`meta_info` of a finished request; made once."""
+        if self._final is not None:
+            return self._final
+        request = self.request
+        count = request.completion_tokens
+        meta = self._known() | {
+            "completion_tokens": count,
+            "cached_tokens": request.cached_tokens,
+            "weight_versions": [{"version": "default", "start": 0, "end": count}],
+            "cached_tokens_details": self._cached_details(),
+            "dp_rank": None,
+        }
+        meta["finish_reason"] = self._finish_reason()
+        meta |= self._accounts()
+        sent_at = self._first_sent_at
+        if self._timed:
+            meta |= {
+                "request_received_ts": request.received_at,
+                "first_token_latency": request.prefill_finished_at - request.received_at,
+                "api_server_dispatch_finish_ts": request.received_at,
+            }
+            if sent_at is not None:
+                meta["response_sent_to_client_ts"] = sent_at
+            meta["request_finished_ts"] = request.finished_at
+            seconds = request.finished_at - request.prefill_finished_at
+            if count > 1 and seconds > 0:
+                meta["decode_throughput"] = (count - 1) / seconds
+        if sent_at is None:
+            meta["response_sent_to_client_ts"] = wall_time()
+        self._hooks.meta_info(request, meta)
+        self._final = meta
+        return meta
+
+    def _known(self) -> dict[str, Any]:
+        """What is known from the prefill on."""
+        request = self.request
+        meta: dict[str, Any] = {
             "id": request.rid,
-            "finish_reason": request.finish_reason,
+            "finish_reason": None,
             "prompt_tokens": request.prompt_tokens,
             "weight_version": "default",
             "num_retractions": 0,
-            "storage_prefetch_wait": 0.0,
-            "storage_staging_wait": 0.0,
-            "forward_entry_time": request.forward_entry_at,
-            "prefill_finished_time": request.prefill_finished_at,
-            "queue_time": max(0.0, request.forward_entry_at - request.received_at),
-            "reasoning_tokens": 0,
-            "completion_tokens": request.completion_tokens,
-            "cached_tokens": request.cached_tokens,
         }
+        if self._timed:
+            meta |= {"storage_prefetch_wait": 0.0, "storage_staging_wait": 0.0}
+            if request.forward_entry_at:
+                meta["forward_entry_time"] = request.forward_entry_at
+            if request.prefill_finished_at:
+                meta["prefill_finished_time"] = request.prefill_finished_at
+            meta["queue_time"] = max(0.0, request.forward_entry_at - request.received_at)
+        meta["reasoning_tokens"] = 0
+        return meta
 
-    def _weight_versions(self) -> list[dict[str, Any]]:
-        return [{"version": "default", "start": 0, "end": self._request.completion_tokens}]
+    def _encode_head(self) -> None:
+        details = {
+            "cached_tokens": self.request.cached_tokens,
+            "cached_tokens_details": self._cached_details(),
+            "dp_rank": None,
+        }
+        self._head = orjson.dumps(self._known())[:-1] + b',"completion_tokens":'
+        self._middle = b"," + orjson.dumps(details)[1:-1]
+
+    def _finish_reason(self) -> dict[str, Any] | None:
+        if self.request.finish == STOP:
+            return {"type": STOP, "matched": self._ending.matched}
+        return self.request.finish_reason
 
     def _cached_details(self) -> dict[str, int] | None:
-        cached = self._request.cached_tokens
+        cached = self.request.cached_tokens
         return {"device": cached, "host": 0} if cached else None
 
     def _accounts(self) -> dict[str, Any]:
-        request = self._request
+        request = self.request
         accounts: dict[str, Any] = {"e2e_latency": request.finished_at - request.received_at}
         # With the width of the start, also after a switch: SGLang's rate is wrong then.
         proposed = request.verify_calls * (self._width - 1)
@@ -96,20 +209,3 @@ class ReplyWriter:
                 "spec_correct_drafts_histogram": request.histogram,
             }
         return accounts
-
-    def _received(self) -> dict[str, Any]:
-        request = self._request
-        return {
-            "request_received_ts": request.received_at,
-            "first_token_latency": request.prefill_finished_at - request.received_at,
-            "api_server_dispatch_finish_ts": request.received_at,
-        }
-
-    def _ended(self) -> dict[str, Any]:
-        request = self._request
-        seconds = request.finished_at - request.prefill_finished_at
-        made = request.completion_tokens - 1
-        return {
-            "request_finished_ts": request.finished_at,
-            "decode_throughput": made / seconds if seconds > 0 and made > 0 else 0.0,
-        }

@@ -6,9 +6,12 @@ import json
 import shlex
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.simulated_server.hooks import Hooks
+from runners.simulated_server.metrics import new_observations
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS
 
 if TYPE_CHECKING:
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
     from runners.simulated_server.engine import Engine
     from runners.simulated_server.environment import SimulationEnvironment
     from runners.simulated_server.log import ServerLog
+    from runners.simulated_server.observations import Observations
     from runners.simulated_server.profile import Misbehaviour, Profile
+    from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
 
 VERSION = "0.5.23"
@@ -28,7 +33,9 @@ _DATA = Path(__file__).parent / "data"
 _SERVER_INFO = _DATA / "server_info_0.5.23.json"
 _MODEL_INFO = _DATA / "model_info_0.5.23.json"
 _CONTEXT_LENGTH = 262_144
-_RESERVED_TOKENS = 6
+_UNUSABLE_TOKENS = 6
+_STEPS = "speculative_num_steps"
+_THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
 
 
 @dataclass(slots=True)
@@ -45,6 +52,10 @@ class SimulatedServer:
         misbehaviour: What goes wrong in this configuration, if anything.
         startup_times: Seconds of the start-up phases.
         ready: Whether the warm-up is over.
+        hooks: Where a misbehaviour takes hold of answers.
+        live: Requests that are being answered, by their ids.
+        overrides: What `/set_internal_state` changed, besides the steps.
+        observations: What finished requests leave for the histograms of `/metrics`.
     """
 
     argv: Sequence[str]
@@ -56,6 +67,10 @@ class SimulatedServer:
     misbehaviour: Misbehaviour | None = None
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
+    hooks: Hooks = field(default_factory=Hooks)
+    live: dict[str, Request] = field(default_factory=dict)
+    observations: Observations = field(default_factory=new_observations)
+    overrides: dict[str, float] = field(default_factory=dict)
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -73,10 +88,71 @@ class SimulatedServer:
         """Tokens of prompt and answer together, at most."""
         return int(self.flags.values.get("context_length") or _CONTEXT_LENGTH)
 
+    @property
+    def version(self) -> str:
+        """The SGLang version that it says it is."""
+        return VERSION
+
+    @property
+    def enable_metrics(self) -> bool:
+        """`--enable-metrics`: `/metrics`, and most of a request's times in its `meta_info`."""
+        return bool(self.flags.values.get("enable_metrics"))
+
+    @property
+    def cache_report(self) -> bool:
+        """`--enable-cache-report`: cached tokens in the usage of the OpenAI endpoints."""
+        return bool(self.flags.values.get("enable_cache_report"))
+
+    @property
+    def incremental_streaming(self) -> bool:
+        """`--incremental-streaming-output`: a chunk of `/generate` holds what is new only."""
+        return bool(self.flags.values.get("incremental_streaming_output"))
+
+    @property
+    def stream_interval(self) -> int:
+        """`--stream-interval`: tokens between two chunks."""
+        return int(self.flags.values.get("stream_interval") or 1)
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Tokens of the context that drafts need, on top of prompt and answer.
+
+        SGLang reserves them for EAGLE's own names only (0.5.23, `compute_num_reserved_tokens`).
+        """
+        flags = self.flags
+        if flags.algorithm not in {"EAGLE", "EAGLE3"}:
+            return 0
+        return max(flags.topk * flags.num_steps, flags.num_draft_tokens)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """`memory_usage` in gigabytes; a recorded shape with invented sizes."""
+        found: dict[str, Any] = _template()["internal_state"]["memory_usage"]
+        return found
+
+    @property
+    def accelerator(self) -> str | None:
+        """What `/v1/loads` calls the device."""
+        return f"simulated {self.profile.name}"
+
+    def flush(self) -> bool:
+        """Empties the prefix cache; `False` while busy."""
+        return self.engine.flush()
+
+    def abort(self, rid: str, *, everything: bool) -> None:
+        """Ends a request, or all.
+
+        SGLang ends all whose ids begin with `rid`, but only where one is called exactly so.
+        """
+        if everything:
+            self.engine.abort("", everything=True)
+        elif rid in self.live:
+            self.engine.abort(rid)
+
     def server_info(self) -> dict[str, Any]:
         """The body of `/server_info`."""
-        template = json.loads(_SERVER_INFO.read_text())
-        info: dict[str, Any] = template["server_info"]
+        template = _template()
+        info: dict[str, Any] = dict(template["server_info"])
         info |= {
             "tokenizer_path": self.model_path,
             "served_model_name": self.served_model_name,
@@ -94,12 +170,14 @@ class SimulatedServer:
             "effective_max_running_requests_per_dp": self.flags.max_running_requests,
             "last_gen_throughput": self.engine.counters.gen_throughput,
         }
+        state |= self.overrides
         if (average := self.engine.counters.average_accept_length) is not None:
             state["avg_spec_accept_length"] = average
         info |= {
             "launch_command": shlex.join(self.argv),
             "status": "ready" if self.ready else "starting",
-            "max_req_input_len": self.context_length - _RESERVED_TOKENS,
+            "max_total_num_tokens": self.engine.limits.kv,
+            "max_req_input_len": self.context_length - _UNUSABLE_TOKENS,
             "startup_time": self.startup_times,
             "internal_states": [state],
             "version": VERSION,
@@ -110,6 +188,7 @@ class SimulatedServer:
                 "seed": self.simulation.seed,
             },
         }
+        self.hooks.server_info(info)
         return info
 
     def model_info(self) -> dict[str, Any]:
@@ -121,44 +200,48 @@ class SimulatedServer:
             "tokenizer_path": self.model_path,
         }
 
-    def models(self) -> dict[str, Any]:
-        """The body of `/v1/models`."""
-        model = {
-            "id": self.served_model_name,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "sglang",
-            "root": self.served_model_name,
-            "parent": None,
-            "max_model_len": self.context_length,
-        }
-        return {"object": "list", "data": [model]}
-
     def set_internal_state(self, requested: dict[str, int | float]) -> bool:
-        """Switches the draft steps of an idle chain to one of `TUNER_SWITCHABLE_STEPS`.
+        """Takes on other values while serving; all of them, or none and `False`.
 
-        Everything else is refused as SGLang without a switching plugin does: with a warning in the
-        log and `False`.
+        Draft steps are taken as by SGLang with a switching plugin: those of an idle chain, to one
+        of `TUNER_SWITCHABLE_STEPS`. A refusal is told in the log, in SGLang's words.
         """
         for key, value in requested.items():
-            if key != "speculative_num_steps" or not self._can_switch:
-                self.log.scheduler(f"Updating {key} is not supported.")
+            if (refusal := self._refusal(key, value)) is not None:
+                self.log.scheduler(refusal)
                 return False
-            if value not in self.simulation.switchable_steps:
-                self.log.scheduler(
-                    f"Updating {key} to {value} is rejected because it is not one of "
-                    f"{list(self.simulation.switchable_steps)}."
-                )
-                return False
-            if self.engine.busy:
-                self.log.scheduler(f"Updating {key} is rejected while requests are running.")
-                return False
-        for value in requested.values():
-            self.engine.switch(int(value))
+        for key, value in requested.items():
+            if key == _STEPS:
+                self.engine.switch(int(value))
+            else:
+                self.overrides[key] = value
         return True
+
+    def _refusal(self, key: str, value: float) -> str | None:
+        reason = None
+        if key == "pp_max_micro_batch_size":
+            most = self.flags.max_running_requests
+            if not 1 <= value <= most:
+                reason = f"because it is out of the valid range [1, {most}]"
+        elif key == _STEPS and self._can_switch:
+            steps = self.simulation.switchable_steps
+            if value not in steps:
+                reason = f"because it is not one of {list(steps)}"
+            elif self.engine.busy:
+                return f"Updating {key} is rejected while requests are running."
+        elif key not in _THRESHOLDS:
+            return f"Updating {key} is not supported."
+        return reason and f"Updating {key} to {value} is rejected {reason}."
 
     @property
     def _can_switch(self) -> bool:
         flags = self.flags
         chain = flags.algorithm in CHAIN_ALGORITHMS and flags.topk == 1
         return chain and bool(self.simulation.switchable_steps)
+
+
+@cache
+def _template() -> dict[str, Any]:
+    """What was recorded; shared, so nobody may change it."""
+    found: dict[str, Any] = json.loads(_SERVER_INFO.read_text())
+    return found

@@ -111,39 +111,98 @@ def test_model_info_and_models(tree, recorded):
     assert list(ours["data"][0]) == list(theirs["data"][0])
 
 
-def test_metrics_have_the_real_names_and_labels(tree, recorded):
+def families(page):
+    """What a page has: each family's type, and the label names of its series."""
+    found = {}
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            found[name] = (kind, set())
+    histograms = {name for name, (kind, _) in found.items() if kind == "histogram"}
+    for line in page.splitlines():
+        if line.startswith("#"):
+            continue
+        name, _, rest = line.partition("{")
+        name = name.split(" ")[0]
+        base = re.sub("_(bucket|sum|count)$", "", name)
+        labels = tuple(re.findall(r'(\w+)="', rest.rpartition("}")[0]))
+        found[base if base in histograms else name][1].add(labels)
+    return found
+
+
+def helps(page):
+    return {line for line in page.splitlines() if line.startswith("# ")}
+
+
+# What the real one counts of its own processes and graphs; the simulated one has neither.
+NOT_SIMULATED = {"sglang:process_cpu_seconds_total", "sglang:cuda_graph_passes_total"}
+
+
+def test_metrics_have_the_real_families(tree, recorded):
     for i in range(4):
         tree.generate(f"metrics {i}", 64)
         tree.generate(f"metrics {i}", 64, stream=True)
-
-    def series(page):
-        shape = re.compile(r'=(".*?")')
-        return {
-            (
-                line.split("{")[0],
-                tuple(re.sub(shape, "", line.split("{")[1].split("}")[0]).split(",")),
-            )
-            for line in page.splitlines()
-            if line.startswith("sglang:")
-        }
-
+    tree.client.post("/v1/chat/completions", json={"model": "m"})
+    tree.client.get("/v1/loads")
     page = tree.client.get("/metrics").text
-    ours = series(page)
-    assert ours <= series(recorded("standalone_metrics.txt"))
-    assert {name for name, _ in ours} >= {
-        "sglang:num_running_reqs",
-        "sglang:num_queue_reqs",
-        "sglang:generation_tokens_total",
-        "sglang:spec_verify_calls_total",
-        "sglang:spec_accept_length",
-        "sglang:spec_num_steps",
-        "sglang:spec_num_draft_tokens",
-        "sglang:gen_throughput",
-        "sglang:prompt_tokens_total",
-        "sglang:cached_tokens_total",
-    }
+    theirs = recorded("metrics_standalone_after.txt")
+    ours, real = families(page), families(theirs)
+    # The second page was scraped while a request ran that was then aborted.
+    real_busy = families(recorded("metrics_standalone_busy.txt"))
+    real = {**real_busy, **real}
+    for name in ("sglang:num_aborted_requests_total", "sglang:get_loads_duration_seconds"):
+        real.pop(name)  # nothing was aborted; loads are told, not timed
+    assert set(ours) == set(real) - NOT_SIMULATED
+    for name, (kind, labels) in ours.items():
+        assert (kind, labels) == real[name], name
+    known = helps(theirs) | helps(recorded("metrics_standalone_busy.txt"))
+    assert helps(page) <= known
     gauge = re.search(r"^sglang:spec_accept_length\{.*\} (.*)$", page, re.MULTILINE)
     assert 1.0 < float(gauge[1]) <= 4.0
+
+
+def test_metrics_before_the_first_request(start, recorded):
+    served = start("--enable-metrics").wait_ready()
+    ours = families(served.client.get("/metrics").text)
+    page = recorded("plain_metrics_before.txt")
+    theirs = families(page[page.index("# HELP") :])  # the recording begins in a histogram
+    # That server had been warmed up by a real request.
+    counted = {"prompt_tokens_total", "generation_tokens_total", "num_requests_total"}
+    missing = set(theirs) - set(ours) - {f"sglang:{name}" for name in counted}
+    assert not missing
+
+
+def test_histograms_add_up(start):
+    served = start("--enable-metrics").wait_ready()
+    for i in range(3):
+        served.generate(f"a histogram {i}", 40, stream=True)
+    page = served.client.get("/metrics").text
+    for family, total, count in (
+        ("generation_tokens_histogram", 120.0, 3.0),
+        ("time_to_first_token_seconds", None, 3.0),
+        ("inter_token_latency_seconds", None, 117.0),
+        ("e2e_request_latency_seconds", None, 3.0),
+    ):
+        series = [line for line in page.splitlines() if line.startswith(f"sglang:{family}_")]
+        values = [float(line.rsplit(" ", 1)[1]) for line in series if "_bucket" in line]
+        assert values == sorted(values)
+        assert values[-1] == count
+        (summed,) = (line for line in series if "_sum{" in line)
+        assert total is None or float(summed.rsplit(" ", 1)[1]) == total
+
+
+def test_device_timer(start, speculation):
+    def categories(served):
+        served.generate("timed", 64)
+        page = served.client.get("/metrics").text
+        found = re.findall(r'forward_execution_seconds_total\{category="(\w+)".*\} (.*)', page)
+        return {category: float(value) for category, value in found}
+
+    timer = {"SGLANG_ENABLE_METRICS_DEVICE_TIMER": "1"}
+    seconds = categories(start(*speculation(3), "--enable-metrics", env=timer).wait_ready())
+    assert set(seconds) >= {"extend", "target_verify", "eagle_draft"}
+    assert seconds["target_verify"] > seconds["eagle_draft"] > 0.0
+    assert categories(start("--enable-metrics").wait_ready()) == {}
 
 
 def test_counters_add_up(plain):
@@ -176,10 +235,105 @@ def test_refusals(tree, recorded):
     cold = tree.client.post("/generate", json={"text": "x", "sampling_params": {"temperature": -1}})
     assert cold.status_code == 400
     assert cold.json() == json.loads(recorded("plain_bad_param.json"))
-    long = tree.client.post("/generate", json={"input_ids": [1] * 10000})
-    assert long.status_code == 400
-    assert long.json() == json.loads(recorded("plain_too_long.json"))
-    assert tree.client.post("/generate", json={}).status_code == 400
+    long = {"model": "m", "prompt": [1] * 10000}
+    refused = tree.client.post("/v1/completions", json=long)
+    assert refused.status_code == 400
+    assert refused.json() == json.loads(recorded("plain_too_long.json"))
+
+
+def parts(text):
+    assert text.endswith("data: [DONE]\n\n")
+    return [json.loads(part[6:]) for part in text.split("\n\n") if part and "[DONE]" not in part]
+
+
+def test_openai_bodies(tree, plain, recorded):
+    completion = {"model": "m", "prompt": "import os", "max_tokens": 32, "ignore_eos": True}
+    chat = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True}
+    chat["max_tokens"] = 16
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+    for served, path, body, name in (
+        (plain, "/v1/completions", completion, "plain_completions.json"),
+        (plain, "/v1/chat/completions", chat, "plain_chat.json"),
+    ):
+        ours, theirs = served.client.post(path, json=body).json(), json.loads(recorded(name))
+        assert list(ours) == list(theirs)
+        assert list(ours["choices"][0]) == list(theirs["choices"][0])
+        assert list(ours["usage"]) == list(theirs["usage"])
+    warm = tree.client.post("/v1/chat/completions", json=chat)
+    assert warm.status_code == 200
+    ours = tree.client.post("/v1/chat/completions", json={**chat, "return_meta_info": True}).json()
+    theirs = json.loads(recorded("standalone_chat_meta.json"))
+    assert list(ours["choices"][0]["meta_info"]) == list(theirs["choices"][0]["meta_info"])
+    for path, body, name in (
+        ("/v1/completions", completion, "standalone_completions_stream.sse.txt"),
+        ("/v1/chat/completions", chat, "standalone_chat_stream.sse.txt"),
+    ):
+        ours = parts(tree.client.post(path, json={**body, **usage}).text)
+        theirs = parts(recorded(name).rstrip("\n") + "\n\n")
+        for i in (0, 1, -2, -1):
+            assert list(ours[i]) == list(theirs[i])
+            if theirs[i]["choices"]:
+                assert list(ours[i]["choices"][0]) == list(theirs[i]["choices"][0])
+        assert ours[-1]["choices"] == []
+        assert ours[-1]["usage"]["completion_tokens"] == body["max_tokens"]
+
+
+def test_streams_say_the_same_as_whole_answers(tree):
+    messages = [{"role": "user", "content": "Say the same twice."}]
+    completion = {"model": "m", "prompt": ["one", "two"], "max_tokens": 40, "ignore_eos": True}
+    whole = tree.client.post("/v1/completions", json=completion).json()
+    streamed = {0: "", 1: ""}
+    for part in parts(
+        tree.client.post("/v1/completions", json={**completion, "stream": True}).text
+    ):
+        for choice in part["choices"]:
+            streamed[choice["index"]] += choice["text"]
+    assert streamed == {choice["index"]: choice["text"] for choice in whole["choices"]}
+    chat = {"model": "m", "messages": messages}
+    whole = tree.client.post("/v1/chat/completions", json=chat).json()["choices"][0]
+    said = parts(tree.client.post("/v1/chat/completions", json={**chat, "stream": True}).text)
+    deltas = [part["choices"][0]["delta"].get("content", "") for part in said]
+    assert "".join(deltas) == whole["message"]["content"]
+    assert whole["finish_reason"] == "stop"  # a natural end, with no limit given
+    assert said[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_what_ends_an_answer(plain):
+    def ask(**sampling):
+        params = {"max_new_tokens": 200, "ignore_eos": True, **sampling}
+        return plain.client.post("/generate", json={"text": "x", "sampling_params": params}).json()
+
+    full = ask()
+    word = full["text"].split()[20]
+    first = full["text"].index(word)
+    stopped = ask(stop=["never said", word])
+    assert stopped["text"] == full["text"][:first]
+    assert stopped["meta_info"]["finish_reason"] == {"type": "stop", "matched": word}
+    token = full["output_ids"][7]
+    stopped = ask(stop_token_ids=[token])
+    assert stopped["output_ids"] == full["output_ids"][:8]
+    assert stopped["meta_info"]["finish_reason"] == {"type": "stop", "matched": token}
+    natural = ask(ignore_eos=False, max_new_tokens=2000)
+    reason = natural["meta_info"]["finish_reason"]
+    assert reason["type"] == "stop"
+    assert natural["output_ids"][-1] == reason["matched"]
+    assert natural["meta_info"]["completion_tokens"] == len(natural["output_ids"])
+
+
+def test_stream_interval_and_increments(start, speculation):
+    flags = ("--stream-interval", "10", "--incremental-streaming-output")
+    served = start(*speculation(3), *flags).wait_ready()
+    prompt = "A chunk holds at least ten tokens."
+    whole = served.generate(prompt, 95).json()
+    said = events(served.generate(prompt, 95, stream=True).text)
+    sizes = [len(one["output_ids"]) for one in said]
+    assert sizes[0] == 1
+    assert all(size >= 10 for size in sizes[1:-1])
+    assert [token for one in said for token in one["output_ids"]] == whole["output_ids"]
+    assert "".join(one["text"] for one in said) == whole["text"]
+    assert [one["meta_info"]["completion_tokens"] for one in said][-1] == 95
+    assert "spec_verify_ct" in said[-1]["meta_info"]
+    assert "queue_time" not in said[-1]["meta_info"]  # no --enable-metrics
 
 
 def test_api_key(start, recorded):

@@ -28,8 +28,12 @@ def busy(served):
     ]
 
 
+def loads(served):
+    return served.client.get("/v1/loads").json()["loads"][0]
+
+
 def wait_until(condition):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -60,11 +64,11 @@ def test_flush_is_refused_while_busy_and_aborts_end_requests(slow, recorded):
         assert (refused.status_code, refused.text) == (400, recorded("flush_while_busy.txt"))
         assert slow.client.post("/abort_request", json={"rid": "r1"}).status_code == 200
         theirs = json.loads(recorded("abort_inflight.json"))["meta_info"]
-        ours = waiting[1].result(10).json()["meta_info"]
+        ours = waiting[1].result(60).json()["meta_info"]
         assert ours["finish_reason"] == theirs["finish_reason"]
         assert slow.client.post("/abort_request", json={"abort_all": True}).status_code == 200
         for reply in waiting:
-            assert reply.result(10).json()["meta_info"]["finish_reason"]["type"] == "abort"
+            assert reply.result(60).json()["meta_info"]["finish_reason"]["type"] == "abort"
     wait_until(lambda: busy(slow) == [0.0, 0.0])
 
 
@@ -118,10 +122,12 @@ def test_switching_is_refused_while_busy(start, speculation):
     served = start(*speculation(2), env={"TUNER_SWITCHABLE_STEPS": "1,2"}, scale=2.0).wait_ready()
     worker = threading.Thread(target=served.generate, args=("long", 4000))
     worker.start()
-    wait_until(lambda: served.client.post("/flush_cache").status_code == 400)
+    # A health check also makes it busy, but not for long, and not with so many tokens.
+    wait_until(lambda: loads(served)["num_used_tokens"] > 1000)
     assert switch(served, speculative_num_steps=1) == [False]
     served.client.post("/abort_request", json={"abort_all": True})
-    worker.join(10)
+    worker.join(60)
+    assert not worker.is_alive()
 
 
 def test_a_prompt_has_its_own_speed(start, kimi, tmp_path):
