@@ -28,14 +28,20 @@ if TYPE_CHECKING:
 TURNAROUND_S = 0.05
 """Real seconds within which a client that is at work sends its next request."""
 
+_PATIENCE_S = 0.02
+_LEAST_PATIENCE_S = 0.01
+_PATIENCE = 4.0
+"""How long a forward is held back: so many times what successors took so far, within bounds."""
+
 _TOGETHER_S = 0.004
 """Real seconds between two requests that were sent together."""
 _GATHER_SHARE = 0.8
 _LARGEST_PAYMENT = 0.25
 _LARGEST_DEBT_S = 1.0
 _LATE_S = 0.002
-_WORTH_SAYING = 0.05
-_WORTH_SAYING_S = 0.25
+_WORTH_SAYING = 0.1
+_WORTH_SAYING_S = 0.1
+"""Of the real time since the flush, and real seconds: less may be a debt that is being paid."""
 
 
 @dataclass(slots=True)
@@ -46,7 +52,8 @@ class Lateness:
         forwards: Forwards that ended.
         late: Those that ended over 2 real milliseconds after their time.
         busy_s: Simulated seconds that they were to last.
-        behind_s: Simulated seconds that the last one was late by.
+        behind_s: Simulated seconds by which clients have been served too late in all; as a share
+            of `busy_s`, what measurements since the flush may be off by.
         worst_behind_s: The largest such.
     """
 
@@ -82,6 +89,9 @@ class Pace:
         self._owed = 0
         self._owed_since = 0.0
         self._closed_loop = True
+        self._patience = _PATIENCE_S
+        self._slipped = 0.0
+        self._late = 0.0
         self._came = asyncio.Event()
         self._warned = False
 
@@ -92,18 +102,26 @@ class Pace:
 
     def flushed(self) -> None:
         """What comes next is no turn-around: nobody was at work."""
-        self._deadline = self._debt = 0.0
+        self._deadline = self._debt = self._slipped = self._late = 0.0
         self._owed = 0
         self.lateness = Lateness()
         self._warned = False
 
     def arrived(self, request: Request, now: float) -> None:
         """A request is there; `now` is when its prompt had been read, after it arrived."""
-        if request.open_arrival or not request.counted:
+        if not request.counted:
             return
-        in_time = request.arrived - self._owed_since < TURNAROUND_S
+        if request.open_arrival:
+            self._owed = 0
+            self._closed_loop = False
+            self._came.set()
+            return
+        took = request.arrived - self._owed_since
+        in_time = took < TURNAROUND_S
         if in_time:
             self._closed_loop = True
+            patience = max(_LEAST_PATIENCE_S, _PATIENCE * took, 0.95 * self._patience)
+            self._patience = min(TURNAROUND_S, patience)
         if self._owed:
             self._owed = self._owed - 1 if in_time else 0
             self._owed_since = now
@@ -120,7 +138,7 @@ class Pace:
         """Waits for the successors of what has ended, unless none is to be expected."""
         clock = asyncio.get_running_loop().time
         while self._owed:
-            left = self._owed_since + TURNAROUND_S - clock()
+            left = self._owed_since + self._patience - clock()
             if not self._closed_loop or left <= 0.0:
                 # Once nobody came, as in a drain, nobody is waited for until somebody comes in
                 # time again; what the wait cost those who run is lent to them.
@@ -164,6 +182,7 @@ class Pace:
         if gap <= 0.0:
             return
         if first.open_arrival or gap >= TURNAROUND_S:
+            self._slipped += self._debt + self._late
             self._debt = 0.0
         else:
             self._lend(gap * (1.0 - 1.0 / self.scale))
@@ -197,7 +216,9 @@ class Pace:
         self._deadline = until
 
     def _lend(self, seconds: float) -> None:
-        self._debt = min(_LARGEST_DEBT_S, self._debt + seconds)
+        self._debt += seconds
+        self._slipped += max(0.0, self._debt - _LARGEST_DEBT_S)
+        self._debt = min(_LARGEST_DEBT_S, self._debt)
 
     def _look(self, seconds: float, behind: float) -> bool:
         # What was lent and not yet paid back delays the client as much as a late forward.
@@ -205,7 +226,8 @@ class Pace:
         lateness.forwards += 1
         lateness.late += behind > _LATE_S
         lateness.busy_s += seconds * self.scale
-        behind += self._debt
+        self._late = max(0.0, behind)
+        behind = self._late + self._debt + self._slipped
         lateness.behind_s = behind * self.scale
         lateness.worst_behind_s = max(lateness.worst_behind_s, lateness.behind_s)
         due = behind > max(_WORTH_SAYING_S, _WORTH_SAYING * lateness.busy_s / self.scale)

@@ -140,7 +140,7 @@ def make_request(
         prompt=prompt,
         prompt_tokens=len(input_ids),
         limit=limit,
-        answer=tokens.answer(prompt, limit),
+        answer=tokens.answer(prompt, limit, stops=stops),
         offset=tokens.offset(prompt),
         arrived=arrived,
         received_at=received_at,

@@ -91,6 +91,7 @@ class Scheduler:
         waiting: Not yet begun, in order.
         running: Decoding.
         chunked: Begun, its prompt not yet computed.
+        prefilling: In the prefill that runs.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -98,18 +99,19 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.chunked: Request | None = None
+        self.prefilling: tuple[Request, ...] = ()
         self.cache = PrefixCache()
         self._reserved: dict[Request, int] = {}
 
     @property
     def busy(self) -> bool:
         """Whether there is any request."""
-        return bool(self.waiting or self.running or self.chunked)
+        return bool(self.waiting or self.running or self.chunked or self.prefilling)
 
     @property
     def begun(self) -> int:
         """Requests that occupy a place in the batch."""
-        return len(self.running) + (self.chunked is not None)
+        return len(self.running) + len(self._between)
 
     @property
     def token_usage(self) -> float:
@@ -119,8 +121,14 @@ class Scheduler:
 
     def everyone(self) -> list[Request]:
         """All requests."""
-        chunked = [self.chunked] if self.chunked is not None else []
-        return [*self.waiting, *chunked, *self.running]
+        return [*self.waiting, *self._between, *self.running]
+
+    @property
+    def _between(self) -> tuple[Request, ...]:
+        """Those that neither wait nor decode."""
+        if self.chunked is None or self.chunked in self.prefilling:
+            return self.prefilling
+        return (*self.prefilling, self.chunked)
 
     def drop_ended(self) -> None:
         """Forgets waiting requests that were ended from outside."""
@@ -165,6 +173,7 @@ class Scheduler:
             computed += self._take(request, left, parts)
             if self._unfinished(parts):
                 self.chunked = request
+        self.prefilling = tuple(request for request, _ in parts)
         return Prefill(tuple(parts), fresh, computed, cached) if parts else None
 
     def prefilled(self, prefill: Prefill) -> list[Request]:
@@ -172,6 +181,7 @@ class Scheduler:
 
         They are running from now on; each has its first token.
         """
+        self.prefilling = ()
         complete = []
         for request, tokens in prefill.requests:
             request.computed_tokens += tokens

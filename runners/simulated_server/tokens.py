@@ -50,6 +50,11 @@ def tokenize(text: str) -> list[int]:
     return [_hash(piece.encode()) % _VOCABULARY for piece in pieces or [""]]
 
 
+def text_of(ids: Iterable[int]) -> str:
+    """What the model would say with these tokens."""
+    return "".join(" " + _WORDS[token % len(_WORDS)] for token in ids)
+
+
 TOKEN_BYTES = 8
 """Bytes of a packed token id."""
 
@@ -81,11 +86,17 @@ def offset(prompt: str) -> float:
     return (_hash(b"offset" + prompt.encode()) & 0xFFFFFFFF) / 2**32
 
 
-def answer(prompt: str, tokens: int) -> Answer:
-    """The first `tokens` tokens of the answer to a prompt, by its fingerprint."""
+def answer(prompt: str, tokens: int, *, stops: bool = False) -> Answer:
+    """The first `tokens` tokens of the answer to a prompt, by its fingerprint.
+
+    Args:
+        prompt: The fingerprint.
+        tokens: How many.
+        stops: Whether the answer's natural end is enough.
+    """
     rng = random.Random(_hash(b"answer" + prompt.encode()))  # noqa: S311 - not a secret
     natural = rng.randrange(64, 768)
-    ids = rng.choices(range(_VOCABULARY), k=tokens)
+    ids = rng.choices(range(_VOCABULARY), k=min(tokens, natural) if stops else tokens)
     pieces = [" " + _WORDS[token % len(_WORDS)] for token in ids]
     ends = [0, *accumulate(len(piece) for piece in pieces)]
     return Answer(ids, "".join(pieces), ends, natural)
