@@ -75,7 +75,7 @@ class ProcessRunner(Runner):
         self._seed = seed
         self._log_dir = Path(log_dir)
         self._timeouts = timeouts or StartTimeouts()
-        self._workload = study.workload.to_workload()
+        self._workload = study.to_workload()
         self._varied_flags = frozenset(study.space.flags)
 
     @abc.abstractmethod

@@ -74,7 +74,7 @@ class ReplayRunner(Runner):
             can_switch: Which configurations share a launch; by default none do.
         """
         self._table = table
-        self._workload = study.workload.to_workload()
+        self._workload = study.to_workload()
         self._random = random.Random(seed)  # noqa: S311 - noise, not a secret
         self._noise = noise
         self._can_switch = can_switch or (lambda a, b: a == b)

@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from search_spaces import yaml_nodes
 from search_spaces.catalog import shipped, shipped_text
 from search_spaces.nearest import nearest
+from search_spaces.part import Part
 from search_spaces.problems import Problem, StudyFileError
 from search_spaces.study_checks import check
 from search_spaces.study_errors import problems_of
@@ -22,16 +23,26 @@ from search_spaces.study_parts import (
     Budget,
     Model,
     Objective,
-    Part,
     Server,
     Simulated,
     SpaceSpec,
-    WorkloadSpec,
 )
 from search_spaces.study_values import StudyName  # noqa: TC001 - pydantic reads it
+from search_spaces.workload_parts import WorkloadSpec
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from search_spaces.workload import Workload
+
+_CHECKED: dict[str, type[Part]] = {
+    "model": Model,
+    "server": Server,
+    "space": SpaceSpec,
+    "workload": WorkloadSpec,
+    "objective": Objective,
+}
+"""Sections between which relations are checked."""
 
 SHIPPED = "shipped"
 """`Study.source` of a study that came with the tuner."""
@@ -57,11 +68,21 @@ class Study(Part):
 
     _source: str = PrivateAttr(default="")
     _text: str = PrivateAttr(default="")
+    _base_dir: str = PrivateAttr(default="")
 
     @property
     def source(self) -> str:
         """Path of the file, or `"shipped"`."""
         return self._source
+
+    @property
+    def base_dir(self) -> str:
+        """Folder that the file's relative paths start from; empty for the working directory."""
+        return self._base_dir
+
+    def to_workload(self) -> Workload:
+        """The workload as a plain value, which knows where its paths start."""
+        return self.workload.to_workload(self._base_dir)
 
     @property
     def text(self) -> str:
@@ -103,16 +124,17 @@ def load_study(name_or_path: str | PathLike[str]) -> Study:
     except UnicodeDecodeError as error:
         message = f"Not UTF-8 text (byte {error.start}); save the file as UTF-8"
         raise StudyFileError(given, [Problem("", None, message)]) from None
-    return parse_study(text, given)
+    return parse_study(text, given, base_dir=str(path.parent))
 
 
-def parse_study(text: str, source: str, *, shown: str | None = None) -> Study:
+def parse_study(text: str, source: str, *, shown: str | None = None, base_dir: str = "") -> Study:
     """Reads a study from the text of its file.
 
     Args:
         text: YAML.
         source: Kept as `Study.source`.
         shown: How messages name the file; `source` by default.
+        base_dir: Folder that relative paths in it start from; the working directory if empty.
 
     Raises:
         StudyFileError: With everything that is wrong with it.
@@ -137,23 +159,18 @@ def parse_study(text: str, source: str, *, shown: str | None = None) -> Study:
     if study is None or problems:
         ordered = sorted(problems, key=lambda p: (p.line or 0, p.key))
         raise StudyFileError(shown or source, ordered)
-    study._source, study._text = source, text  # noqa: SLF001 - set once, where it is made
+    # Set once, where it is made.
+    study._source, study._text, study._base_dir = source, text, base_dir  # noqa: SLF001
     return study
 
 
 def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
     """The sections that can be read, so that relations are checked beside other mistakes."""
     if study is not None:
-        return {name: getattr(study, name) for name in ("model", "server", "space", "workload")}
+        return {name: getattr(study, name) for name in _CHECKED}
     out: dict[str, Any] = {}
-    kinds: dict[str, type[Part]] = {
-        "model": Model,
-        "server": Server,
-        "space": SpaceSpec,
-        "workload": WorkloadSpec,
-    }
-    for name, kind in kinds.items():
-        if name in data or name == "server":
+    for name, kind in _CHECKED.items():
+        if name in data or name in {"server", "objective"}:
             try:
                 out[name] = kind.model_validate(data.get(name, {}))
             except ValidationError:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
 from search_spaces.problems import Problem
+from search_spaces.workload_checks import check_objective, check_workload
 from search_spaces.yaml_nodes import Document, Path, dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from search_spaces.study_parts import Model, Server, SpaceSpec, SubSpace, WorkloadSpec
+    from search_spaces.study_parts import Model, Objective, Server, SpaceSpec, SubSpace
+    from search_spaces.workload_parts import WorkloadSpec
 
 _NEEDS_DRAFT = {"EAGLE", *(name for name, a in ALGORITHMS.items() if a.needs_draft)}
 _LEAST = {"num_steps": 1, "topk": 1, "num_draft_tokens": 2}
@@ -32,6 +34,7 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
     server: Server | None = parts.get("server")
     space: SpaceSpec | None = parts.get("space")
     workload: WorkloadSpec | None = parts.get("workload")
+    objective: Objective | None = parts.get("objective")
     if server is not None:
         found += _server(server)
     if space is not None:
@@ -42,7 +45,9 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
     if model is not None and space is not None:
         found += _drafts(model, space)
     if workload is not None:
-        found += _points(workload)
+        found += check_workload(workload)
+    if workload is not None and objective is not None:
+        found += check_objective(objective, workload)
     problems = []
     for path, message in found:
         written = _as_written(path, document.data)
@@ -171,14 +176,3 @@ def _drafts(model: Model, space: SpaceSpec) -> Iterator[Found]:
                 ("space", "speculation", index, "algorithm"),
                 f"{part.algorithm} needs a draft model: write `model: {{draft: ...}}`{hint}",
             )
-
-
-def _points(workload: WorkloadSpec) -> Iterator[Found]:
-    seen: set[int] = set()
-    for index, point in enumerate(workload.points):
-        if point.concurrency in seen:
-            yield (
-                ("workload", "points", index, "concurrency"),
-                f"Concurrency {point.concurrency} stands twice; keep one of them",
-            )
-        seen.add(point.concurrency)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 
 from search_spaces.algorithms import canonical_algorithm
+from search_spaces.figures import Figure
+from search_spaces.part import Part
 from search_spaces.study_values import (
     Algorithm,
     Count,
-    CountOrNone,
     EnvChoices,
     EnvValue,
     FixedFlagValue,
@@ -22,17 +23,10 @@ from search_spaces.study_values import (
     Integers,
     Limit,
     Positive,
-    PromptSet,
     Text,
     Variable,
+    wrong,
 )
-from search_spaces.workload import OperatingPoint, Workload
-
-
-class Part(BaseModel):
-    """A section: frozen, and without keys that nobody knows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Model(Part):
@@ -104,56 +98,34 @@ class SpaceSpec(Part):
     env: dict[Variable, EnvChoices] = Field(default_factory=dict)
 
 
-class PointSpec(Part):
-    """One operating point.
-
-    Attributes:
-        concurrency: Requests in flight.
-        weight: Share in the score's geometric mean.
-        requests: Prompts of one window; `None` leaves it to the load generator.
-    """
-
-    concurrency: Count
-    weight: Positive = 1.0
-    requests: Count | None = None
-
-
-class WorkloadSpec(Part):
-    """What the servers are measured with; see `Workload`."""
-
-    prompts: dict[PromptSet, Positive] = Field(min_length=1)
-    output_tokens: Count
-    points: tuple[PointSpec, ...] = Field(default=(PointSpec(concurrency=1),), min_length=1)
-    temperature: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = 0.0
-    requests: Count = 16
-    warmup_requests: CountOrNone = 1
-
-    def to_workload(self) -> Workload:
-        """The workload as a plain value; shares are scaled to sum to 1."""
-        total = sum(self.prompts.values())
-        return Workload(
-            prompts=tuple(sorted((name, share / total) for name, share in self.prompts.items())),
-            output_tokens=self.output_tokens,
-            points=tuple(
-                OperatingPoint(point.concurrency, point.weight, point.requests)
-                for point in self.points
-            ),
-            temperature=self.temperature,
-            requests=self.requests,
-            warmup_requests=self.warmup_requests,
-        )
-
-
 class Objective(Part):
     """What is best.
 
     Attributes:
-        maximize: The figure that is maximised.
+        maximize: The figure that is maximized, unless one is minimized.
+        minimize: The latency that is minimized in its place (`LIMITS`).
         subject_to: Upper bounds by name (`LIMITS`), in milliseconds.
     """
 
-    maximize: Literal["output_tok_s"] = "output_tok_s"
+    maximize: Literal["output_tok_s", "goodput_request_s", "request_s"] = "output_tok_s"
+    minimize: Limit | None = None
     subject_to: dict[Limit, Positive] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_direction(self) -> Objective:
+        if self.minimize is not None and "maximize" in self.model_fields_set:
+            raise wrong(
+                "Stands beside `maximize`; keep one of them, and put limits under `subject_to`",
+                "minimize",
+            )
+        return self
+
+    @property
+    def figure(self) -> Figure:
+        """The figure by which configurations are ranked."""
+        if self.minimize is not None:
+            return Figure(self.minimize, larger_is_better=False)
+        return Figure(self.maximize)
 
 
 class Budget(Part):

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from search_spaces.algorithms import NAMES
 from search_spaces.configuration import NO_SPECULATION, Value
+from search_spaces.figures import LATENCIES
 from search_spaces.flags import canonical_flag, canonical_flag_value
 from search_spaces.nearest import nearest
 from search_spaces.prompt_names import BUILT_IN_SETS, parse_prompt_name
@@ -25,14 +26,7 @@ PROMPT_SETS = BUILT_IN_SETS
 FixedValue = Value | tuple[Value, ...]
 """A flag's value in every launch; a flag that takes several words has several."""
 
-LIMITS = (
-    "ttft_p50_ms",
-    "ttft_p95_ms",
-    "tpot_p50_ms",
-    "tpot_p95_ms",
-    "e2e_p50_ms",
-    "e2e_p95_ms",
-)
+LIMITS = LATENCIES
 """Upper bounds that an objective may set, in milliseconds of the server's own time."""
 
 _MOST_STEPS = 1000

@@ -125,9 +125,15 @@ def describe_new(
     )
 
 
-def stored_study_file(stored: StoredStudy) -> Study:
-    """The study file as it was when the study was created: what is stored is the truth."""
-    return parse_study(stored.text, source=f"study {stored.name} (stored)")
+def stored_study_file(stored: StoredStudy, *, base_dir: str = "") -> Study:
+    """The study file as it was when the study was created: what is stored is the truth.
+
+    Args:
+        stored: The study.
+        base_dir: Folder of its file, from which its relative paths start; where it is named
+            without its file they start from the working directory.
+    """
+    return parse_study(stored.text, source=f"study {stored.name} (stored)", base_dir=base_dir)
 
 
 def log_dir(store: Store, stored: StoredStudy) -> Path:
@@ -156,7 +162,7 @@ def make_sweep(
         stored=stored,
         store=store,
         runner=runner,
-        workload=problem.study.workload.to_workload(),
+        workload=problem.study.to_workload(),
         limits=dict(problem.study.objective.subject_to),
         progress=progress,
         log_dir=log_dir(store, stored),
@@ -170,6 +176,7 @@ def make_sweep(
         planner=planner,
         launcher=launcher,
         baselines=problem.baselines,
+        figure=problem.study.objective.figure,
         progress=progress,
         mirror=mirror,
         shielded=shielded,
@@ -180,7 +187,9 @@ def make_sweep(
 def make_report(store: Store, name: str, problem: Problem, runner: Runner) -> StudyReport:
     """Everything stored about a study, judged."""
     stored = store.study(name)
-    standing = Standing.of(store.trials(stored.id), problem.baselines)
+    standing = Standing.of(
+        store.trials(stored.id), problem.baselines, problem.study.objective.figure
+    )
     best = standing.best
     owner = store.owner(stored.id)
     return StudyReport(

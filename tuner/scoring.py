@@ -10,25 +10,36 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure, Trial, TrialState
+from search_spaces.figures import OUTPUT_TOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from results.records import Measurement
     from search_spaces.configuration import Configuration
+    from search_spaces.figures import Figure
 
 _CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""
 
+_LEAST_MS = 1e-3
+_LEAST_WINDOW_S = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What gains are measured against: output tok/s per operating point, in the study's order."""
+    """What gains are measured against: a figure per operating point, in the study's order.
 
-    output_tok_s: tuple[float, ...]
+    Attributes:
+        values: The figure at each point.
+        figure: Which figure it is.
+    """
+
+    values: tuple[float, ...]
+    figure: Figure = OUTPUT_TOK_S
 
     @classmethod
-    def of(cls, trials: Iterable[Trial]) -> Reference | None:
+    def of(cls, trials: Iterable[Trial], figure: Figure) -> Reference | None:
         """The best of `trials` at each operating point; `None` where none can be compared.
 
         A baseline that breaks a limit of the objective is still what gains are measured against;
@@ -37,21 +48,41 @@ class Reference:
         measured = [t.measurements for t in trials if comparable(t)]
         if not measured:
             return None
+        best = max if figure.larger_is_better else min
         return cls(
-            tuple(max(m.output_tok_s for m in point) for point in zip(*measured, strict=True))
+            tuple(
+                best(value_of(m, figure) for m in point) for point in zip(*measured, strict=True)
+            ),
+            figure,
         )
 
     def gain(self, measurements: Sequence[Measurement]) -> float:
         """Weighted geometric mean of the gain at each operating point (design decision 10).
 
-        A plain mean of tok/s would be ruled by the highest concurrency.
+        A plain mean of tok/s would be ruled by the highest concurrency. Of a latency the gain is
+        how many times shorter it is.
         """
         weights = [m.point.weight for m in measurements]
+        sign = 1 if self.figure.larger_is_better else -1
         logs = [
-            weight * math.log(m.output_tok_s / reference)
-            for m, weight, reference in zip(measurements, weights, self.output_tok_s, strict=True)
+            weight * sign * math.log(value_of(m, self.figure) / reference)
+            for m, weight, reference in zip(measurements, weights, self.values, strict=True)
         ]
         return math.exp(sum(logs) / sum(weights))
+
+
+def value_of(measurement: Measurement, figure: Figure) -> float:
+    """A measurement's figure, as scores take it: always above 0, so that every gain is finite.
+
+    A window in which no request was good says that there were fewer than one in its length, so
+    it counts as half a one: worse than any that was seen, and no worse than that. A latency of
+    nothing counts as the least that a clock tells apart.
+    """
+    value = float(getattr(measurement, figure.name) or 0.0)
+    if value > 0:
+        return value
+    least = 0.5 / max(measurement.window_s, _LEAST_WINDOW_S)
+    return least if figure.larger_is_better else _LEAST_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +94,21 @@ class Standing:
         baselines: Trial per baseline name; `None` while it is not judged.
         reference: The best baseline at each point; `None` until every baseline is judged, and
             where none of them gave figures that can be believed.
+        figure: What the study's objective ranks by.
     """
 
     trials: tuple[Trial, ...]
     baselines: Mapping[str, Trial | None]
     reference: Reference | None
+    figure: Figure = OUTPUT_TOK_S
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], baselines: Mapping[str, Configuration]) -> Standing:
+    def of(
+        cls,
+        trials: Sequence[Trial],
+        baselines: Mapping[str, Configuration],
+        figure: Figure = OUTPUT_TOK_S,
+    ) -> Standing:
         """Finds the baselines among `trials` by their canonical configuration."""
         found: dict[str, Trial | None] = {}
         for name, configuration in baselines.items():
@@ -82,10 +120,11 @@ class Standing:
                 and t.state not in {TrialState.RUNNING, TrialState.FAILED}
             ]
             found[name] = judged[-1] if judged else None
-        standing = cls(tuple(trials), found, None)
+        standing = cls(tuple(trials), found, None, figure)
         if not standing.baselines_are_judged:
             return standing
-        return replace(standing, reference=Reference.of(t for t in found.values() if t is not None))
+        judged_ones = [t for t in found.values() if t is not None]
+        return replace(standing, reference=Reference.of(judged_ones, figure))
 
     @property
     def baselines_are_judged(self) -> bool:
@@ -101,7 +140,7 @@ class Standing:
     def gain_over(self, baseline: str, trial: Trial) -> float | None:
         """Gain of `trial` over one baseline, on the same weighted mean."""
         base = self.baselines.get(baseline)
-        reference = Reference.of([base]) if base is not None else None
+        reference = Reference.of([base], self.figure) if base is not None else None
         if reference is None or not comparable(trial):
             return None
         return reference.gain(trial.measurements)
@@ -110,13 +149,12 @@ class Standing:
     def best(self) -> Trial | None:
         """The best feasible trial, a baseline included; the earlier one of equals.
 
-        While baselines are missing, trials are compared by their first baseline, or by output
-        tok/s of the first point.
+        While baselines are missing, trials are compared with the first of them.
         """
         complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
         if not complete:
             return None
-        reference = self.reference or Reference.of(complete[:1])
+        reference = self.reference or Reference.of(complete[:1], self.figure)
         if reference is None:
             return None
         return max(complete, key=lambda t: (reference.gain(t.measurements), -t.number))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from results.studies import Stopped, StoredStudy
     from runners.base import Runner
     from search_spaces.configuration import Configuration
+    from search_spaces.figures import Figure
     from tuner.agenda import Agenda
     from tuner.launching import Launcher
     from tuner.mirror import Mirror
@@ -57,6 +58,7 @@ class Sweep:
         planner: The agenda's planner, told of every judged trial.
         launcher: Carries out launch plans.
         baselines: By name.
+        figure: What configurations are ranked by.
         progress: Told of every step.
         mirror: Optuna's tables; `None` where nobody will look at them.
         shielded: Sections that an interrupt may not tear.
@@ -72,6 +74,7 @@ class Sweep:
         planner: Planner,
         launcher: Launcher,
         baselines: Mapping[str, Configuration],
+        figure: Figure,
         progress: Progress,
         mirror: Mirror | None,
         shielded: Callable[[], AbstractContextManager[None]],
@@ -83,6 +86,7 @@ class Sweep:
         self._planner = planner
         self._launcher = launcher
         self._baselines = baselines
+        self._figure = figure
         self._progress = progress
         self._mirror = mirror
         self._shielded = shielded
@@ -142,7 +146,7 @@ class Sweep:
             self._launch_seconds.append(time.monotonic() - clock)
 
     def _standing(self) -> Standing:
-        return Standing.of(self._store.trials(self._stored.id), self._baselines)
+        return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)
 
     def _observe(self) -> Standing:
         """Tells the planner what it has not heard yet."""

@@ -94,25 +94,25 @@ _TASKS = (
             "they have in common."
         ),
         (
-            "Both “{title}” and “{other}” are for one newsletter. Write a teaser of forty words for "
-            "each of them."
+            "Both “{title}” and “{other}” are for one newsletter. Write a teaser of forty words "
+            "for each of them."
         ),
     ),
     (
         (
-            "With “{title}”, “{other}” and “{third}” in front of you, write one digest of a hundred "
-            "and fifty words that gives each its due."
+            "With “{title}”, “{other}” and “{third}” in front of you, write one digest of a "
+            "hundred and fifty words that gives each its due."
         ),
         (
-            "With “{title}”, “{other}” and “{third}” as sources, make a table: topic, most surprising "
-            "fact, what remains uncertain."
+            "With “{title}”, “{other}” and “{third}” as sources, make a table: topic, most "
+            "surprising fact, what remains uncertain."
         ),
     ),
 )
 
 
 def _summaries() -> list[str]:
-    """Six prompts per passage; but for the last two each leaves another paragraph out."""
+    """Six prompts per passage, each of which leaves a paragraph out; none the first."""
     library = passages()
     out = []
     for index, passage in enumerate(library):
@@ -132,8 +132,9 @@ def _summaries() -> list[str]:
 
 
 def _without(passage: Passage, left_out: int) -> str:
-    kept = [p for n, p in enumerate(passage.paragraphs) if n != left_out % len(passage.paragraphs)]
-    return "\n\n".join([passage.title, *kept])
+    first, *others = passage.paragraphs
+    del others[left_out % len(others)]
+    return "\n\n".join([passage.title, first, *others])
 
 
 def _retrieval(number: int) -> str:

@@ -39,7 +39,7 @@ def prompt_source(
     Raises:
         ValueError: A name that is no prompt source, or a share that is not positive.
     """
-    pools = [(_pool(parse_prompt_name(name), Path(base_dir), server), s) for name, s in shares]
+    pools = [(pool_of(parse_prompt_name(name), base_dir, server), s) for name, s in shares]
     mixed = MixedPrompts(pools)
     if shared_prefix is None:
         return mixed
@@ -48,7 +48,10 @@ def prompt_source(
     return SharedPrefixPrompts(mixed, shared_prefix)
 
 
-def _pool(name: PromptName, base_dir: Path, server: ServerPython | None) -> PromptPool:
+def pool_of(
+    name: PromptName, base_dir: Path | str = "", server: ServerPython | None = None
+) -> PromptPool:
+    """The prompts that a name stands for; see `prompt_source`."""
     if not name.scheme:
         return built_in_pool(name.rest)
 
@@ -56,8 +59,8 @@ def _pool(name: PromptName, base_dir: Path, server: ServerPython | None) -> Prom
         if name.scheme == "sglang":
             from runners.load.sglang_datasets import load_dataset  # noqa: PLC0415
 
-            return load_dataset(_from(base_dir, name), server)
-        path = base_dir / Path(name.rest).expanduser()
+            return load_dataset(_from(Path(base_dir), name), server)
+        path = Path(base_dir) / Path(name.rest).expanduser()
         if name.scheme == "jsonl":
             from runners.load.jsonl_prompts import read_jsonl  # noqa: PLC0415
 

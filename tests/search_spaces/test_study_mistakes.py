@@ -176,7 +176,7 @@ MISTAKES = {
         "workload.points[1].concurrency", 19, "stands twice",
     ),
     "an unknown limit": Mistake(
-        "ttft_p95_ms", "ttft_p99_ms", "objective.subject_to.ttft_p99_ms", 20, "mean `ttft_p9"
+        "ttft_p95_ms", "ttft_p90_ms", "objective.subject_to.ttft_p90_ms", 20, "mean `ttft_p9"
     ),
     "another objective": Mistake(
         "maximize: output_tok_s", "maximize: goodput", "objective.maximize", 20, "'output_tok_s'"

@@ -183,12 +183,12 @@ def test_too_few_prompts_are_known_before_any_launch(command, tmp_path, monkeypa
     (tmp_path / "wide.yaml").write_text(
         "study: wide\nmodel: {path: some/model}\nspace: {speculation: [{algorithm: none}]}\n"
         "workload:\n  prompts: {chat: 1}\n  output_tokens: 64\n  points:\n"
-        "    - {concurrency: 1}\n    - {concurrency: 64}\n"
+        "    - {concurrency: 1}\n    - {concurrency: 128}\n"
         "budget: {launches: 4}\nrunner: simulated\n"
     )
     assert run([command, "--study", "./wide.yaml"]) == 2
     err = capsys.readouterr().err
-    assert "./wide.yaml:9: workload.points[1]: 320 distinct prompts" in err
+    assert "./wide.yaml:9: workload.points[1]: 640 distinct prompts" in err
     assert not (tmp_path / "tuner.db").exists()
 
 

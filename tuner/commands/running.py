@@ -94,6 +94,7 @@ def resume(name_or_path: str, *, storage: str, take_over: bool, as_json: bool) -
             _, report = report_of(store, stored, study)
             print_report(report, as_json=as_json)
             return Exit.DONE
+        check_prompts(study)
         servers = assembly.reopen_servers(store, stored, study)
         if (missing := servers.check()) is not None:
             raise CommandError(missing)

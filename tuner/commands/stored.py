@@ -48,7 +48,8 @@ def existing(storage: str, name_or_path: str) -> Iterator[tuple[Store, StoredStu
                 f"`tuner resume --study {name}` goes on with the stored one; "
                 f"`tuner sweep --study {name_or_path} --name NAME` begins another."
             )
-        yield store, stored, assembly.stored_study_file(stored)
+        base_dir = file.base_dir if file is not None else ""
+        yield store, stored, assembly.stored_study_file(stored, base_dir=base_dir)
 
 
 def _is_path(name_or_path: str) -> bool:
