@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from tuner import cli_bench
 from tuner.errors import CommandError, Exit
 
 app = typer.Typer(
@@ -232,33 +233,7 @@ def spaces(*, as_json: JsonOption = False) -> None:
     _leave(study_files.spaces(as_json=as_json))
 
 
-@app.command()
-def bench(
-    url: Annotated[str, typer.Option(help="A running SGLang server.")],
-    *,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 1,
-    requests: Annotated[int | None, typer.Option(min=1, help="Requests in the window.")] = None,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 256,
-    prompts: Annotated[
-        str, typer.Option(help="Prompt sets and shares: chat=0.5,code=0.5")
-    ] = "chat=0.5,code=0.5",
-    seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure a server that is running already, once."""
-    from tuner.commands import bench  # noqa: PLC0415
-
-    _leave(
-        bench.bench(
-            url,
-            concurrency=concurrency,
-            requests=requests,
-            output_tokens=output_tokens,
-            prompts=prompts,
-            seed=seed,
-            as_json=as_json,
-        )
-    )
+app.command()(cli_bench.bench)
 
 
 @app.command()

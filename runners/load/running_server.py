@@ -30,6 +30,7 @@ def bench(
     stall_timeout_s: float = STALL_TIMEOUT_S,
     api_key: str | None = None,
     target: Target | None = None,
+    processes: int | None = None,
 ) -> Measurement:
     """Measures the server at `url`: real or simulated, with whatever speculation it runs.
 
@@ -47,6 +48,7 @@ def bench(
         api_key: Sent as bearer token where given.
         target: What the server is and how to speak to it, from `find_target`; SGLang and its
             `/generate` if not given.
+        processes: Client processes; the load generator chooses if not given.
 
     Raises:
         RunnerError: No server there, or it died, hung or refused the load.
@@ -66,6 +68,7 @@ def bench(
         stall_timeout_s=stall_timeout_s,
         api_key=api_key,
         endpoint=target.endpoint,
+        processes=processes,
         watches=(
             (ServerIdentityWatch(url, launched=facts.raw, api_key=api_key),)
             if facts.is_sglang

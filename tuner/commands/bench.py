@@ -3,83 +3,102 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.study_values import PROMPT_SETS
-from search_spaces.workload import OperatingPoint, Workload
 from tuner.errors import CommandError, Exit
 from tuner.export import dump
 from tuner.report import point_dict
+from tuner.words import describe_figures, describe_reasons
 
 if TYPE_CHECKING:
     from results.records import Measurement
+    from runners.load.probe import Target
+    from search_spaces.workload import Workload
+    from tuner.commands.bench_options import BenchOptions
+
+# Failures that another option would have prevented: wrong usage.
+_USAGE = frozenset({"bad_url", "no_fixed_length", "no_models", "unauthorized", "too_many_files"})
 
 
-def bench(
-    url: str,
-    *,
-    concurrency: int,
-    requests: int | None,
-    output_tokens: int,
-    prompts: str,
-    seed: int,
-    as_json: bool,
-) -> Exit:
+def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     """Measures one window and prints it; exit code 4 if the server fails meanwhile."""
+    workload = options.workload()
+    point = workload.points[0]
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
-    from runners.load import NotEnoughPromptsError  # noqa: PLC0415
+    from runners.load import NotEnoughPromptsError, PromptFileError  # noqa: PLC0415
     from runners.load import bench as measure  # noqa: PLC0415
+    from runners.load.arrivals import ArrivalTraceError  # noqa: PLC0415
+    from runners.load.probe import find_target  # noqa: PLC0415
 
-    point = OperatingPoint(concurrency, requests=requests)
-    workload = Workload(parse_shares(prompts), output_tokens, (point,))
+    url, key = options.base_url, options.key()
     try:
-        measurement = measure(url.rstrip("/"), workload, point, seed=seed)
-    except NotEnoughPromptsError as error:
+        target = find_target(
+            url,
+            options.endpoint,
+            model=options.model,
+            api_key=key,
+            natural_length=options.natural_length,
+        )
+        measurement = measure(
+            url,
+            workload,
+            point,
+            prompts=_prompts(options, workload, target),
+            seed=options.seed,
+            request_timeout_s=options.timeout_s,
+            api_key=key,
+            target=target,
+            processes=options.processes,
+        )
+    except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError) as error:
         raise CommandError(str(error)) from error
     except RunnerError as error:
-        if error.failure.kind == "bad_url":
-            raise CommandError(error.failure.message) from error
-        raise CommandError(f"{url}: {error.failure.message}", Exit.FAULT) from error
+        failure = error.failure
+        code = Exit.USAGE if failure.kind in _USAGE else Exit.FAULT
+        message = failure.message
+        if failure.kind == "not_sglang":
+            message += "; other servers are measured with --endpoint completions or chat"
+        where = "" if url in message else f"{url}: "
+        raise CommandError(f"{where}{message}", code) from error
     if as_json:
-        sys.stdout.write(dump({"url": url, **point_dict(measurement)}))
+        sys.stdout.write(dump(_to_dict(url, target, measurement)))
     else:
-        _print(measurement)
+        _print(url, target, measurement)
     return Exit.DONE
 
 
-def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
-    """`"chat=0.5,code=0.5"` as shares that sum to 1; a name alone weighs 1.
+def _prompts(options: BenchOptions, workload: Workload, target: Target) -> Any:  # noqa: ANN401 - a heavy import's type
+    from runners.load import prompt_source  # noqa: PLC0415
+    from runners.load.server_python import ServerPython  # noqa: PLC0415
 
-    Raises:
-        CommandError: A set is unknown, or a share is no positive number.
-    """
-    shares: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, share = part.strip().partition("=")
-        try:
-            shares[name] = float(share or 1)
-        except ValueError:
-            shares[name] = 0.0
-        if name not in PROMPT_SETS or not 0 < shares[name] < float("inf"):
-            raise CommandError(
-                f"--prompts {text!r}: write it like chat=0.5,code=0.5; "
-                f"the sets are {', '.join(PROMPT_SETS)}"
-            )
-    total = sum(shares.values())
-    return tuple(sorted((name, share / total) for name, share in shares.items()))
+    model = target.facts.raw.get("model_path") or options.model
+    server = ServerPython((options.python,), str(model)) if options.python and model else None
+    return prompt_source(workload.prompts, server=server, shared_prefix=workload.shared_prefix)
 
 
-def _print(m: Measurement) -> None:
-    mark = " (simulated)" if m.simulated else ""
+def _to_dict(url: str, target: Target, measurement: Measurement) -> dict[str, Any]:
+    return {
+        "url": url,
+        "endpoint": target.endpoint.name,
+        "sglang": target.facts.is_sglang,
+        "unchecked": list(target.unchecked),
+        **point_dict(measurement),
+    }
+
+
+def _print(url: str, target: Target, measurement: Measurement) -> None:
     rows = [
-        ("output tok/s", f"{m.output_tok_s:.1f}{mark}"),
-        ("accept length", f"{m.accept_length:.3f}" if m.accept_length is not None else "-"),
-        ("TTFT p50 / p95", f"{m.ttft_p50_ms:.1f} / {m.ttft_p95_ms:.1f} ms"),
-        ("TPOT p50 / p95", f"{m.tpot_p50_ms:.2f} / {m.tpot_p95_ms:.2f} ms"),
-        ("end to end p50 / p95", f"{m.e2e_p50_ms:.0f} / {m.e2e_p95_ms:.0f} ms"),
-        ("window", f"{m.window_s:.1f} s, {m.requests} requests, {m.output_tokens} tokens"),
+        ("server", f"{url}{target.endpoint.path}, {measurement.point.name}"),
+        *describe_figures(measurement),
     ]
     for name, value in rows:
-        sys.stdout.write(f"{name:<22}{value}\n")
-    for reason in m.invalid:
-        sys.stdout.write(f"do not believe it: {reason}\n")
+        sys.stdout.write(f"{name:<26}{value}\n")
+    if measurement.tokens_per_chunk > 1:
+        sys.stdout.write(
+            "a chunk carries all tokens of a verify: the time between chunks is no inter-token "
+            "latency; TPOT is\n"
+        )
+    for note in target.unchecked:
+        sys.stdout.write(f"not checked: {note}\n")
+    for reason in describe_reasons(measurement):
+        sys.stdout.write(f"{reason}\n")
