@@ -10,7 +10,7 @@ from runners.simulated_server import tokens
 from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from runners.simulated_server.prefix_cache import Node
 
@@ -41,6 +41,8 @@ class Request:
         computed_tokens: Tokens of the prompt whose keys and values there are, cached ones included.
         thresholds: The acceptance's, see `acceptance.draw`.
         held: What it holds of the prefix cache.
+        on_progress: Called at once wherever `progress` is set: a stream then costs no switch of
+            tasks for a chunk.
     """
 
     rid: str
@@ -60,6 +62,7 @@ class Request:
     computed_tokens: int = 0
     thresholds: tuple[float, ...] = ()
     held: Node | None = None
+    on_progress: Callable[[], None] | None = None
     completion_tokens: int = 0
     cached_tokens: int = 0
     verify_calls: int = 0
@@ -112,13 +115,18 @@ class Request:
         if self.completion_tokens >= end:
             self.end(STOP if self.stops and end < self.limit else LENGTH)
         else:
-            self.progress.set()
+            self._tell()
 
     def end(self, how: str) -> None:
         """Ends it."""
         self.finish = how
         self.finished_at = wall_time()
+        self._tell()
+
+    def _tell(self) -> None:
         self.progress.set()
+        if self.on_progress is not None:
+            self.on_progress()
 
 
 def make_request(
