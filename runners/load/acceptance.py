@@ -79,6 +79,26 @@ def largest_accept_length(
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
+def accept_rate(
+    correct_drafts: int, verify_calls: int, speculation: Speculation, proposed_drafts: int
+) -> float | None:
+    """Correct drafts per proposed draft; `None` where it is not known what was proposed.
+
+    Every verify proposes all draft tokens but the root. What the server reports is taken only
+    where their number is not known: SGLang counts with the width of its start, also after a switch
+    to other steps (0.5.23).
+
+    Args:
+        correct_drafts: Of all requests.
+        verify_calls: Of all requests.
+        speculation: What the server runs; steps that it switches by itself are not known.
+        proposed_drafts: What the server reports of all requests; 0 for nothing.
+    """
+    if speculation.num_draft_tokens is not None:
+        proposed_drafts = verify_calls * (speculation.num_draft_tokens - 1)
+    return correct_drafts / proposed_drafts if proposed_drafts else None
+
+
 def adaptive_steps_of(server_info: Mapping[str, Any]) -> tuple[int, ...]:
     """Draft steps between which a server switches by itself; empty where they are fixed.
 

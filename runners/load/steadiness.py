@@ -33,6 +33,8 @@ _QUEUE_REQUESTS = 16
 _KEEPS_UP = 0.9
 """Answers per arrival in the second half of an open loop that is kept up with."""
 _LONGEST_SILENCE = 0.1
+_SILENCE_S = 0.1
+"""Real seconds that a busy machine may hold a client up."""
 
 
 def unsteady(evidence: Evidence) -> str | None:
@@ -115,7 +117,7 @@ def stalled(evidence: Evidence) -> str | None:
         typical.append(statistics.median(gaps))
         if (gap := max(gaps)) > longest:
             longest, prompt = gap, flight.prompt
-    if longest <= max(limit, _CLOCK_S) or longest <= 10 * statistics.median(typical):
+    if longest <= max(limit, _SILENCE_S) or longest <= 10 * statistics.median(typical):
         return None
     return (
         f"{prompt} heard nothing for {longest * evidence.time_scale:.2f} s in the middle of its "

@@ -16,12 +16,12 @@ What is counted where:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from results.records import Measurement, RequestSample
-from runners.load.acceptance import accept_length
+from runners.load.acceptance import accept_length, accept_rate
 from runners.load.answer import Answer
 from runners.load.digest import fingerprint
 from runners.load.evidence import Evidence
@@ -134,8 +134,14 @@ def measurement_of(
     gaps = [gap * time_scale for gap in window.chunk_gaps()]
     finished = [_sample(flight, window.opened, time_scale) for flight in window.finished()]
     correct = sum(sample.correct_drafts for sample in good)
-    proposed = sum(sample.proposed_drafts for sample in good)
-    length = accept_length(sum(sample.verify_calls for sample in good), correct)
+    verify_calls = sum(sample.verify_calls for sample in good)
+    length = accept_length(verify_calls, correct)
+    rate = accept_rate(
+        correct,
+        verify_calls,
+        replace(speculation, num_draft_tokens=None) if adaptive_steps else speculation,
+        sum(sample.proposed_drafts for sample in good),
+    )
     evidence = Evidence(
         samples,
         flights,
@@ -172,7 +178,7 @@ def measurement_of(
         chunk_p95_ms=1000 * percentile(gaps, 95),
         tokens_per_chunk=_tokens_per_chunk(flights),
         user_tok_s=_mean([1 / pace for pace in tpot if pace > 0]),
-        accept_rate=correct / proposed if speculation.enabled and proposed else None,
+        accept_rate=rate if speculation.enabled else None,
         request_s=_per(len(finished), window_s),
         offered_request_s=_offered(window, time_scale) if point.is_open else None,
         goodput_request_s=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -132,9 +133,17 @@ def test_accept_rate():
     window = Window(0.0, 0.0, 3.0, (one,))
     assert measured(window, speculation=CHAIN).accept_rate == pytest.approx(0.5)
     assert measured(window).accept_rate is None
+    # After a switch SGLang goes on to count with the width of its start.
+    switched = flight(
+        "a", 0.0, [1.0, 2.0], [1, 4], verify_calls=2, correct_drafts=3, proposed_drafts=10
+    )
+    window = Window(0.0, 0.0, 3.0, (switched,))
+    assert measured(window, speculation=CHAIN).accept_rate == pytest.approx(0.5)
+    unknown = replace(CHAIN, num_draft_tokens=None)
+    assert measured(window, speculation=unknown).accept_rate == pytest.approx(0.3)
     silent = flight("a", 0.0, [1.0, 2.0], [1, 4], verify_calls=2, correct_drafts=3)
     window = Window(0.0, 0.0, 3.0, (silent,))
-    assert measured(window, speculation=CHAIN).accept_rate is None
+    assert measured(window, speculation=unknown).accept_rate is None
 
 
 @pytest.mark.parametrize(
