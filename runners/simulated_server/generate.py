@@ -84,7 +84,7 @@ class GenerateEndpoint:
                     job.writers, batch=batch, incremental=server.incremental_streaming
                 )
                 interval = wanted[0].sampling.stream_interval or server.stream_interval
-                await stream(job, events, send, interval, server.hooks)
+                await stream(job, events, send, interval)
                 return
             replies = [writer.whole() for writer in await job.finished()]
             await send_json(send, replies if batch else replies[0])

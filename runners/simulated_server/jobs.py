@@ -1,7 +1,6 @@
 """From an HTTP request to the requests of the scheduler, and back to one answer.
 
-A job is what one HTTP request asks for: one answer, or several (a batch, `n`). All of its requests
-share one event, so that its answer is one task however many they are.
+A job is what one HTTP request asks for: one answer, or several (a batch, `n`).
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class Job:
     Attributes:
         requests: In the order of the answers.
         writers: One for each.
-        progress: Set whenever one of them has got further.
+        hooks: What may change the answers.
+        http_version: Of the HTTP request.
     """
 
     def __init__(self, server: SimulatedServer, wanted: list[Wanted], scope: Scope) -> None:
@@ -68,7 +68,8 @@ class Job:
             ApiError: It is refused, in the shape of `/generate`.
         """
         self._server = server
-        self.progress = asyncio.Event()
+        self.hooks = server.hooks
+        self.http_version: str = scope["http_version"]
         self.requests: list[Request] = []
         self.writers: list[ReplyWriter] = []
         arrived = ARRIVED.get() or asyncio.get_running_loop().time()
@@ -101,7 +102,6 @@ class Job:
             prompt=prompt,
             open_arrival=opened,
         )
-        request.progress = self.progress
         end = ending(server.hooks.answer(prompt, request.answer), one.sampling)
         request.answer, request.stops = end.answer, end.stops
         self.requests.append(request)
@@ -132,6 +132,7 @@ class Job:
             if not served.done():
                 served.cancel()
             for request in self.requests:
+                request.on_progress = None  # nobody listens any more
                 if request.finish is None:
                     self._server.engine.abort(request.rid)
                 live.pop(request.rid, None)
@@ -147,8 +148,8 @@ class Job:
         """Waits for all of them."""
         for request in self.requests:
             while request.finish is None:
-                self.progress.clear()
-                await self.progress.wait()
+                request.progress.clear()
+                await request.progress.wait()
         return self.writers
 
 

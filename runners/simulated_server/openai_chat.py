@@ -56,7 +56,7 @@ class ChatEndpoint:
         async def answer() -> None:
             if body.stream:
                 events = ChatEvents(body, job.writers, cache_report=server.cache_report)
-                await stream(job, events, send, server.stream_interval, server.hooks)
+                await stream(job, events, send, server.stream_interval)
             else:
                 await send_json(send, self._whole(body, await job.finished()))
 
