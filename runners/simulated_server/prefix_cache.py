@@ -39,12 +39,15 @@ class PrefixCache:
     def __init__(self) -> None:
         self._root = Node(b"", None)
         self._clock = 0
+        self._leaves: list[tuple[int, int, Node]] = []
+        self._offers = 0
         self.tokens = 0
         self.held = 0
 
     def clear(self) -> None:
         """Forgets everything; nothing may be held."""
         self._root = Node(b"", None)
+        self._leaves.clear()
         self.tokens = self.held = 0
 
     def match(self, packed: bytes) -> tuple[Node, int]:
@@ -61,6 +64,7 @@ class PrefixCache:
         leaf.used = self._clock
         node.children[rest[:TOKEN_BYTES]] = leaf
         self.tokens += len(rest) // TOKEN_BYTES
+        self._offer(leaf)
         return leaf
 
     def hold(self, node: Node) -> None:
@@ -76,29 +80,28 @@ class PrefixCache:
             each.users -= 1
             if each.users == 0:
                 self.held -= len(each.key) // TOKEN_BYTES
+                self._offer(each)
 
     def shrink(self, limit: int) -> None:
         """Evicts leaves that nobody holds, least recently used first, down to `limit` tokens."""
-        if self.tokens <= limit:
-            return
-        leaves = [(n.used, id(n), n) for n in self._nodes() if not n.children and not n.users]
-        heapq.heapify(leaves)
-        while leaves and self.tokens > limit:
-            _, _, leaf = heapq.heappop(leaves)
+        while self._leaves and self.tokens > limit:
+            used, _, leaf = heapq.heappop(self._leaves)
             parent = leaf.parent
-            if parent is None:
+            if parent is None or leaf.children or leaf.users:
+                continue  # gone, or it comes back here once it is a free leaf
+            if used != leaf.used:
+                self._offer(leaf)
                 continue
             del parent.children[leaf.key[:TOKEN_BYTES]]
+            leaf.parent = None
             self.tokens -= len(leaf.key) // TOKEN_BYTES
-            if parent.parent is not None and not parent.children and not parent.users:
-                heapq.heappush(leaves, (parent.used, id(parent), parent))
+            self._offer(parent)
 
-    def _nodes(self) -> Iterator[Node]:
-        pending = list(self._root.children.values())
-        while pending:
-            node = pending.pop()
-            yield node
-            pending.extend(node.children.values())
+    def _offer(self, node: Node) -> None:
+        """Notes what may be evicted; what turns out not to be is passed over then."""
+        if node.parent is not None and not node.children and not node.users:
+            self._offers += 1
+            heapq.heappush(self._leaves, (node.used, self._offers, node))
 
     def _walk(self, packed: bytes) -> tuple[Node, int]:
         self._clock += 1
