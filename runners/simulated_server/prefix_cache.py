@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Node:
     """A stretch of tokens behind its parent's; `users` are running requests that hold it."""
 
-    __slots__ = ("children", "key", "parent", "used", "users")
+    __slots__ = ("children", "key", "offered", "parent", "used", "users")
 
     def __init__(self, key: bytes, parent: Node | None) -> None:
         self.key = key
@@ -26,6 +26,7 @@ class Node:
         self.children: dict[bytes, Node] = {}
         self.users = 0
         self.used = 0
+        self.offered = False
 
 
 class PrefixCache:
@@ -86,6 +87,7 @@ class PrefixCache:
         """Evicts leaves that nobody holds, least recently used first, down to `limit` tokens."""
         while self._leaves and self.tokens > limit:
             used, _, leaf = heapq.heappop(self._leaves)
+            leaf.offered = False
             parent = leaf.parent
             if parent is None or leaf.children or leaf.users:
                 continue  # gone, or it comes back here once it is a free leaf
@@ -99,7 +101,9 @@ class PrefixCache:
 
     def _offer(self, node: Node) -> None:
         """Notes what may be evicted; what turns out not to be is passed over then."""
-        if node.parent is not None and not node.children and not node.users:
+        free = node.parent is not None and not node.children and not node.users
+        if free and not node.offered:
+            node.offered = True
             self._offers += 1
             heapq.heappush(self._leaves, (node.used, self._offers, node))
 
