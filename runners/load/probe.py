@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from runners.load.client import LoadClient, load_error
 from runners.load.flight import Flight
 from runners.load.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dialect
 from runners.load.prompts import Prompt
+from runners.load.rendering import IdentityRenderer
 from runners.load.stream import GenerateEndpoint
 from runners.server_facts import read_any_server, read_models, read_server
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runners.base import RunnerError
     from runners.load.endpoint import Endpoint
+    from runners.load.rendering import Renderer
     from runners.server_facts import ServerFacts
 
 EndpointName = Literal["generate", "completions", "chat"]
@@ -30,6 +34,8 @@ _DIALECTS = (
 )
 _REFUSED = ("HTTP 400", "HTTP 422")
 _PROMPT = Prompt("probe", "In one sentence, what is a benchmark?")
+_OTHER = Prompt("probe/2", "Why do cats purr?")
+_FLUSH_TIMEOUT_S = 15.0
 _PROBE_TOKENS = 16
 _PROBE_TIMEOUT_S = 120.0
 
@@ -43,12 +49,29 @@ class Target:
         endpoint: What is loaded.
         speculation: What its acceptance is checked against; none where it does not tell.
         unchecked: What cannot be checked or is not known of it, in words.
+        renderer: What marks prompts with the chat template that the server puts around them.
     """
 
     facts: ServerFacts
     endpoint: Endpoint
     speculation: Speculation
     unchecked: tuple[str, ...] = ()
+    renderer: Renderer = field(default_factory=IdentityRenderer)
+
+
+class ServerTemplateRenderer(IdentityRenderer):
+    """Sends prompts as they are to a server that puts a chat template around them."""
+
+    def __init__(self, template_tokens: int) -> None:
+        """Remembers how many tokens come before every prompt."""
+        self._template_tokens = template_tokens
+
+    def render(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+        """See `Renderer.render`."""
+        return tuple(
+            replace(prompt, template_tokens=self._template_tokens)
+            for prompt in super().render(prompts)
+        )
 
 
 def find_target(
@@ -62,7 +85,7 @@ def find_target(
 ) -> Target:
     """Asks a server what it is and, for the OpenAI endpoints, what it understands.
 
-    One or more short requests are sent to find that out.
+    An SGLang server's prefix cache is emptied and a few short requests are sent to find that out.
 
     Args:
         url: `http://host:port`, without `/v1`.
@@ -89,21 +112,24 @@ def find_target(
     refusals: list[str] = []
     for dialect in dialects:
         candidate = kind(model, dialect)
-        flight = _ask(url, candidate, api_key, request_timeout_s)
+        flight, other = _ask(url, candidate, api_key, request_timeout_s)
         if flight.error is None:
             if not (dialect.ignore_eos or natural_length):
                 raise _no_fixed_length(url, refusals)
-            return _target(facts, candidate, dialect, flight)
+            return _target(facts, candidate, dialect, flight, other)
         refusals.append(flight.error)
         if not flight.error.startswith(_REFUSED):
             break
     raise _unusable(url, candidate, refusals[-1])
 
 
-def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) -> Flight:
+def _ask(
+    url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float
+) -> tuple[Flight, Flight]:
+    """Sends two prompts that share nothing, one after the other, to an emptied cache."""
     point = OperatingPoint(1)
     workload = Workload((("chat", 1.0),), _PROBE_TOKENS, (point,))
-    flight = Flight(_PROMPT.id, endpoint.body(_PROMPT, workload))
+    flights = [Flight(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER)]
 
     async def ask() -> None:
         client = LoadClient(
@@ -114,13 +140,18 @@ def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) ->
             endpoint=endpoint,
         )
         async with client:
-            await client.generate(flight)
+            await client.flush_cache(timeout_s=_FLUSH_TIMEOUT_S)
+            for flight in flights:
+                await client.generate(flight)
 
     asyncio.run(ask())
-    return flight
+    first, second = flights
+    return first, second
 
 
-def _target(facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flight: Flight) -> Target:
+def _target(
+    facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flight: Flight, other: Flight
+) -> Target:
     answer = flight.answer
     unchecked = []
     speculation = facts.speculation
@@ -147,7 +178,10 @@ def _target(facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flight: Fl
         )
     if not dialect.ignore_eos:
         unchecked.append("answers may end early: the server does not know ignore_eos")
-    return Target(facts, endpoint, speculation, tuple(unchecked))
+    # What two prompts that share nothing have in common is the template's head.
+    head = (other.answer and other.answer.cached_tokens) or 0
+    renderer = ServerTemplateRenderer(head if endpoint.name == "chat" else 0)
+    return Target(facts, endpoint, speculation, tuple(unchecked), renderer)
 
 
 def _no_fixed_length(url: str, refusals: list[str]) -> RunnerError:

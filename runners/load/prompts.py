@@ -54,6 +54,8 @@ class Prompt:
         input_ids: What is sent as `input_ids`; `None` where text is sent.
         messages: The turns of a chat; `None` for a plain text, which is a chat of one turn.
         prefix: What is to be put before it; a renderer does that, and leaves `None`.
+        template_tokens: Tokens that the server itself puts before every prompt, where it applies
+            the chat template (`/v1/chat/completions`).
     """
 
     id: str
@@ -61,6 +63,7 @@ class Prompt:
     input_ids: tuple[int, ...] | None = None
     messages: tuple[Message, ...] | None = None
     prefix: Prefix | None = None
+    template_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.messages is not None and self.text is None and self.input_ids is None:

@@ -60,7 +60,7 @@ def bench(
         url,
         workload,
         prompts or BuiltInPrompts(workload.prompts),
-        renderer,
+        renderer or target.renderer,
         seed=seed,
         time_scale=facts.time_scale,
         simulated=facts.simulated,

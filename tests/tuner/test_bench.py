@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,52 +15,121 @@ from runners.base import RunnerError
 from runners.ports import free_port_block
 from runners.server_facts import read_server_info
 
+ROOT = Path(__file__).parents[2]
 
-@pytest.fixture
-def url(tuner):
+KEY = "a-key-that-nobody-may-see"
+
+
+@pytest.fixture(scope="module")
+def url():
+    """A simulated Kimi server; one for all tests here, as they leave it idle."""
     port = free_port_block()
     argv = [
         sys.executable, "-m", "runners.simulated_server", "--model-path", "moonshotai/Kimi-K2.5",
         "--port", str(port), "--speculative-algorithm", "EAGLE3",
         "--speculative-draft-model-path", "draft", "--speculative-num-steps", "2",
         "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "3",
+        "--api-key", KEY,
     ]  # fmt: skip
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
     server = subprocess.Popen(
         argv,
-        env={**tuner.env, "TUNER_SIM_TIME_SCALE": "40"},
+        env={**kept, "PYTHONPATH": str(ROOT), "TUNER_SIM_TIME_SCALE": "40"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             assert server.poll() is None
             assert time.monotonic() < deadline
             try:
-                read_server_info(f"http://127.0.0.1:{port}")
+                read_server_info(f"http://127.0.0.1:{port}", api_key=KEY)
                 break
             except RunnerError:
                 time.sleep(0.1)
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=60)
 
 
-def test_bench(tuner, url):
-    done = tuner.run(
-        "bench", "--url", url, "--requests", "6", "--output-tokens", "64", "--concurrency", "2",
-        "--json",
-    )  # fmt: skip
+@pytest.fixture
+def bench(tuner, url):
+    """Runs `tuner bench` with the server's key in the environment."""
+    tuner.env["SGLANG_API_KEY"] = KEY
+
+    def run(*arguments, code=0):
+        done = tuner.run("bench", "--url", url, *arguments, code=code)
+        assert KEY not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def test_bench(bench):
+    done = bench("--requests", "6", "--output-tokens", "64", "--concurrency", "2", "--json")
     measured = json.loads(done.stdout)
     assert measured["simulated"] is True
     assert measured["invalid"] == []
-    assert measured["requests"] == 6
+    assert measured["unchecked"] == []
+    assert (measured["endpoint"], measured["sglang"]) == ("generate", True)
     assert measured["point"] == {"concurrency": 2}
+    assert measured["requests"] >= 6
     assert 1.3 < measured["accept_length"] < 1.8  # 1.527 by the profile
-    text = tuner.run("bench", "--url", url, "--requests", "2", "--output-tokens", "16").stdout
+
+
+def test_in_words(bench):
+    text = bench("--requests", "2", "--output-tokens", "16").stdout
     assert "(simulated)" in text
     assert "accept length" in text
+    assert "TPOT p50 / p95 / p99" in text
+    assert "no inter-token latency" in text
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_openai_endpoints(bench, endpoint):
+    done = bench(
+        "--endpoint", endpoint, "--requests", "6", "--output-tokens", "64", "--concurrency", "2",
+        "--json",
+    )  # fmt: skip
+    measured = json.loads(done.stdout)
+    assert measured["endpoint"] == endpoint
+    assert measured["invalid"] == []
+    assert 1.3 < measured["accept_length"] < 1.8
+    assert measured["output_tok_s"] > 0
+
+
+def test_an_open_loop_with_goodput(bench):
+    done = bench(
+        "--request-rate", "2", "--requests", "8", "--output-tokens", "16",
+        "--goodput", "ttft:100000,tpot:10000", "--json",
+    )  # fmt: skip
+    measured = json.loads(done.stdout)
+    assert measured["point"] == {"request_rate": 2.0}
+    assert measured["goodput_request_s"] > 0
+
+
+def test_prompts_of_ones_own(bench, tuner):
+    lines = [json.dumps({"prompt": f"What is {n} times {n + 1}?"}) for n in range(64)]
+    (tuner.folder / "mine.jsonl").write_text("\n".join(lines))
+    done = bench("--prompts", "jsonl:mine.jsonl", "--requests", "4", "--output-tokens", "8")
+    assert "output tok/s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--concurrency", "2", "--request-rate", "1"), "exclude each other"),
+        (("--prompts", "jsonl:nowhere.jsonl"), "nowhere.jsonl"),
+        (("--trace", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("--requests", "100000"), "distinct prompts"),
+        (("--api-key", "wrong"), "API key"),
+    ],
+)
+def test_wrong_usage(bench, arguments, says):
+    assert says in bench(*arguments, code=2).stderr
 
 
 def test_nobody_there(tuner):
@@ -68,6 +139,6 @@ def test_nobody_there(tuner):
     assert "Traceback" not in done.stderr
 
 
-def test_more_requests_than_prompts(tuner, url):
-    done = tuner.run("bench", "--url", url, "--requests", "100000", code=2)
-    assert "distinct prompts" in done.stderr
+def test_no_address(tuner):
+    done = tuner.run("bench", "--url", "localhost:30000", code=2)
+    assert "not an HTTP address" in done.stderr

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tuner.commands.bench_options import BenchOptions
 
 # Failures that another option would have prevented: wrong usage.
-_USAGE = frozenset({"bad_url", "no_fixed_length", "no_models", "unauthorized", "too_many_files"})
+_USAGE = frozenset(
+    {"bad_trace", "bad_url", "no_fixed_length", "no_models", "too_many_files", "unauthorized"}
+)
 
 
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
@@ -27,7 +29,6 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
     from runners.load import NotEnoughPromptsError, PromptFileError  # noqa: PLC0415
     from runners.load import bench as measure  # noqa: PLC0415
-    from runners.load.arrivals import ArrivalTraceError  # noqa: PLC0415
     from runners.load.probe import find_target  # noqa: PLC0415
 
     url, key = options.base_url, options.key()
@@ -50,7 +51,7 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             target=target,
             processes=options.processes,
         )
-    except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError) as error:
+    except (NotEnoughPromptsError, PromptFileError) as error:
         raise CommandError(str(error)) from error
     except RunnerError as error:
         failure = error.failure

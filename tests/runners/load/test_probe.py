@@ -149,3 +149,23 @@ def test_no_list_of_models(other, reply):
 
 def test_generate_needs_sglang(other):
     assert failure_of(other.url, "generate").kind == "not_sglang"
+
+
+def test_the_servers_own_chat_template_is_allowed_in_the_cache(other, bodies):
+    """What a template puts before every prompt is shared by all, and no fault of the load."""
+    other.server_info = json.loads((bodies / "0.5.23-cpu/plain_server_info.json").read_text())
+
+    def chat(number, body):
+        details = {"cached_tokens_details": {"device": 0 if number == 0 else 13}}
+        return answer(body["max_tokens"], continuous=True, extension=details)
+
+    other.routes["/v1/chat/completions"] = chat
+    target = find_target(other.url, "chat")
+    assert target.speculation == Speculation()
+    assert "/flush_cache" in other.paths()
+    assert bench(other.url, LOAD, POINT, target=target).invalid == ()
+    other.routes["/v1/chat/completions"] = lambda _n, body: answer(
+        body["max_tokens"], continuous=True, extension={"cached_tokens_details": {"device": 500}}
+    )
+    reasons = bench(other.url, LOAD, POINT, target=target).invalid
+    assert [reason.split(":")[0] for reason in reasons] == ["cached_tokens"]
