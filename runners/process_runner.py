@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure, ProcessIdentity
 from runners.base import Runner, RunnerError
-from runners.load import IdentityRenderer, LoadGenerator, prompt_source
+from runners.load import (
+    IdentityRenderer,
+    LoadGenerator,
+    NotEnoughPromptsError,
+    PromptFileError,
+    prompt_source,
+)
 from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
@@ -25,6 +31,7 @@ from runners.server_client import ServerClient
 from runners.server_facts import read_server_info
 from runners.sglang_command import DEFAULT_HOST, tp_size
 from runners.startup import Startup
+from search_spaces.prompt_names import parse_prompt_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +107,23 @@ class ProcessRunner(Runner):
             server=self.server_python(),
             shared_prefix=workload.shared_prefix,
         )
+
+    def check_data_sets(self) -> str | None:
+        """Loads SGLang's data sets, if the study names any; why that fails, or `None`.
+
+        Everything else that a study reads is checked with the study file; what these hold is
+        known only where SGLang is, and should be before a launch is spent.
+        """
+        workload = self._workload
+        if not any(parse_prompt_name(name).scheme == "sglang" for name, _ in workload.prompts):
+            return None
+        try:
+            for point in workload.points:
+                count = workload.requests_at(point) + workload.warmup_at(point)
+                self.prompts.select(count, self._seed)
+        except (NotEnoughPromptsError, PromptFileError) as error:
+            return f"workload.prompts: {error}"
+        return None
 
     def supports_draft_tp(self, draft_tp: int) -> bool:
         """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""

@@ -70,7 +70,7 @@ class SGLangRunner(ProcessRunner):
                 f"the study needs {needed} GPU(s), {facts.gpus} found; run it where they are, set "
                 f"`server.flags.device` if it needs none, or {_WITHOUT_GPU}"
             )
-        return None
+        return self.check_data_sets()
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
         """Stock SGLang cannot be switched: only a configuration and itself."""

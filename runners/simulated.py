@@ -79,7 +79,7 @@ class SimulatedRunner(ProcessRunner):
         asked = {part.canonical_algorithm for part in self._study.space.speculation}
         unknown = sorted(asked - MODELLED_ALGORITHMS - {NO_SPECULATION})
         if not unknown:
-            return None
+            return self.check_data_sets()
         return (
             f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
             f"`space.speculation`, or use `--runner sglang`"

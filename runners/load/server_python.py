@@ -68,7 +68,7 @@ class ServerPython:
         except subprocess.TimeoutExpired as error:
             raise HelperError(f"no answer within {timeout_s:g} s") from error
         if done.returncode != 0:
-            tail = done.stderr.strip().splitlines()[-3:]
+            tail = [line.strip() for line in done.stderr.strip().splitlines()[-3:]]
             raise HelperError(f"exit status {done.returncode}: {' | '.join(tail)}")
         try:
             # The last line is the answer: imports may print before it.

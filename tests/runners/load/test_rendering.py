@@ -12,6 +12,8 @@ import pytest
 
 from runners.base import RunnerError
 from runners.load import ChatTemplateRenderer, IdentityRenderer, Prompt, ServerPython
+from runners.load.prompts import Prefix
+from runners.load.validity import shared_prefixes
 
 PROMPTS = (Prompt("a", "Hello there"), Prompt("b", "How are you?"))
 
@@ -113,6 +115,53 @@ def test_trust_remote_code_is_passed_on(environment):
         renderer("remote").render(PROMPTS)
 
 
+def test_a_chat_of_several_turns(environment, monkeypatch):
+    turns = (("system", "Be brief."), ("user", "Why?"))
+    [rendered] = renderer().render([Prompt("x", messages=turns)])
+    assert bytes(rendered.input_ids) == b"<system>Be brief.<assistant><user>Why?<assistant>"
+    monkeypatch.setenv("TEMPLATE", "")
+    [plain] = renderer().render([Prompt("x", messages=turns)])
+    assert plain.input_ids == (1, *b"System: Be brief.\n\nUser: Why?")
+
+
+@pytest.mark.parametrize("template", ["<{role}>{content}<assistant>", ""])
+def test_a_prefix_is_exact_in_token_ids(environment, monkeypatch, template):
+    monkeypatch.setenv("TEMPLATE", template)
+    prefixes = [Prefix("first prefix, cut somewhere", 9), Prefix("second prefix", 9)]
+    prompts = [
+        Prompt("a", "Hello", prefix=prefixes[0]),
+        Prompt("b", "There", prefix=prefixes[1]),
+        Prompt("c", "Where", prefix=prefixes[0]),
+        Prompt("d", messages=(("system", "S"), ("user", "U")), prefix=prefixes[0]),
+        Prompt("e", input_ids=(7, 8), prefix=prefixes[1]),
+        Prompt("f", "Alone"),
+    ]
+    rendered = {prompt.id: prompt.input_ids for prompt in renderer().render(prompts)}
+    assert all(prompt.prefix is None for prompt in renderer().render(prompts))
+    assert rendered["e"] == (*b"second pr", 7, 8)
+    if template:
+        assert bytes(rendered["a"]) == b"<user>first pre\n\nHello<assistant>"
+        assert bytes(rendered["d"]) == b"<system>first pre\n\nS<assistant><user>U<assistant>"
+        head = len(b"<user>")
+    else:
+        assert rendered["a"] == (1, *b"first pre\n\nHello")
+        head = 1
+    shared = shared_prefixes([Prompt(n, input_ids=rendered[n]) for n in ("a", "c")])
+    # The prefix, and the line feeds that end it.
+    assert shared == {"a": head + 9 + 2, "c": head + 9 + 2}
+
+
+def test_a_prefix_whose_text_is_too_short(environment):
+    with pytest.raises(RunnerError, match=r"a prefix of 90 tokens was asked for, its text has 5"):
+        renderer().render([Prompt("a", "Hello", prefix=Prefix("short", 90))])
+
+
+def test_a_template_that_drops_the_first_turn(environment, monkeypatch):
+    monkeypatch.setenv("TEMPLATE", "<{role}>")
+    with pytest.raises(RunnerError, match="drops the first message"):
+        renderer().render([Prompt("a", "Hello", prefix=Prefix("long enough", 3))])
+
+
 def failing(environment, script, **more):
     fake = environment / "python"
     fake.write_text(f"#!{sys.executable}\n{script}")
@@ -199,6 +248,11 @@ def test_with_the_real_transformers(tmp_path):
     assert ids.count(0) == 1
     assert ids.count(2) == 2  # <|im_start|> is one token each time
     assert len(ids) == 1 + 2 + len("user:Hello there;assistant:")
+    prefix = Prefix("A prefix of many tokens, for it is one byte to a token.", 20)
+    many = [Prompt("p", "Why?", prefix=prefix), Prompt("q", "How?", prefix=prefix)]
+    p, q = (prompt.input_ids for prompt in chat.render(many))
+    assert p[: 1 + 1 + len("user:") + 20] == q[: 1 + 1 + len("user:") + 20]
+    assert len(p) == len(ids) - len("Hello there") + 20 + len("\n\nWhy?")
     plain = chat_renderer([python], str(tmp_path / "plain"))
     [ids] = [prompt.input_ids for prompt in plain.render(PROMPTS[:1])]
     assert plain.used_template is False
