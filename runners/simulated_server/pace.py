@@ -185,7 +185,7 @@ class Pace:
             self._slipped += self._debt + self._late
             self._debt = 0.0
         else:
-            self._lend(gap * (1.0 - 1.0 / self.scale))
+            self._lend(gap * max(0.0, 1.0 - 1.0 / self.scale))
         self._deadline = first.arrived
 
     def begin_prefill(self, requests: Sequence[Request]) -> None:
