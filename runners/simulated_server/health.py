@@ -33,9 +33,6 @@ class Health:
             return Response(status_code=503)
         if (status := server.hooks.health()) is not None:
             return Response(status_code=status)
-        trouble = server.misbehaviour
-        if trouble is not None and trouble.phase == "serving" and trouble.health == "ok":
-            return Response(status_code=200)
         engine = server.engine
         began = wall_time()
         if not engine.busy:

@@ -46,7 +46,10 @@ class Hooks:
         """Changes the body of `/server_info`, in place."""
 
     def metrics(self, values: dict[str, float]) -> None:
-        """Changes the gauges of `/metrics` by their names without the prefix, in place."""
+        """Changes the gauges of `/metrics` by their names without the prefix, in place.
+
+        One that is taken out is not on the page.
+        """
 
     def health(self) -> int | None:
         """The status that `/health` answers at once; `None`: it is looked into."""

@@ -70,10 +70,14 @@ def render(server: SimulatedServer, counts: HttpCounts) -> str:
     name = server.served_model_name.replace("\\", "\\\\").replace('"', '\\"')
     known = {"model_name": name, "pid": str(os.getpid())}
     gauges = _gauges(server)
+    every = frozenset(gauges)
     server.hooks.metrics(gauges)
+    withheld = every - gauges.keys()
     counted = _counted(server, counts)
     lines: list[str] = []
     for family in _families():
+        if family.name in withheld:
+            continue
         full = _PREFIX + family.name
         if family.kind == "histogram":
             body = _histogram(family, full, known, server.observations.series.get(family.name))

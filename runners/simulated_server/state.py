@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.environment import SimulationEnvironment
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.observations import Observations
-    from runners.simulated_server.profile import Misbehaviour, Profile
+    from runners.simulated_server.profile import Profile
     from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
 
@@ -49,7 +49,6 @@ class SimulatedServer:
         profile: The machine.
         engine: The scheduler.
         log: The log.
-        misbehaviour: What goes wrong in this configuration, if anything.
         startup_times: Seconds of the start-up phases.
         ready: Whether the warm-up is over.
         hooks: Where a misbehaviour takes hold of answers.
@@ -64,7 +63,6 @@ class SimulatedServer:
     profile: Profile
     engine: Engine
     log: ServerLog
-    misbehaviour: Misbehaviour | None = None
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
     hooks: Hooks = field(default_factory=Hooks)
@@ -159,11 +157,16 @@ class SimulatedServer:
             "random_seed": self.flags.values.get("random_seed", self.created),
         }
         info |= self.flags.values
+        in_force = {}
         if self.engine.speculating:
-            info["speculative_num_steps"] = self.engine.num_steps
-            info["speculative_num_draft_tokens"] = self.engine.num_draft_tokens
+            in_force = {
+                "speculative_num_steps": self.engine.num_steps,
+                "speculative_num_draft_tokens": self.engine.num_draft_tokens,
+            }
+        if not self.flags.values.get("speculative_adaptive"):
+            info |= in_force  # adaptive steps are known to the scheduler's process alone
         state = {k: v for k, v in info.items() if k not in template["internal_state_leaves_out"]}
-        state |= template["internal_state"]
+        state |= template["internal_state"] | in_force
         state |= {
             "startup_time": {k: v for k, v in self.startup_times.items() if k != "tokenizer_e2e"},
             "pp_max_micro_batch_size": self.flags.max_running_requests,
@@ -186,6 +189,7 @@ class SimulatedServer:
                 "profile": self.profile.name,
                 "time_scale": self.simulation.time_scale,
                 "seed": self.simulation.seed,
+                "clock": self.engine.pace.lateness.to_dict(),
             },
         }
         self.hooks.server_info(info)
