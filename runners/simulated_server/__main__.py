@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     for warning in flags.warnings:
         log.main(warning)
     log.main(f"server_args={flags.values}")
+    log.main("Using default HuggingFace chat template with detected content format: string")
 
     if (simulation.misbehave or profile.misbehave) and _supervises(simulation, profile, flags):
         from runners.simulated_server.misbehaviour_process import supervise  # noqa: PLC0415

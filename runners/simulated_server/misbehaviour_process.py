@@ -21,7 +21,7 @@ LIFE = "TUNER_SIM_LIFE"
 """Set by a supervisor: which of its servers a process is, from 1."""
 
 _ORPHAN_S = 600
-_ORPHAN = f"import signal,time;signal.signal(signal.SIGTERM,signal.SIG_IGN);time.sleep({_ORPHAN_S})"
+_ORPHAN = f"import time; time.sleep({_ORPHAN_S})"
 """Holds what it was given; ends by itself, should nobody find it."""
 
 _MARK = "TUNER_LAUNCH"

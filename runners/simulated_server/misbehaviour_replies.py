@@ -43,7 +43,7 @@ class TroubledHooks(Hooks):
         self._lies = [t for t in troubles if t.kind in {"hang", "dead_scheduler", "exit"}]
         self._dead = dead
         self._shares: dict[str, float] = {}
-        self._previous: dict[str, Any] | None = None
+        self._first: dict[int, dict[str, Any]] = {}
         self._cut: set[str] = set()
         self.engine: Engine | None = None
         """Set once there is one."""
@@ -89,7 +89,7 @@ class TroubledHooks(Hooks):
             for name in _COUNTS:
                 meta.pop(name, None)
         elif self._active("acceptance_stale"):
-            self._tell_again(meta)
+            self._tell_again(request.completion_tokens, meta)
         elif self._active("acceptance_impossible"):
             width = meta["spec_num_proposed_drafts"] // meta["spec_verify_ct"] + 1
             _account(meta, meta["spec_verify_ct"], width)
@@ -111,12 +111,10 @@ class TroubledHooks(Hooks):
         busy = self.engine is not None and self.engine.busy
         return 503 if busy and self._hits("health_flaps") else None
 
-    def _tell_again(self, meta: dict[str, Any]) -> None:
-        """The accounts of the first request, for ever: a gauge that nobody updates."""
-        if self._previous is None:
-            self._previous = {name: meta[name] for name in _COUNTS if name in meta}
-            return
-        meta.update(self._previous)
+    def _tell_again(self, tokens: int, meta: dict[str, Any]) -> None:
+        """The accounts of the first answer of that length, for ever: nobody updates them."""
+        mine = {name: meta[name] for name in _COUNTS if name in meta}
+        meta.update(self._first.setdefault(tokens, mine))
 
     def _active(self, kind: str) -> bool:
         trouble = self._of.get(kind)

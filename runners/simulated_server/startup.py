@@ -65,19 +65,26 @@ class Startup:
         scheduler_began = time.monotonic()
         self._connect()
         weights = self._load("load_weight", times.load_weight_s, _TARGET)
+        standalone = self.flags.algorithm == "STANDALONE"
         if self._has_draft_model:
-            log.ranks("SPECULATIVE_MOE_RUNNER_BACKEND is not initialized, using auto backend")
-            log.ranks("SPECULATIVE_MOE_A2A_BACKEND is not initialized, using none backend")
+            if not standalone:
+                self._tell_of_experts()
             kind = _DRAFTS[self.flags.algorithm or ""]
             weights += self._load("load_draft", times.load_draft_s, kind)
         kv_cache = self._allocate()
+        if standalone:
+            self._tell_of_experts()
         graphs = self._capture_graphs()
         limit = self.flags.max_running_requests
         log.scheduler(
             f"max_total_num_tokens={_TOKENS}, chunked_prefill_size=8192, max_prefill_tokens=16384, "
             f"max_running_requests={limit}, "
             f"context_len={self.flags.values.get('context_length') or 262144}, "
-            "available_gpu_mem=8.00 GB"
+            f"available_{'cpu' if self._on_cpu else 'gpu'}_mem=8.00 GB"
+        )
+        log.ranks(
+            "Init Unified Radix Cache. Components: (<ComponentType.FULL: 0>,). Tree Core: "
+            "RustUnifiedTreeCore"
         )
         log.ranks(
             "Tree cache initialized: source=default impl=UnifiedRadixCache hybrid_swa=False "
@@ -98,6 +105,14 @@ class Startup:
             f"cuda_graph={{{captured}}}, tokenizer_e2e={took['tokenizer_e2e']:.2f}"
         )
         return took
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.flags.values.get("device") == "cpu"
+
+    def _tell_of_experts(self) -> None:
+        self.log.ranks("SPECULATIVE_MOE_RUNNER_BACKEND is not initialized, using auto backend")
+        self.log.ranks("SPECULATIVE_MOE_A2A_BACKEND is not initialized, using none backend")
 
     @property
     def _has_draft_model(self) -> bool:
@@ -151,11 +166,13 @@ class Startup:
             ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend"),
             0.0,
         )
-        if flags.values.get("disable_cuda_graph") or flags.values.get("device") == "cpu":
+        self.log.ranks(_PREFILL_DISABLED)
+        if flags.values.get("disable_cuda_graph") or self._on_cpu:
             # Not captured, but what happens at that point happens all the same.
             self._misbehave("cuda_graph", 0.0)
+            if self._has_draft_model:
+                self.log.ranks(_PREFILL_DISABLED)
             return graphs
-        self.log.ranks(_PREFILL_DISABLED)
         if flags.algorithm is None:
             graphs["decode"] = self._capture("target decode", times.cuda_graph_s, 1)
             return graphs
@@ -164,6 +181,7 @@ class Startup:
         graphs["target_verify"] = self._capture("target verify", times.cuda_graph_s + extra, width)
         if flags.algorithm == "NGRAM":
             return graphs
+        self.log.ranks(_PREFILL_DISABLED)
         if flags.algorithm == "DFLASH":
             seconds = times.draft_cuda_graph_s
             graphs["draft_decode"] = self._capture("draft verify", seconds, width)

@@ -161,20 +161,6 @@ def test_a_flag_that_the_server_does_not_know_is_the_studys_fault(study, tmp_pat
     assert caught.value.failure.fault == "study"
 
 
-@pytest.mark.parametrize("phase", ["cuda_graph", "warmup"])
-def test_a_server_that_hangs_in_its_start(study, tmp_path, phase):
-    others = ("arguments", "distributed", "weights", "kv_cache", "cuda_graph", "warmup")
-    seconds = tuple((other, 200.0 if other == phase else 10_000.0) for other in others)
-    timeouts = StartTimeouts(seconds, floor_s=1.0)
-    runner = misbehaving(study, tmp_path, timeouts=timeouts, kind="hang", phase=phase)
-    launcher = Launcher(runner, tmp_path)
-    with pytest.raises(RunnerError) as caught:
-        launcher.start(eagle3(2))
-    failure = caught.value.failure
-    assert (failure.kind, failure.phase) == ("ready_timeout", phase)
-    launcher.assert_nothing_left()
-
-
 def test_a_server_that_dies_under_load(study, tmp_path):
     runner = misbehaving(study, tmp_path, kind="exit", phase="serving", after_requests=3)
     launcher = Launcher(runner, tmp_path)

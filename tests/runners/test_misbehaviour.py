@@ -1,0 +1,251 @@
+"""Every misbehaviour that the page of the simulated server lists, and what the tuner makes of it.
+
+The page's tables are the tests: a row that is not true fails, and so does a kind without a row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import psutil
+import pytest
+import yaml
+
+from runners import RunnerError, StartTimeouts
+from runners.conformance import Launcher, marked_pids
+from runners.failures import recognise
+from runners.ports import listens
+from runners.simulated import SimulatedRunner
+from runners.simulated_server import deaths
+from runners.simulated_server.log import ServerLog
+from runners.simulated_server.misbehaviour import CAUSES, HANG_PHASES, KINDS
+from runners.simulated_server.profile import PROFILES
+from runners.simulated_server.resolution import resolve
+from search_spaces.study import parse_study
+from search_spaces.workload import OperatingPoint
+
+from .conftest import STUDY, eagle3
+from .misbehaviour_table import deaths as documented_deaths
+from .misbehaviour_table import examples
+
+PHASES = {"load_weight": "weights", "load_draft": "weights"}
+"""Phases of a start-up by the tuner's name, where that is another."""
+SERVING = ("serving", "idle", "flush")
+POINT = OperatingPoint(1)
+SCALE = 40.0
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _killed(*_):
+    raise _KilledError
+
+
+@pytest.mark.parametrize("row", documented_deaths(), ids="-".join)
+def test_a_death_is_recognised(row, capsys, monkeypatch):
+    phase, cause, kind, tuners_phase, fault = row
+    # It ends its own process group only if it leads one.
+    monkeypatch.setattr("os.getpgrp", lambda: 0)
+    monkeypatch.setattr("os._exit", _killed)
+    flags = resolve(
+        {
+            "model_path": "m",
+            "speculative_algorithm": "EAGLE3",
+            "speculative_draft_model_path": "d",
+            "mem_fraction_static": 0.42,
+        }
+    )
+    exit_code = -signal.SIGKILL
+    try:
+        deaths.die(ServerLog(2), phase, cause, flags, time_scale=1e6)
+    except _KilledError:
+        pass
+    except SystemExit as end:
+        exit_code = end.code
+    log = capsys.readouterr().err
+    failure = recognise(log, exit_code=exit_code, phase=PHASES.get(phase, tuners_phase))
+    assert (failure.kind, failure.phase, failure.fault) == (kind, tuners_phase, fault)
+    assert len(failure.message) > 20
+    if cause == "kv_pool_too_small":
+        assert "mem_fraction_static=0.42" in failure.message
+
+
+def test_the_page_lists_every_death():
+    listed = {(phase, cause) for phase, cause, *_ in documented_deaths()}
+    known = {(phase, cause) for phase, causes in CAUSES.items() for cause in causes}
+    assert {pair for pair in known if pair[0] not in {"idle", "flush"}} == listed
+    assert CAUSES["idle"] == CAUSES["flush"] == CAUSES["serving"]
+
+
+def test_the_page_lists_every_kind():
+    listed = [example for example, *_ in examples()]
+    assert {example["kind"] for example in listed} == set(KINDS)
+    assert {e["phase"] for e in listed if e["kind"] == "hang"} == HANG_PHASES
+
+
+@pytest.fixture(scope="module")
+def quick_profile(tmp_path_factory):
+    """The Kimi machine, without noise and up at once."""
+    data = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
+    data |= {
+        "noise": {"launch": 0.0, "block": 0.0, "prompt": 0.0},
+        "startup": dict.fromkeys(data["startup"], 0.0),
+    }
+    path = tmp_path_factory.mktemp("profile") / "quick.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+@pytest.fixture
+def launcher(quick_profile, tmp_path, monkeypatch):
+    """Makes launchers of misbehaving servers; whatever carries their marks is gone at the end."""
+    made = []
+
+    def make(trouble, timeouts=None):
+        study = parse_study(STUDY.replace("requests: 4", "requests: 8"), "quick")
+        runner = SimulatedRunner(
+            study,
+            seed=0,
+            log_dir=tmp_path,
+            profile=str(quick_profile),
+            time_scale=SCALE,
+            timeouts=timeouts,
+            env={"TUNER_SIM_MISBEHAVE": json.dumps([trouble])},
+        )
+        made.append(Launcher(runner, tmp_path))
+        return made[-1]
+
+    # Real seconds: what is waited for here happens, or never does.
+    monkeypatch.setattr("runners.post_mortem.DEATH_S", 1.0)
+    monkeypatch.setattr("runners.process_session.GRACE_S", 6.0)
+    monkeypatch.setattr("runners.process_session._PORT_FREE_S", 0.3)
+    yield make
+    for one in made:
+        for mark in one.marks:
+            for pid in marked_pids(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _measure_until_it_fails(session):
+    for _ in range(4):
+        session.measure(POINT)
+    raise AssertionError("nothing failed in four windows")
+
+
+def _id(example):
+    return "-".join(str(value) for value in example.values())
+
+
+def _cases(*said):
+    return [
+        pytest.param(example, code, id=_id(example))
+        for example, word, code in examples()
+        if word in said
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [case for case in _cases("failure") if case.values[1] == "ready_timeout"],
+)
+def test_a_hang_in_the_start(trouble, code, launcher):
+    phase = PHASES.get(trouble["phase"], trouble["phase"])
+    others = ("arguments", "distributed", "weights", "kv_cache", "cuda_graph", "warmup", "ready")
+    seconds = tuple((other, 0.0 if other == phase else 1e6) for other in others)
+    one = launcher(trouble, StartTimeouts(seconds, floor_s=0.5))
+    with pytest.raises(RunnerError) as caught:
+        one.start(eagle3(2))
+    assert (caught.value.failure.kind, caught.value.failure.phase) == (code, phase)
+    one.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [case for case in _cases("failure") if case.values[1] not in {"ready_timeout", "port_left"}],
+)
+def test_a_failure_under_load(trouble, code, launcher):
+    one = launcher(trouble)
+    session = one.start(eagle3(2))
+    session._load._stall_timeout_s = 2.0
+    with pytest.raises(RunnerError) as caught:
+        _measure_until_it_fails(session)
+    assert (caught.value.failure.kind, caught.value.failure.phase) == (code, "load")
+    session.close()
+    one.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("trouble", "code"), _cases("invalid", "warning"))
+def test_a_measurement_that_is_not_believed(trouble, code, launcher):
+    one = launcher(trouble)
+    with one.start(eagle3(2)) as session:
+        measurement = session.measure(POINT)
+    found = measurement.warnings if code == "degenerate_output" else measurement.invalid
+    assert code in {reason.split(":")[0] for reason in found}, (
+        measurement.invalid,
+        measurement.warnings,
+    )
+    one.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("trouble", "code"), _cases("none"))
+def test_a_measurement_that_is_not_misled(trouble, code, launcher):
+    assert code is None
+    one = launcher(trouble)
+    with one.start(eagle3(2)) as session:
+        measurement = session.measure(POINT)
+    # On a busy machine a window may be unsteady, but no request of it is lost.
+    codes = {reason.split(":")[0] for reason in measurement.invalid}
+    assert codes <= {"unsteady", "client_saturated"}
+    if trouble["kind"] == "slow":
+        assert measurement.output_tok_s < 60  # 94 as it should be
+    one.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("trouble", "code"), _cases("ended"))
+def test_a_server_that_does_not_end_well(trouble, code, launcher, monkeypatch):
+    assert code is None
+    if trouble["kind"] == "ignore_sigterm":
+        monkeypatch.setattr("runners.process_session.GRACE_S", 0.5)
+    one = launcher(trouble)
+    session = one.start(eagle3(2))
+    left = marked_pids(one.marks[0])
+    assert len(left) == (2 if trouble["kind"] == "orphan" else 1)
+    session.close()
+    one.assert_nothing_left()
+
+
+def test_an_orphan_that_is_not_known_to_be_ours(launcher):
+    one = launcher({"kind": "orphan", "marked": False})
+    session = one.start(eagle3(2))
+    port = one.processes[0].port
+    orphans = [
+        process
+        for process in psutil.process_iter()
+        if process.pid != one.processes[0].pid
+        and _command(process)[:2] == [sys.executable, "-I"]
+        and listens([process], port)
+    ]
+    try:
+        assert len(orphans) == 1
+        with pytest.raises(RunnerError) as caught:
+            session.close()
+        assert (caught.value.failure.kind, caught.value.failure.fault) == ("port_left", "host")
+        assert str(port) in caught.value.failure.message
+        assert orphans[0].is_running(), "what may be another's is left alone"
+    finally:
+        for orphan in orphans:
+            orphan.kill()
+
+
+def _command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
