@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from results.records import Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
 from tuner.scoring import Reference, Standing, judge
 from tuner.verdict import verdict
@@ -107,6 +108,53 @@ def test_scaling_every_point_scales_the_gain(speeds, factor, weights):
         for i, (s, w) in enumerate(zip(speeds, weights, strict=False))
     ]
     assert reference.gain(scaled) == pytest.approx(factor)
+
+
+GOODPUT = Figure("goodput_request_s")
+LATENCY = Figure("e2e_p95_ms", larger_is_better=False)
+
+
+def measured(number: int, configuration: Configuration, **figures) -> Trial:
+    points = (measurement(100.0, **figures),)
+    return Trial(number, Purpose.SEARCH, TrialState.COMPLETE, configuration, measurements=points)
+
+
+def test_goodput_ranks_where_the_objective_says_so():
+    # Faster by tok/s, and worse by what the study is about.
+    trials = [
+        measured(0, NONE, goodput_request_s=2.0, output_tok_s=100.0),
+        measured(1, DEFAULT, goodput_request_s=1.0, output_tok_s=900.0),
+    ]
+    standing = Standing.of(trials, BASELINES, GOODPUT)
+    assert standing.best is trials[0]
+    assert standing.score(trials[1]) == pytest.approx(0.5)
+    assert standing.gain_over("default", trials[0]) == pytest.approx(2.0)
+
+
+def test_a_latency_is_better_when_it_is_shorter():
+    trials = [measured(0, NONE, e2e_p95_ms=800.0), measured(1, DEFAULT, e2e_p95_ms=400.0)]
+    standing = Standing.of(trials, BASELINES, LATENCY)
+    assert standing.reference == Reference((400.0,), LATENCY)
+    assert standing.best is trials[1]
+    assert standing.score(trials[0]) == pytest.approx(0.5)
+
+
+@given(
+    goods=st.lists(st.sampled_from([None, 0.0, 0.1, 2.0, 50.0]), min_size=2, max_size=2),
+    window_s=st.floats(10.0, 100.0),
+)
+def test_a_goodput_of_nothing_has_a_finite_gain(goods, window_s):
+    trials = [
+        measured(n, configuration, goodput_request_s=good, window_s=window_s)
+        for n, (configuration, good) in enumerate(zip((NONE, DEFAULT), goods, strict=True))
+    ]
+    standing = Standing.of(trials, BASELINES, GOODPUT)
+    scores = [standing.score(trial) for trial in trials]
+    assert all(math.isfinite(score) and score > 0 for score in scores)
+    # No good request is worse than any number of them; two such are equal.
+    order = [good or 0.0 for good in goods]
+    assert (scores[0] < scores[1]) == (order[0] < order[1])
+    assert max(scores) == pytest.approx(1.0)
 
 
 def test_judge():
