@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.adaptive import adaptive_steps
 from runners.simulated_server.counters import (
@@ -16,19 +16,19 @@ from runners.simulated_server.counters import (
     Counters,
 )
 from runners.simulated_server.cycles import Cycles
-from runners.simulated_server.interference import Interference, ServingTrouble
 from runners.simulated_server.pace import Pace
 from runners.simulated_server.request import ABORT
 from runners.simulated_server.scheduler import Limits, Prefill, Scheduler
 from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from runners.simulated_server.cost import CostModel, CycleTime
+    from runners.simulated_server.interference import Interference
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.noise import NoiseSource
-    from runners.simulated_server.profile import Misbehaviour, Profile
+    from runners.simulated_server.profile import Profile
     from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
 
@@ -43,10 +43,8 @@ class Engine:
         noise: Factors on every time.
         time_scale: Simulated seconds per real second.
         log: Where the batches are logged.
-        crash: Ends the server as a crash of the scheduler does.
-        misbehaviour: What happens while serving.
         prefix_cache: Whether a repeated prefix is found in the cache.
-        interference: What disturbs it, instead of `misbehaviour`.
+        interference: What disturbs it, if anything.
     """
 
     def __init__(
@@ -58,8 +56,6 @@ class Engine:
         *,
         time_scale: float,
         log: ServerLog,
-        crash: Callable[[], NoReturn],
-        misbehaviour: Misbehaviour | None = None,
         prefix_cache: bool = True,
         interference: Interference | None = None,
     ) -> None:
@@ -67,8 +63,6 @@ class Engine:
         self._noise = noise
         self._scale = time_scale
         self._log = log
-        if interference is None and misbehaviour is not None:
-            interference = ServingTrouble(misbehaviour, crash)
         self._interference = interference
         values = flags.values if prefix_cache else {**flags.values, "disable_radix_cache": True}
         self._scheduler = Scheduler(

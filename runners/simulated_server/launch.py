@@ -159,7 +159,6 @@ class Launch:
             NoiseSource(self._profile.noise, simulation.seed, self._launch_name()),
             time_scale=scale,
             log=self._log,
-            crash=lambda: deaths.scheduler_crashed(self._log, scale),
             prefix_cache=not flags.values.get("disable_radix_cache"),
             interference=disturbed if self._troubles else None,
         )
