@@ -53,8 +53,14 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
         mark: `"simulated "`, or nothing.
     """
     if len(measurements) == 1:
-        return f"{measurements[0].output_tok_s:.1f} {mark}tok/s"
-    return ", ".join(f"{m.output_tok_s:.1f} {mark}tok/s at {m.point.name}" for m in measurements)
+        return _speed(measurements[0], mark)
+    return ", ".join(f"{_speed(m, mark)} at {m.point.name}" for m in measurements)
+
+
+def _speed(m: Measurement, mark: str) -> str:
+    good = _number(m.goodput_request_s, ".2f")
+    of_them = f" ({good} good requests/s)" if good else ""
+    return f"{m.output_tok_s:.1f} {mark}tok/s{of_them}"
 
 
 def describe_figures(m: Measurement) -> list[tuple[str, str]]:
