@@ -1,0 +1,162 @@
+"""A server at work: flushes that wait, aborts of every kind of answer, readers that lag."""
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+LONG = 4000
+
+
+@pytest.fixture(scope="module")
+def slow(start, speculation):
+    """Its long answers take a minute: whatever ends before was ended."""
+    return start(*speculation(3), "--enable-metrics", scale=1.0).wait_ready()
+
+
+def load(served):
+    return served.client.get("/v1/loads").json()["loads"][0]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait_running(served, count):
+    # A health check runs too, but not with so many tokens.
+    wait_until(lambda: load(served)["num_used_tokens"] > 3000 * count)
+
+
+def parts(text):
+    assert text.endswith("data: [DONE]\n\n")
+    return [json.loads(part[6:]) for part in text.split("\n\n") if part and "[DONE]" not in part]
+
+
+CHAT = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "Tell me all."}],
+    "max_tokens": LONG,
+    "ignore_eos": True,
+}
+COMPLETION = {"model": "m", "prompt": "All of it: ", "max_tokens": LONG, "ignore_eos": True}
+GENERATE = {"text": "All", "sampling_params": {"max_new_tokens": LONG, "ignore_eos": True}}
+USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def test_aborted_answers(slow, recorded):
+    asked = {
+        "abort_generate": ("/generate", {**GENERATE, "rid": "r1"}),
+        "abort_generate_stream": ("/generate", {**GENERATE, "rid": "r2", "stream": True}),
+        "abort_completions": ("/v1/completions", COMPLETION),
+        "abort_completions_stream": ("/v1/completions", {**COMPLETION, **USAGE}),
+        "abort_chat": ("/v1/chat/completions", CHAT),
+        "abort_chat_stream": ("/v1/chat/completions", {**CHAT, **USAGE}),
+    }
+    with ThreadPoolExecutor(len(asked)) as pool:
+        waiting = {
+            name: pool.submit(slow.client.post, path, json=body)
+            for name, (path, body) in asked.items()
+        }
+        wait_running(slow, len(asked))
+        assert slow.client.post("/abort_request", json={"rid": "r"}).status_code == 200
+        assert slow.client.post("/abort_request", json={}).status_code == 200
+        assert load(slow)["num_running_reqs"] == len(asked)  # "r" is nobody's, nor is nothing
+        assert slow.client.post("/abort_request", json={"rid": "r1"}).status_code == 200
+        first = waiting["abort_generate"].result(60).json()["meta_info"]
+        assert first["finish_reason"]["type"] == "abort"
+        assert load(slow)["num_running_reqs"] >= len(asked) - 1
+        assert slow.client.post("/abort_request", json={"abort_all": True}).status_code == 200
+        texts = {name: reply.result(60).text for name, reply in waiting.items()}
+    real = {entry["name"]: entry for entry in json.loads(recorded("exchanges_standalone.json"))}
+    for name, text in texts.items():
+        if name.endswith("stream"):
+            ours, theirs = parts(text)[-2:], parts(real[name]["body"])[-2:]
+        else:
+            ours, theirs = [json.loads(text)], [json.loads(real[name]["body"])]
+        for our, their in zip(ours, theirs, strict=True):
+            assert list(our) == list(their)
+            for choice, wanted in zip(
+                our.get("choices", []), their.get("choices", []), strict=True
+            ):
+                assert list(choice) == list(wanted)
+                assert choice["finish_reason"] == wanted["finish_reason"]
+    wait_until(lambda: load(slow)["num_running_reqs"] == 0)
+    page = slow.client.get("/metrics").text
+    (counted,) = (line for line in page.splitlines() if line.startswith("sglang:num_aborted"))
+    assert float(counted.rsplit(" ", 1)[1]) == len(asked)
+
+
+def test_flush_waits_as_long_as_it_may(slow):
+    slow.client.get("/health")  # one of its own would be in the way
+    wait_until(lambda: load(slow)["num_running_reqs"] == 0)
+    worker = threading.Thread(
+        target=slow.client.post, args=("/generate",), kwargs={"json": GENERATE}
+    )
+    worker.start()
+    wait_running(slow, 1)
+    refused = slow.client.post("/flush_cache?timeout=0.05")
+    assert (refused.status_code, refused.text) == (400, "Timed out waiting for idle state.")
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(slow.client.post, "/flush_cache?timeout=50")
+        slow.client.post("/abort_request", json={"abort_all": True})
+        assert flushed.result(60).status_code == 200
+    worker.join(60)
+
+
+def test_an_id_is_one_request(slow):
+    body = {**GENERATE, "rid": "once"}
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(slow.client.post, "/generate", json=body)
+        wait_running(slow, 1)
+        again = slow.client.post("/generate", json=body)
+        assert again.status_code == 400
+        assert again.json() == {"error": {"message": "Duplicate request ID detected: once"}}
+        slow.client.post("/abort_request", json={"rid": "once"})
+        assert running.result(60).status_code == 200
+
+
+def raw_request(served, body, version):
+    data = json.dumps(body).encode()
+    head = (
+        f"POST /generate HTTP/{version}\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+def test_a_reader_that_lags_gets_the_latest_state(start):
+    """The server holds no more for it than a little; nothing of the answer is lost."""
+    served = start("--enable-metrics", scale=5000.0).wait_ready()
+    tokens = 4000  # cumulative: a hundred megabytes in all, if each token's event were sent
+    body = {
+        "text": "long",
+        "stream": True,
+        "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True},
+    }
+    with socket.create_connection(("127.0.0.1", served.port)) as sock:
+        sock.sendall(raw_request(served, body, "1.0"))
+        wait_until(lambda: "sglang:num_requests_total" in served.client.get("/metrics").text)
+        received = b""
+        while piece := sock.recv(1 << 20):
+            received += piece
+    found = parts(received.partition(b"\r\n\r\n")[2].decode())
+    assert len(found[-1]["output_ids"]) == tokens
+    assert len(found) < tokens / 2
+
+
+def test_http_1_0_streams_have_no_chunks(slow):
+    body = {**GENERATE, "stream": True, "sampling_params": {"max_new_tokens": 40}}
+    with socket.create_connection(("127.0.0.1", slow.port)) as sock:
+        sock.sendall(raw_request(slow, body, "1.0"))
+        received = b""
+        while piece := sock.recv(1 << 16):
+            received += piece
+    head, _, text = received.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert parts(text.decode())[-1]["meta_info"]["completion_tokens"] == 40
