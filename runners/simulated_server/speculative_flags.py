@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.simulated_server.refusals import FlagsRefusedError, in_hook
+from runners.simulated_server.verification_flags import (
+    check_block_verification,
+    check_draft_window,
+    check_rejection_sampling,
+)
 
 if TYPE_CHECKING:
     from runners.simulated_server.resolving import Resolving
@@ -29,6 +34,8 @@ def resolve_algorithm(flags: Resolving) -> None:
     Raises:
         FlagsRefusedError: SGLang refuses them.
     """
+    check_block_verification(flags)
+    check_draft_window(flags)
     if flags["speculative_adaptive"]:
         _adaptive(flags)
     if flags.algorithm == "NGRAM":
@@ -94,6 +101,7 @@ def _shape(flags: Resolving) -> None:
                 1178,
                 function,
             )
+    check_rejection_sampling(flags)
     if topk == 1 and flags["speculative_num_draft_tokens"] != steps + 1:
         flags.warnings.append(
             "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when "
@@ -156,7 +164,7 @@ def _dflash(flags: Resolving) -> None:
     function = "_handle_dflash"
     if flags.cpu:
         raise in_hook(
-            "ValueError: DFLASH speculative decoding is not supported by CpuPlatform on device "
+            "ValueError: DFLASH speculative decoding is not supported by CpuSRTPlatform on device "
             "'cpu'.",
             298,
             function,
