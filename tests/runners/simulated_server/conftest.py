@@ -1,8 +1,11 @@
-"""Starts simulated servers as real processes."""
+"""Starts simulated servers as real processes, and engines in this one."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+import selectors
 import signal
 import socket
 import subprocess
@@ -11,12 +14,21 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 import yaml
 
-from runners.simulated_server.profile import PROFILES
+from runners.simulated_server import load_profile
+from runners.simulated_server.cost import CostModel
+from runners.simulated_server.engine import Engine
+from runners.simulated_server.expectation import facts_of
+from runners.simulated_server.noise import NoiseSource
+from runners.simulated_server.profile import PROFILES, Noise
+from runners.simulated_server.request import make_request
+from runners.simulated_server.tokens import fingerprint
+from search_spaces.configuration import Configuration
 
 MODEL = "moonshotai/Kimi-K2.5"
 BODIES = Path(__file__).parents[2] / "data" / "bodies" / "0.5.23-cpu"
@@ -139,3 +151,147 @@ def free_port():
 def recorded():
     """Reads a body that the real server gave."""
     return lambda name: (BODIES / name).read_text()
+
+
+class _Jump(selectors.SelectSelector):
+    """Moves the clock instead of waiting."""
+
+    loop = None
+
+    def select(self, timeout=None):
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise RuntimeError("everybody waits, and for nothing that will ever happen")
+        if not ready:
+            self.loop.now += timeout
+        return ready
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time passes only where everybody waits: exact, quick, and never late.
+
+    Its `now` may be moved on: that is work which keeps the process from everything else.
+    """
+
+    def __init__(self):
+        self.now = 1000.0
+        selector = _Jump()
+        super().__init__(selector)
+        selector.loop = self
+
+    def time(self):
+        return self.now
+
+
+@dataclass
+class _Lines:
+    """A log that keeps its lines."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def main(self, message):
+        self.lines.append(message)
+
+    scheduler = main
+
+
+@dataclass
+class _Seen:
+    """What the client of one request saw, in simulated milliseconds."""
+
+    request: object
+    ttft: float
+    decode: float
+    ended: float
+
+
+class _Bench:
+    """An engine and its clients, in a loop of their own."""
+
+    def __init__(self, configuration=None, scale=8.0, profile=None, interference=None, **values):
+        configuration = configuration or Configuration()
+        profile = profile or load_profile("kimi")
+        asked = configuration.speculation
+        flags = SimpleNamespace(
+            values=values,
+            num_steps=asked.num_steps or 0,
+            topk=asked.topk or 0,
+            num_draft_tokens=asked.num_draft_tokens or 0,
+            max_running_requests=values.get("max_running_requests", 1024),
+        )
+        self.log = _Lines()
+        self.scale = scale
+        self.engine = Engine(
+            profile,
+            CostModel(profile, facts_of(configuration)),
+            flags,
+            NoiseSource(Noise(), 0, "launch"),
+            time_scale=scale,
+            log=self.log,
+            interference=interference,
+        )
+        self._random = random.Random(0)
+
+    def run(self, clients):
+        """Runs a coroutine function of this bench beside the engine."""
+
+        async def both():
+            serving = asyncio.create_task(self.engine.run())
+            try:
+                async with asyncio.timeout(60):
+                    return await clients(self)
+            finally:
+                serving.cancel()
+
+        with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
+            return runner.run(both())
+
+    def request(self, tokens=64, prompt=None, **more):
+        loop = asyncio.get_running_loop()
+        ids = prompt or [self._random.randrange(1 << 40) for _ in range(200)]
+        name = fingerprint(ids)
+        return make_request(
+            name,
+            ids,
+            tokens,
+            stops=False,
+            streaming=True,
+            arrived=loop.time(),
+            received_at=0.0,
+            noise=1.0,
+            prompt=name,
+            **more,
+        )
+
+    async def ask(self, request):
+        """Submits a request and watches it to its end."""
+        loop = asyncio.get_running_loop()
+        self.engine.submit(request)
+        first = None
+        while request.finish is None:
+            request.progress.clear()
+            await request.progress.wait()
+            first = first or loop.time()
+        ended = loop.time()
+        in_ms = 1000.0 * self.scale
+        return _Seen(
+            request, (first - request.arrived) * in_ms, (ended - first) * in_ms, ended * in_ms
+        )
+
+    async def closed_loop(self, clients, requests, tokens=64, pause_s=0.0):
+        """Clients that send their next request a pause after an answer; all that was seen."""
+        seen = []
+
+        async def client():
+            for _ in range(requests):
+                seen.append(await self.ask(self.request(tokens)))
+                await asyncio.sleep(pause_s)
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+        return seen
+
+
+@pytest.fixture(scope="session")
+def new_bench():
+    """Makes an engine on a virtual clock, with clients that speak to it without HTTP."""
+    return _Bench
