@@ -202,7 +202,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "kv_pool_too_small",
         "configuration",
-        _re(r"Not enough memory\. Please try to increase --mem-fraction-static.*"),
+        # The second text names the least share that could do.
+        _re(
+            r"Not enough memory\. Please try to increase --mem-fraction-static.*"
+            r"|Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static.*"
+        ),
         phase="kv_cache",
     ),
     Rule(

@@ -62,6 +62,7 @@ _DEATHS: dict[tuple[str, str], Death] = {
     ("load_draft", "draft_mismatch"): Death("draft_weights", words.draft_mismatch),
     ("load_draft", "draft_key_missing"): Death("draft_weights", words.draft_key_missing),
     ("kv_cache", "kv_pool_too_small"): Death("kv_pool", words.kv_pool_too_small),
+    ("kv_cache", "no_room_for_kv"): Death("kv_weights", words.no_room_for_kv),
     ("kv_cache", "cuda_oom"): Death("kv_cache", words.out_of_memory),
     ("kv_cache", "missing_module"): Death("missing_fa3", words.missing_fa3),
     ("cuda_graph", "cuda_oom"): Death("capture", words.capture_out_of_memory),

@@ -6,6 +6,7 @@ Recorded, or read in the source of 0.5.23, torch and NCCL, or quoted from the th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 _MEM_FRACTION = 0.835
 """SGLang's own choice on an 80 GB GPU (0.5.23)."""
+
+_BEFORE_GB, _AVAILABLE_GB = 94.16, 13.93
+"""GPU memory before the weights and after them, draft included, as the start-up's log has it."""
 
 _CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has a total capacity of 94.97 GiB of "
@@ -106,6 +110,18 @@ def kv_pool_too_small(flags: ResolvedFlags) -> str:
     return (
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current "
         f"value: mem_fraction_static={share}"
+    )
+
+
+def no_room_for_kv(flags: ResolvedFlags) -> str:
+    """The weights alone are more than the static share."""
+    share = flags.values.get("mem_fraction_static", _MEM_FRACTION)
+    least = 1.0 - _AVAILABLE_GB / _BEFORE_GB
+    return (
+        "ValueError: Loaded weights leave no GPU memory for the KV cache under "
+        f"--mem-fraction-static={share}. Raise --mem-fraction-static above "
+        f"{math.ceil(least * 1000) / 1000:.3f} (minimum viable = 1 - available/pre = {least:.4f}). "
+        "If using speculative decoding, draft weights are now counted."
     )
 
 

@@ -68,7 +68,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "distributed": ("nccl_invalid_usage", "nccl_system_error", "nccl_out_of_memory", "killed"),
     "load_weight": ("cuda_oom", "killed"),
     "load_draft": ("draft_mismatch", "draft_key_missing", "cuda_oom", "killed"),
-    "kv_cache": ("kv_pool_too_small", "cuda_oom", "missing_module", "killed"),
+    "kv_cache": ("kv_pool_too_small", "no_room_for_kv", "cuda_oom", "missing_module", "killed"),
     "cuda_graph": (
         "cuda_oom",
         "illegal_access",

@@ -26,6 +26,8 @@ _DRAFTS = {
     "DFLASH": "DFlashDraftModel",
 }
 _TOKENS = 300_000
+_MEMORY_GB = {"load_weight": (94.16, 16.11), "load_draft": (16.11, 13.93)}
+"""GPU memory that is free before and after the weights."""
 _NO_DRAFT_BACKENDS = frozenset({"torch_native", "flex_attention"})
 """Backends that cannot decode a draft (`speculative/draft_utils.py`)."""
 _PREFILL_DISABLED = (
@@ -132,12 +134,13 @@ class Startup:
 
     def _load(self, phase: str, seconds: float, kind: str) -> float:
         self.log.ranks("Memory baseline taken. mem usage=0.09 GB")
-        self.log.ranks("Load weight begin. avail mem=94.16 GB")
+        before, after = _MEMORY_GB[phase]
+        self.log.ranks(f"Load weight begin. avail mem={before:.2f} GB")
         self._misbehave(phase, seconds)
         took = self._wait(seconds)
         self.log.ranks(
-            f"Load weight end. elapsed={took:.2f} s, type={kind}, avail mem=16.11 GB, "
-            "mem usage=78.05 GB."
+            f"Load weight end. elapsed={took:.2f} s, type={kind}, avail mem={after:.2f} GB, "
+            f"mem usage={before - after:.2f} GB."
         )
         return took
 

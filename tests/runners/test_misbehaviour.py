@@ -74,6 +74,8 @@ def test_a_death_is_recognised(row, capsys, monkeypatch):
     assert len(failure.message) > 20
     if cause == "kv_pool_too_small":
         assert "mem_fraction_static=0.42" in failure.message
+    if cause == "no_room_for_kv":
+        assert "--mem-fraction-static=0.42. Raise --mem-fraction-static above 0.853" in log
 
 
 def test_the_page_lists_every_death():
