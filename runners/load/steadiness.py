@@ -25,11 +25,13 @@ _PARTS = 4
 _PIECE = 16
 """Chunks whose time is read together: long enough for the clock, short enough to have many."""
 _SHORTEST_PIECE = 8
-_PIECES_PER_PART = 3
+_PIECES_PER_PART = 6
+"""Fewer are too few to tell a server's pace from a machine's noise."""
 _CLOCK_S = 0.02
 """Real seconds that a busy client may be late in a piece: less is no difference."""
 
 _QUEUE_REQUESTS = 16
+_FEWEST_PACES = 3
 _KEEPS_UP = 0.9
 """Answers per arrival in the second half of an open loop that is kept up with."""
 _LONGEST_SILENCE = 0.1
@@ -161,7 +163,7 @@ def _pace(samples: Sequence[RequestSample], quarter: int, length: float) -> floa
         for s in samples
         if s.error is None and begin <= s.sent_s < end and s.completion_tokens
     ]
-    return statistics.median(paces) if len(paces) >= _PIECES_PER_PART else 0.0
+    return statistics.median(paces) if len(paces) >= _FEWEST_PACES else 0.0
 
 
 def _in_flight(samples: Sequence[RequestSample], length: float) -> list[float]:
