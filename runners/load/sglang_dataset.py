@@ -21,6 +21,8 @@ def arguments(serving: Any, request: dict[str, Any]) -> Any:  # noqa: ANN401
 
     Its parser lives inside the function that goes on to run the benchmark, which is caught there.
     """
+    if not hasattr(serving, "cli_main"):
+        raise SystemExit("this SGLang's benchmark is not that of 0.5.23: it has no cli_main")
     caught: list[Any] = []
     serving.run_benchmark = caught.append
     words = ["--dataset-name", request["dataset"], "--seed", str(request["seed"])]

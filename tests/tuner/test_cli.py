@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
+from search_spaces.prompt_names import parse_shares
 from tuner.cli import run
-from tuner.commands.bench import parse_shares
-from tuner.errors import CommandError
 from tuner.export import dump
 from tuner.progress import Lines
 
@@ -122,9 +121,9 @@ def test_prompt_shares(text, shares):
 
 
 @pytest.mark.parametrize("text", ["", "chat=x", "chat=-1", "=1", "chat=inf", "chats=1"])
-def test_wrong_prompt_shares(text):
-    with pytest.raises(CommandError, match="write it like"):
-        parse_shares(text)
+def test_wrong_prompt_shares(text, capsys):
+    assert run(["bench", "--url", "http://127.0.0.1:9", "--prompts", text]) == 2
+    assert f"--prompts {text}: " in capsys.readouterr().err
 
 
 class Closed(io.StringIO):
