@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runners import make_runner
 from runners.load import PromptFileError, ServerPython, prompt_source
+from search_spaces.study import parse_study
 
 # Stands in for `sglang.benchmark.serving`: a parser inside the function that would run the
 # benchmark, and a data set for each shape of prompt.
@@ -136,3 +138,23 @@ def test_with_the_real_sglang(tmp_path):
     assert {prompt.text for prompt in asked} == {
         chat["conversations"][0]["value"] for chat in chats
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [("", None), ("&bogus=1", "unrecognized arguments"), ("&shape=x&num-prompts=4", "has only 4")],
+)
+def test_a_study_loads_its_data_sets_before_any_launch(server, tmp_path, options, says):
+    study = parse_study(
+        "study: s\nmodel: {path: some/model}\nspace: {speculation: [{algorithm: none}]}\n"
+        f"server: {{python: {sys.executable}, env: {{PYTHONPATH: {server.env['PYTHONPATH']}}}}}\n"
+        f"workload:\n  prompts: {{'sglang:random-ids?seed=1{options}': 1}}\n  output_tokens: 8\n"
+        "budget: {launches: 1}\nrunner: simulated\n",
+        "s.yaml",
+    )
+    found = make_runner("simulated", study, seed=0, log_dir=tmp_path).check()
+    if says is None:
+        assert found is None
+    else:
+        assert found.startswith("workload.prompts: ")
+        assert says in found
