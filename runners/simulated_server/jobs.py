@@ -38,9 +38,6 @@ CONNECTION: ContextVar[asyncio.Transport | None] = ContextVar("CONNECTION", defa
 OPEN_ARRIVAL = (b"x-tuner-arrival", b"open")
 """A header by which a load generator says that it sends by a timetable, not upon an answer."""
 
-_LONGEST_ANSWER = 1024
-"""Beyond the natural end of every answer: so many tokens are thought of where no limit is given."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -88,8 +85,6 @@ class Job:
         prompt = tokens.fingerprint(one.ids)
         room = max(0, server.context_length - len(one.ids) - 1)
         asked = one.sampling.max_new_tokens
-        if asked is None and not one.sampling.ignore_eos:
-            room = min(room, _LONGEST_ANSWER)
         request = make_request(
             rid,
             one.ids,
