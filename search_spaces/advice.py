@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
     from search_spaces.study import Study
 
+_ENOUGH_ARRIVALS = 100
+"""Requests of an open loop of which one is a hundredth: fewer have no 99th percentile."""
+
 
 def warnings(study: Study) -> tuple[str, ...]:
     """Sentences for the author of a study, the gravest first; empty for a clean one."""
-    return (*_unfair(study), *_baselines(study), *_wasted(study))
+    return (*_unfair(study), *_baselines(study), *_small_windows(study), *_wasted(study))
 
 
 def _unfair(study: Study) -> Iterator[str]:
@@ -40,6 +43,16 @@ def _unfair(study: Study) -> Iterator[str]:
             "attention-backend is not set: SGLang 0.5.23 chooses another one for topk > 1 on some "
             "GPUs, so that trees and chains differ in more than topk; set it under server.flags"
         )
+
+
+def _small_windows(study: Study) -> Iterator[str]:
+    workload = study.to_workload()
+    for index, point in enumerate(workload.points):
+        if point.is_open and (count := workload.requests_at(point)) < _ENOUGH_ARRIVALS:
+            yield (
+                f"workload.points[{index}] ({point.name}) sends {count} requests: percentiles and "
+                f"goodput of an open loop need more; write `requests: {_ENOUGH_ARRIVALS}` or more"
+            )
 
 
 def _baselines(study: Study) -> Iterator[str]:

@@ -49,3 +49,15 @@ def test_what_is_worth_a_warning(make_study, changes, says):
 
 def test_the_demo_is_clean():
     assert warnings(load_study("kimi-demo")) == ()
+
+
+def test_an_open_loop_of_few_requests(make_study):
+    def study(requests):
+        points = [{"concurrency": 1}, {"request_rate": 4} | requests]
+        workload = {"prompts": {"chat": 1}, "output_tokens": 64, "points": points}
+        given = {"server": {"flags": CLEAN}, "space": {"speculation": [CHAIN]}}
+        return make_study(workload=workload, objective={"minimize": "ttft_p95_ms"}, **given)
+
+    (warning,) = warnings(study({}))
+    assert "workload.points[1] (4 requests/s) sends 16 requests" in warning
+    assert warnings(study({"requests": 100})) == ()
