@@ -70,6 +70,13 @@ class Drafting:
         share = self.fresh + (1.0 - self.fresh) * repetition
         return tuple(p * share for p in chain)
 
+    def pauses(self, num_steps: int) -> bool:
+        """Whether nothing is drafted at all: adaptive speculation at no steps.
+
+        NGRAM's steps are a quotient of its draft tokens that may be 0, and mean nothing.
+        """
+        return num_steps == 0 and self.name in STEPWISE
+
     @property
     def looks_at_prompts(self) -> bool:
         """Whether the acceptance depends on what the prompt says."""

@@ -99,7 +99,7 @@ class CostModel:
         profile, drafts = self._profile, self.drafting
         if drafts is None:
             return self.decode(batch, tokens)
-        if num_steps == 0:
+        if drafts.pauses(num_steps):
             forward = profile.decode_ms + profile.batch.token_ms * (batch - 1)
             verify, draft, saving = forward, 0.0, self._decode_saving_ms
         else:

@@ -117,7 +117,7 @@ class Cycles:
         drafts = self.cost.drafting
         if drafts is None:
             return
-        if self.num_steps == 0:
+        if drafts.pauses(self.num_steps):
             self._chosen = ()
             return
         chances = drafts.chances(self.num_steps, self._topk, self.num_draft_tokens)

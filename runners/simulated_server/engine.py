@@ -73,6 +73,7 @@ class Engine:
         self._wake = asyncio.Event()
         self.pace = Pace(time_scale)
         self.counters = Counters()
+        self._log_interval = int(flags.values.get("decode_log_interval") or DECODE_LOG_INTERVAL)
         self.last_progress = 0.0
         self.served = 0
 
@@ -171,7 +172,7 @@ class Engine:
             elif scheduler.running:
                 await self._decode()
                 self.counters.window.iterations += 1
-                if self.counters.window.iterations >= DECODE_LOG_INTERVAL:
+                if self.counters.window.iterations >= self._log_interval:
                     self._tick(clock())
             elif scheduler.waiting:
                 pace.begin(scheduler.waiting[0])
@@ -208,7 +209,13 @@ class Engine:
     async def _decode(self) -> None:
         batch = self._scheduler.running
         disturbed = self._interference
+        before = (self.num_steps, self.num_draft_tokens)
         cycle = self._cycles.next(batch, disturbed.correct_drafts if disturbed else None)
+        if self.num_steps != before[0]:
+            self._log.scheduler(
+                f"Switch adaptive runtime state: steps {before[0]} -> {self.num_steps}, "
+                f"draft_tokens {before[1]} -> {self.num_draft_tokens}"
+            )
         total = cycle.time.total_ms
         seconds = await self._pass_time(total, batch, repays=True)
         self._time_device(cycle.time, seconds / total if total else 0.0)

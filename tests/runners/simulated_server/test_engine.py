@@ -149,6 +149,8 @@ def test_adaptive_steps_follow_what_is_accepted(new_bench):
     bench = new_bench(speculation((3, 1, 4)), scale=200.0, profile=sure, speculative_adaptive=True)
     bench.run(lambda b: b.closed_loop(1, 2, tokens=200))
     assert (bench.engine.num_steps, bench.engine.num_draft_tokens) == (7, 8)
+    switch = "Switch adaptive runtime state: steps 5 -> 7, draft_tokens 6 -> 8"
+    assert switch in bench.log.lines
     # The same server with 64 requests at once does not draft at all.
     bench = new_bench(speculation((3, 1, 4)), scale=100.0, profile=sure, speculative_adaptive=True)
     seen = bench.run(lambda b: b.closed_loop(64, 1, tokens=8))
