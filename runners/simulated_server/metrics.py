@@ -9,16 +9,13 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.observations import Observations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from runners.simulated_server.http_counts import HttpCounts
     from runners.simulated_server.observations import Histogram
     from runners.simulated_server.state import SimulatedServer
@@ -37,70 +34,79 @@ DEVICE_TIMER = "SGLANG_ENABLE_METRICS_DEVICE_TIMER"
 Series = list[tuple[dict[str, str], float]]
 
 
-@dataclass(frozen=True, slots=True)
 class _Family:
-    name: str
-    kind: str
-    help: str
-    series: tuple[dict[str, str], ...]
-    buckets: tuple[str, ...] = ()
+    """One family, with all of its text that does not change prepared: a scrape costs little."""
+
+    def __init__(self, entry: dict[str, Any], known: dict[str, str]) -> None:
+        self.full: str = entry["name"]
+        self.name = self.full.removeprefix(_PREFIX)
+        self.kind: str = entry["type"]
+        self.head = f"# HELP {self.full} {entry['help']}\n# TYPE {self.full} {self.kind}"
+        self.buckets: list[str] = entry.get("buckets", [])
+        self.series: list[dict[str, str]] = [
+            {key: known.get(key, value) for key, value in series.items()}
+            for series in entry["series"]
+        ]
+        self.prefixes = [f"{self.full}{_labels(series)} " for series in self.series]
+        self.zeros = [f"{prefix}0.0" for prefix in self.prefixes]
+        self._bucketed: dict[int, tuple[str, list[str], str]] = {}
+
+    def labels(self, extra: dict[str, str]) -> str:
+        """The labels of a series that was counted."""
+        return _labels(self.series[0] | extra)
+
+    def bucketed(self, index: int) -> tuple[str, list[str], str]:
+        """What stands before the sum, each bucket and the count of a histogram's series."""
+        if index not in self._bucketed:
+            series = self.series[index]
+            plain = _labels(series)
+            self._bucketed[index] = (
+                f"{self.full}_sum{plain} ",
+                [f"{self.full}_bucket{_labels(series | {'le': bound})} " for bound in self.buckets],
+                f"{self.full}_count{plain} ",
+            )
+        return self._bucketed[index]
 
 
 @cache
-def _families() -> tuple[_Family, ...]:
-    return tuple(
-        _Family(
-            entry["name"].removeprefix(_PREFIX),
-            entry["type"],
-            entry["help"],
-            tuple(entry["series"]),
-            tuple(entry.get("buckets", ())),
-        )
-        for entry in json.loads(_FAMILIES.read_text())
-    )
+def _families(model_name: str) -> tuple[_Family, ...]:
+    escaped = model_name.replace("\\", "\\\\").replace('"', '\\"')
+    known = {"model_name": escaped, "pid": str(os.getpid())}
+    return tuple(_Family(entry, known) for entry in json.loads(_FAMILIES.read_text()))
 
 
 def new_observations() -> Observations:
     """Histograms with SGLang's buckets."""
-    return Observations({one.name: list(one.buckets) for one in _families() if one.buckets})
+    return Observations({one.name: list(one.buckets) for one in _families("") if one.buckets})
 
 
 def render(server: SimulatedServer, counts: HttpCounts) -> str:
     """The page. Counters appear, as in SGLang, once something was counted."""
-    name = server.served_model_name.replace("\\", "\\\\").replace('"', '\\"')
-    known = {"model_name": name, "pid": str(os.getpid())}
     gauges = _gauges(server)
     every = frozenset(gauges)
     server.hooks.metrics(gauges)
     withheld = every - gauges.keys()
     counted = _counted(server, counts)
     lines: list[str] = []
-    for family in _families():
+    for family in _families(server.served_model_name):
         if family.name in withheld:
             continue
-        full = _PREFIX + family.name
         if family.kind == "histogram":
-            body = _histogram(family, full, known, server.observations.series.get(family.name))
+            body = _histogram(family, server.observations.series.get(family.name))
         elif family.name in counted:
-            base = family.series[0] | _known_of(family, known)
             body = [
-                f"{full}{_labels(base | extra)} {float(value)}"
+                f"{family.full}{family.labels(extra)} {float(value)}"
                 for extra, value in counted[family.name]
             ]
+        elif family.name in gauges:
+            number = _number(gauges[family.name])
+            body = [f"{prefix}{number}" for prefix in family.prefixes]
         else:
-            value = _number(gauges.get(family.name, 0.0))
-            body = [
-                f"{full}{_labels(series | _known_of(family, known))} {value}"
-                for series in family.series
-            ]
+            body = list(family.zeros)
         if body:
-            lines += [f"# HELP {full} {family.help}", f"# TYPE {full} {family.kind}", *body]
+            lines.append(family.head)
+            lines += body
     return "\n".join(lines) + "\n"
-
-
-def _known_of(family: _Family, known: dict[str, str]) -> dict[str, str]:
-    """Those labels that the family has."""
-    return {key: value for key, value in known.items() if key in family.series[0]}
 
 
 def _gauges(server: SimulatedServer) -> dict[str, float]:
@@ -189,29 +195,21 @@ def _if(count: int, extra: dict[str, str], *, when: bool = True) -> Series:
     return [(extra, count)] if count and when else []
 
 
-def _histogram(
-    family: _Family, full: str, known: dict[str, str], found: dict[str, Histogram] | None
-) -> Iterable[str]:
-    if found is None and family.name not in _ALWAYS:
-        return []
-    lines: list[str] = []
+def _histogram(family: _Family, found: dict[str, Histogram] | None) -> list[str]:
     if found is None or family.name == "per_stage_req_latency_seconds":
-        shown: list[tuple[dict[str, str], Histogram | None]] = [(s, None) for s in family.series]
+        if family.name not in _ALWAYS:
+            return []
+        shown: list[tuple[int, Histogram | None]] = [(i, None) for i in range(len(family.series))]
     else:
-        shown = [
-            (family.series[0] | ({"is_streaming": key} if key else {}), one)
-            for key, one in found.items()
-        ]
-    for series, histogram in shown:
-        labels = series | _known_of(family, known)
-        counts = histogram.cumulative if histogram else [0] * len(family.buckets)
-        plain = _labels(labels)
-        lines.append(f"{full}_sum{plain} {histogram.sum if histogram else 0.0}")
-        lines += [
-            f"{full}_bucket{_labels(labels | {'le': bound})} {float(count)}"
-            for bound, count in zip(family.buckets, counts, strict=True)
-        ]
-        lines.append(f"{full}_count{plain} {float(counts[-1])}")
+        streaming = [series.get("is_streaming", "") for series in family.series]
+        shown = [(streaming.index(key), one) for key, one in found.items()]
+    lines: list[str] = []
+    for index, histogram in shown:
+        total, buckets, count = family.bucketed(index)
+        counts = histogram.cumulative if histogram else [0] * len(buckets)
+        lines.append(f"{total}{histogram.sum if histogram else 0.0}")
+        lines += [f"{start}{float(one)}" for start, one in zip(buckets, counts, strict=True)]
+        lines.append(f"{count}{float(counts[-1])}")
     return lines
 
 

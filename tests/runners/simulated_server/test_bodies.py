@@ -344,3 +344,43 @@ def test_api_key(start, recorded):
     assert (refused.status_code, refused.text) == (401, recorded("apikey_noauth_generate.txt"))
     served.client.headers["authorization"] = "Bearer secret"
     assert served.generate().status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "body"),
+    [
+        (("EAGLE3", 3, 2, 6), "eagle3_generate.json"),
+        (("EAGLE3", 4, 1, 9), "eaglesim_generate.json"),
+        (("NGRAM",), "ngram_generate.json"),
+    ],
+    ids=["EAGLE3", "simulated acceptance", "NGRAM"],
+)
+def test_other_algorithms(start, speculation, recorded, flags, body):
+    name, *numbers = flags
+    if numbers:
+        given = speculation(*numbers, algorithm=name)
+    else:
+        given = ("--speculative-algorithm", name, "--speculative-num-draft-tokens", "8")
+    served = start(*given, "--enable-metrics").wait_ready()
+    ours, theirs = served.generate().json(), json.loads(recorded(body))
+    assert list(ours) == list(theirs)
+    assert list(ours["meta_info"]) == list(theirs["meta_info"])
+    meta = ours["meta_info"]
+    assert meta["spec_num_proposed_drafts"] % meta["spec_verify_ct"] == 0
+
+
+def test_server_info_before_and_after_a_flush(start, speculation, recorded):
+    served = start(*speculation(3), "--enable-metrics").wait_ready()
+
+    def state():
+        return served.client.get("/server_info").json()["internal_states"][0]
+
+    for i in range(4):
+        served.generate(f"long enough for a look at the gauges {i}", 100)
+    after = state()
+    theirs = json.loads(recorded("eaglesim_server_info_after.json"))["internal_states"][0]
+    assert set(after) == set(theirs)
+    assert 1.0 < after["avg_spec_accept_length"] <= 4.0
+    assert served.client.post("/flush_cache").status_code == 200
+    theirs = json.loads(recorded("eaglesim_server_info_after_flush.json"))["internal_states"][0]
+    assert set(state()) == set(theirs)
