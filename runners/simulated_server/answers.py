@@ -31,16 +31,16 @@ class Ending:
     text_end: int
 
 
-def ending(answer: Answer, sampling: Sampling) -> Ending:
+def ending(answer: Answer, sampling: Sampling, limit: int) -> Ending:
     """Finds the first thing that ends the answer: its own end, a stop token or a stop text.
 
-    Stop texts and tokens count with `ignore_eos` too (SGLang 0.5.23, `Req.check_finished`).
+    Stop texts and tokens count with `ignore_eos` too, and the limit goes before all of them
+    (SGLang 0.5.23, `Req.check_finished`).
     """
     best = Ending(answer, stops=False, matched=EOS_TOKEN, text_end=len(answer.text))
-    count = len(answer.ids)
-    end = count + 1
+    end = limit
     natural = answer.natural_length
-    if not sampling.ignore_eos and natural <= count:
+    if not sampling.ignore_eos and natural < end:
         end = natural
         best = Ending(_with_eos(answer), True, EOS_TOKEN, answer.ends[natural - 1])  # noqa: FBT003
     for stop in sampling.stop:

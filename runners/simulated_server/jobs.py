@@ -97,7 +97,7 @@ class Job:
             prompt=prompt,
             open_arrival=opened,
         )
-        end = ending(server.hooks.answer(prompt, request.answer), one.sampling)
+        end = ending(server.hooks.answer(prompt, request.answer), one.sampling, request.limit)
         request.answer, request.stops = end.answer, end.stops
         self.requests.append(request)
         self.writers.append(
