@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO_DB := build/demo.db
 SGLANG_CPU := .sglang-cpu
 
-.PHONY: install demo test test-sglang test-sglang-long sglang-cpu check bench lock clean
+.PHONY: install demo test test-sglang test-sglang-long sglang-cpu check bench bench-clients lock clean
 
 install: $(VENV)/installed
 
@@ -30,7 +30,7 @@ $(SGLANG_CPU)/ready: install runners/sglang_cpu/*
 
 sglang-cpu: $(SGLANG_CPU)/ready  ## The real SGLang on this CPU, with tiny models (2.8 GB)
 
-test-sglang: sglang-cpu  ## The main job on the real SGLang on a CPU: three launches
+test-sglang: sglang-cpu build/aiperf/bin/aiperf  ## The real SGLang on a CPU, and others' clients
 	TUNER_SGLANG_PYTHON=$(CURDIR)/$(SGLANG_CPU)/venv/bin/python $(BIN)/pytest -m "sglang and not sglang_long" tests
 
 test-sglang-long: sglang-cpu  ## The same, the long form
@@ -43,8 +43,14 @@ check: install  ## Lint, types, import contracts
 	$(BIN)/lint-imports
 
 bench: install  ## Benchmarks, side by side with what one would use instead
-	$(BIN)/python benchmarks/load_client.py
+	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/store.py
+
+bench-clients: build/guidellm/bin/guidellm build/aiperf/bin/aiperf  ## Other load generators (7 GB)
+
+build/guidellm/bin/guidellm build/aiperf/bin/aiperf:
+	$(PYTHON) -m venv build/$(notdir $@)
+	build/$(notdir $@)/bin/pip install --quiet $(notdir $@)
 
 lock:  ## Pins what `make install` installs, from the ranges in pyproject.toml
 	rm -rf build/lock-venv

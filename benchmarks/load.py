@@ -3,11 +3,10 @@
     python benchmarks/load.py [--rounds 3] [--clients ours,ours-openai,bench_serving,...]
 
 One server process (`load_server.py`) sends ready-made streams to whoever asks. The clients take
-turns within each round, so that a busy machine slows all of them alike. Each runs twice per round,
-with few and with many requests: the difference of the two, over the chunks that the server sent
-between them, is its cost per token; what is left is its start-up. CPU is that of the client's
-process and of all that it waited for. The chunk rate is taken the same way, against a server that
-sends as fast as it is read from.
+turns within each round, so that a busy machine slows all of them alike. CPU is that of the client's
+processes, all together, while the middle part of the chunks is sent, so that neither start-up nor
+what is done with the results counts; all the rest is listed apart. The chunk rate is taken over the
+same part, against a server that sends as fast as it is read from.
 
 Others run unchanged, in environments of their own:
 `sglang.bench_serving`, and its Rust client, in that of TUNER_SGLANG_PYTHON or `make sglang-cpu`;
@@ -17,6 +16,7 @@ guidellm and aiperf in build/guidellm and build/aiperf (`make bench-clients`).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from load_server import MODEL, TOKENS_PER_CHUNK
+import psutil
+from load_server import MODEL, TOKENS_PER_CHUNK, chunks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,8 @@ TOKENIZER = SGLANG_CPU / "models" / "tiny"
 GOAL = 0.75
 INPUT_TOKENS = 32
 RUN_TIMEOUT_S = 300
+POLL_S = 0.02
+AMID = (0.2, 0.85)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +175,44 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Instant:
+    """How things stood while a client ran."""
+
+    at: float
+    cpu_s: float
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a client took."""
+    """What one run of a client took: all of it, and at two instants amid the streams."""
 
     cpu_s: float
-    wall_s: float
-    chunks: int
+    first: Instant
+    last: Instant
+
+    @property
+    def chunks(self) -> int:
+        return self.last.chunks - self.first.chunks
+
+    @property
+    def us_per_token(self) -> float:
+        spent = self.last.cpu_s - self.first.cpu_s
+        return spent / (self.chunks * TOKENS_PER_CHUNK) * 1e6
+
+    @property
+    def chunks_per_s(self) -> float:
+        return self.chunks / (self.last.at - self.first.at)
+
+
+def cpu_of(process: psutil.Process) -> float:
+    """CPU seconds of a process and of all that descend from it."""
+    spent = 0.0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            spent += times.user + times.system + times.children_user + times.children_system
+    return spent
 
 
 def run(client: Client, server: Server, load: Load) -> Run:
@@ -190,9 +225,11 @@ def run(client: Client, server: Server, load: Load) -> Run:
     if client.offline:
         environment |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     before = server.chunks()
+    expected = load.requests * chunks_of(load.tokens)
+    seen: list[Instant] = []
+    cpu_s = 0.0
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
-        began = time.perf_counter()
-        process = subprocess.Popen(
+        process = psutil.Popen(
             [str(client.program), *client.argv(load)],
             cwd=folder,
             env=environment,
@@ -201,21 +238,25 @@ def run(client: Client, server: Server, load: Load) -> Run:
             stderr=log,
             start_new_session=True,
         )
-        signal.signal(signal.SIGALRM, lambda *_: os.killpg(process.pid, signal.SIGKILL))
-        signal.alarm(RUN_TIMEOUT_S)
+        give_up = time.monotonic() + RUN_TIMEOUT_S
         try:
-            _, status, used = os.wait4(process.pid, 0)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-        signal.alarm(0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        wall_s = time.perf_counter() - began
-        if process.returncode != 0:
+            while process.poll() is None and time.monotonic() < give_up:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    cpu_s = max(cpu_s, cpu_of(process))
+                sent = server.chunks() - before
+                if AMID[0] * expected <= sent <= AMID[1] * expected:
+                    seen.append(Instant(time.perf_counter(), cpu_of(process), sent))
+                time.sleep(POLL_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        if process.wait() != 0:
             log.seek(0)
             tail = log.read()[-2000:].decode("utf-8", "replace")
             raise RuntimeError(f"{client.name} exited with {process.returncode}:\n{tail}")
-    return Run(used.ru_utime + used.ru_stime, wall_s, server.chunks() - before)
+    if len(seen) < 2 or seen[-1].chunks - seen[0].chunks < expected / 4:
+        raise RuntimeError(f"{client.name} was too quick to be watched: give it more requests")
+    return Run(cpu_s, seen[0], seen[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,28 +264,18 @@ class Cost:
     """One round of one client."""
 
     us_per_token: float
-    startup_cpu_s: float
+    other_cpu_s: float
     chunks_per_s: float
 
 
 def cost(client: Client, paced: Server, flood: Server, args: argparse.Namespace) -> Cost:
-    def pair(server: Server, more: int) -> tuple[Run, Run]:
-        few, many = (
-            run(client, server, Load(server.url, count, args.concurrency, args.tokens))
-            for count in (args.few, more)
-        )
-        if many.chunks - few.chunks < (more - args.few) * args.tokens / TOKENS_PER_CHUNK / 2:
-            raise RuntimeError(f"{client.name} did not send the requests that it was asked for")
-        return few, many
-
-    few, many = pair(paced, args.many)
-    per_chunk = (many.cpu_s - few.cpu_s) / (many.chunks - few.chunks)
-    few_flood, many_flood = pair(flood, 3 * args.many)
-    seconds = max(many_flood.wall_s - few_flood.wall_s, 1e-3)
+    calm = run(client, paced, Load(paced.url, args.requests, args.concurrency, args.tokens))
+    fast = run(client, flood, Load(flood.url, 4 * args.requests, args.concurrency, args.tokens))
+    streamed = args.requests * chunks_of(args.tokens) * TOKENS_PER_CHUNK
     return Cost(
-        us_per_token=per_chunk / TOKENS_PER_CHUNK * 1e6,
-        startup_cpu_s=few.cpu_s - per_chunk * few.chunks,
-        chunks_per_s=(many_flood.chunks - few_flood.chunks) / seconds,
+        us_per_token=calm.us_per_token,
+        other_cpu_s=max(calm.cpu_s - calm.us_per_token * streamed / 1e6, 0.0),
+        chunks_per_s=fast.chunks_per_s,
     )
 
 
@@ -273,16 +304,16 @@ def as_client(endpoint: str, url: str, requests: int, concurrency: int, tokens: 
 def report(costs: dict[Client, list[Cost]], args: argparse.Namespace) -> None:
     print(
         f"{args.tokens} tokens an answer, {TOKENS_PER_CHUNK} a chunk; concurrency "
-        f"{args.concurrency}; {args.few} and {args.many} requests; {args.rounds} rounds, medians; "
+        f"{args.concurrency}; {args.requests} requests; {args.rounds} rounds, medians; "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
     )
-    heads = ("CPU us/token", "min..max", "start-up CPU s", "chunks/s")
+    heads = ("CPU us/token", "min..max", "other CPU s", "chunks/s")
     print(f"{'client':<48}{heads[0]:>13}{heads[1]:>16}{heads[2]:>16}{heads[3]:>11}")
     for client, rounds in costs.items():
         us = [cost.us_per_token for cost in rounds]
         print(
             f"{client.what:<48}{statistics.median(us):>13.2f}{f'{min(us):.2f}..{max(us):.2f}':>16}"
-            f"{statistics.median(cost.startup_cpu_s for cost in rounds):>16.2f}"
+            f"{statistics.median(cost.other_cpu_s for cost in rounds):>16.2f}"
             f"{statistics.median(cost.chunks_per_s for cost in rounds):>11.0f}"
         )
     rivals = [client for client in costs if not client.name.startswith("ours")]
@@ -308,8 +339,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--tokens", type=int, default=256, help="output tokens of an answer")
     parser.add_argument("--concurrency", type=int, default=32)
-    parser.add_argument("--few", type=int, default=64, help="requests of the short run")
-    parser.add_argument("--many", type=int, default=320, help="requests of the long run")
+    parser.add_argument("--requests", type=int, default=384, help="of one paced run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pace-ms", type=float, default=4.0, help="between chunks of one stream")
     parser.add_argument("--clients", default="", help="names, separated by commas; all by default")
