@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DB := build/demo.db
 SGLANG_CPU := .sglang-cpu
+# Other load generators, each in an environment of its own, as they were tested with.
+guidellm_VERSION := 0.8.1
+aiperf_VERSION := 0.13.0
 
 .PHONY: install demo test test-sglang test-sglang-long sglang-cpu check bench bench-clients lock clean
 
@@ -50,7 +53,7 @@ bench-clients: build/guidellm/bin/guidellm build/aiperf/bin/aiperf  ## Other loa
 
 build/guidellm/bin/guidellm build/aiperf/bin/aiperf:
 	$(PYTHON) -m venv build/$(notdir $@)
-	build/$(notdir $@)/bin/pip install --quiet $(notdir $@)
+	build/$(notdir $@)/bin/pip install --quiet $(notdir $@)==$($(notdir $@)_VERSION)
 
 lock:  ## Pins what `make install` installs, from the ranges in pyproject.toml
 	rm -rf build/lock-venv
