@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 import psutil
@@ -37,6 +38,8 @@ PHASES = {"load_weight": "weights", "load_draft": "weights"}
 SERVING = ("serving", "idle", "flush")
 POINT = OperatingPoint(1)
 SCALE = 40.0
+REQUESTS = {"drift": 24}
+"""Requests of a window in which a change is to be seen; the others have 8."""
 
 
 class _KilledError(Exception):
@@ -109,14 +112,15 @@ def launcher(quick_profile, tmp_path, monkeypatch):
     """Makes launchers of misbehaving servers; whatever carries their marks is gone at the end."""
     made = []
 
-    def make(trouble, timeouts=None):
-        study = parse_study(STUDY.replace("requests: 4", "requests: 8"), "quick")
+    def make(trouble, timeouts=None, scale=SCALE):
+        requests = f"requests: {REQUESTS.get(trouble['kind'], 8)}"
+        study = parse_study(STUDY.replace("requests: 4", requests), "quick")
         runner = SimulatedRunner(
             study,
             seed=0,
             log_dir=tmp_path,
             profile=str(quick_profile),
-            time_scale=SCALE,
+            time_scale=scale,
             timeouts=timeouts,
             env={"TUNER_SIM_MISBEHAVE": json.dumps([trouble])},
         )
@@ -175,11 +179,24 @@ def test_a_hang_in_the_start(trouble, code, launcher):
 def test_a_failure_under_load(trouble, code, launcher):
     one = launcher(trouble)
     session = one.start(eagle3(2))
-    session._load._stall_timeout_s = 2.0
+    if code == "stall":
+        session._load._stall_timeout_s = 2.0
     with pytest.raises(RunnerError) as caught:
         _measure_until_it_fails(session)
     assert (caught.value.failure.kind, caught.value.failure.phase) == (code, "load")
     session.close()
+    one.assert_nothing_left()
+
+
+def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
+    monkeypatch.setattr("runners.startup.DEATH_S", 0.2)
+    monkeypatch.setattr("runners.process_runner._FAILED_GRACE_S", 0.3)
+    one = launcher({"kind": "exit", "phase": "warmup", "lingers": True}, scale=2.0)
+    began = time.monotonic()
+    with pytest.raises(RunnerError) as caught:
+        one.start(eagle3(2))
+    assert (caught.value.failure.kind, caught.value.failure.phase) == ("cuda_oom", "warmup")
+    assert time.monotonic() - began < 30.0, "it waits for core dumps so long"
     one.assert_nothing_left()
 
 
