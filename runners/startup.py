@@ -28,6 +28,8 @@ _EARLY_TRY_S = 2.0
 """Between looks at the port before the log says that it serves: a log may be of a version whose
 lines are not known."""
 _SERVING = frozenset({"warmup", READY})
+_EARLY_HEALTH_S = 10.0
+"""For `/health` before the log says that the server is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Startup:
                     self._follow(follower)
                     raise RunnerError(self._post_mortem.of(exit_code, self._clock.current))
                 self._check_dying()
-                if self._ready():
+                if self._dying_since is None and self._ready():
                     now = time.monotonic()
                     return Started(self._clock.finish(now), now - self._begun)
                 self._check_patience()
@@ -124,7 +126,9 @@ class Startup:
         # Not by trying to bind the port: the server might meet our socket on it.
         if not self._owned():
             return False
-        if not self._client.healthy(self._patience(HEALTH_TIMEOUT_S)):
+        # Until it says that it is ready it answers 503 at once, or hangs because it is dying.
+        ready = self._clock.current == READY
+        if not self._client.healthy(self._patience(HEALTH_TIMEOUT_S if ready else _EARLY_HEALTH_S)):
             return False
         mark = self._process.identity.mark
         self._wrong = self._client.generates(mark, self._patience(600.0))

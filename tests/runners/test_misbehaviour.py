@@ -190,6 +190,7 @@ def test_a_failure_under_load(trouble, code, launcher):
 
 def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
     monkeypatch.setattr("runners.startup.DEATH_S", 0.2)
+    monkeypatch.setattr("runners.startup._EARLY_HEALTH_S", 1.0)
     monkeypatch.setattr("runners.process_runner._FAILED_GRACE_S", 0.3)
     one = launcher({"kind": "exit", "phase": "warmup", "lingers": True}, scale=2.0)
     began = time.monotonic()
