@@ -1,0 +1,172 @@
+"""What a report says of a measurement: as JSON by the promised schema, and in words."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from results import NewStudy, Store
+from results.records import Failure, Measurement, Purpose, Trial, TrialState
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.workload import OperatingPoint
+from tuner.export import dump
+from tuner.render import render, render_trial
+from tuner.report import METRICS, StudyReport, point_dict
+from tuner.scoring import Standing
+from tuner.words import describe_figures, describe_histogram, describe_reasons
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "report.schema.json"
+FULL = Measurement(
+    point=OperatingPoint(8, weight=2.0),
+    started_at=1.0,
+    window_s=10.0,
+    requests=31,
+    failed_requests=1,
+    output_tokens=900,
+    output_tok_s=90.0,
+    accept_length=1.5,
+    ttft_p50_ms=60.0,
+    ttft_p95_ms=71.0,
+    tpot_p50_ms=10.0,
+    tpot_p95_ms=11.0,
+    e2e_p50_ms=2000.0,
+    e2e_p95_ms=2100.0,
+    prompt_tokens=400,
+    cached_tokens=100,
+    histogram=(6, 3, 1),
+    workload_fingerprint="f",
+    simulated=True,
+    warnings=("low_acceptance: accept length 1.040",),
+    ttft_p99_ms=72.0,
+    tpot_p99_ms=12.0,
+    e2e_p99_ms=2200.0,
+    chunk_p50_ms=15.0,
+    chunk_p95_ms=16.0,
+    tokens_per_chunk=1.5,
+    user_tok_s=66.0,
+    accept_rate=0.25,
+    request_s=3.1,
+    goodput_request_s=2.5,
+    client_cpu_share=0.2,
+)
+# As a database of schema 0001 gives it.
+OLD = replace(
+    FULL,
+    accept_rate=None,
+    goodput_request_s=None,
+    **dict.fromkeys(("ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms", "request_s"), math.nan),
+    **dict.fromkeys(("user_tok_s", "chunk_p50_ms", "chunk_p95_ms", "tokens_per_chunk"), math.nan),
+)
+OPEN = replace(FULL, point=OperatingPoint(request_rate=2.5), offered_request_s=2.4)
+INVALID = replace(FULL, invalid=("cached_tokens: 300 of 400 prompt tokens came from the cache",))
+
+
+@pytest.fixture(scope="module")
+def points():
+    """The schema of one point."""
+    schema = json.loads(SCHEMA.read_text())
+    return schema["properties"]["trials"]["items"]["properties"]["points"]["items"]
+
+
+@pytest.mark.parametrize("measurement", [FULL, OLD, OPEN, INVALID])
+def test_a_point_is_as_promised_and_every_key_of_it(measurement, points):
+    shown = json.loads(dump(point_dict(measurement)))
+    jsonschema.validate(shown, points)
+    assert set(shown) == set(points["properties"])
+    assert shown["point"] == measurement.point.to_dict()
+
+
+def test_figures_stand_under_their_own_names():
+    shown = point_dict(FULL)
+    for name in METRICS:
+        assert shown[name] == getattr(FULL, name)
+    assert shown["success_ratio"] == 31 / 32
+    assert shown["cached_share"] == 0.25
+    assert shown["correct_drafts_histogram"] == [6, 3, 1]
+    assert shown["warnings"] == ["low_acceptance: accept length 1.040"]
+    assert point_dict(replace(FULL, requests=0, failed_requests=0))["success_ratio"] is None
+    assert point_dict(replace(FULL, prompt_tokens=0))["cached_share"] is None
+
+
+def test_the_schema_refuses_a_reason_without_its_code(points):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(point_dict(replace(FULL, invalid=("It looks odd.",))), points)
+
+
+def test_words_for_figures():
+    words = dict(describe_figures(FULL))
+    assert words["output tok/s"] == "90.0 (simulated)"
+    assert words["TTFT p50 / p95 / p99"] == "60.0 / 71.0 / 72.0 ms"
+    assert words["requests/s"] == "3.10 answered, 2.50 within the limits"
+    assert words["correct drafts"] == describe_histogram((6, 3, 1)) == "0: 60%, 1: 30%, 2: 10%"
+    assert "2.40 offered" in dict(describe_figures(OPEN))["requests/s"]
+
+
+def test_what_was_not_measured_is_left_out():
+    words = dict(describe_figures(OLD))
+    assert words["TTFT p50 / p95 / p99"] == "60.0 / 71.0 / ? ms"
+    assert not {"tok/s of one user", "accept rate", "requests/s", "tokens per chunk"} & set(words)
+    assert "nan" not in "".join(words.values())
+
+
+def test_reasons_come_before_warnings():
+    first, second = describe_reasons(INVALID)
+    assert first.startswith("do not believe it: cached_tokens: ")
+    assert second.startswith("warning: low_acceptance: ")
+
+
+@pytest.fixture
+def report():
+    """A baseline, a trial with a warning, one that is not believed."""
+    configurations = [
+        Configuration.of(),
+        *(Configuration.of(Speculation("EAGLE3", n, 1, n + 1)) for n in (2, 3)),
+    ]
+    plain = replace(FULL, accept_length=None, histogram=(), warnings=())
+    trials = [
+        Trial(0, Purpose.BASELINE, TrialState.COMPLETE, configurations[0], measurements=(plain,)),
+        Trial(1, Purpose.SEARCH, TrialState.COMPLETE, configurations[1], measurements=(FULL,)),
+        Trial(
+            2,
+            Purpose.SEARCH,
+            TrialState.INVALID,
+            configurations[2],
+            failure=Failure("invalid_measurement", "load", "configuration", INVALID.invalid[0]),
+            measurements=(INVALID,),
+        ),
+    ]
+    with Store.open("sqlite://") as store:
+        study = store.create_study(NewStudy("small", "study: small\n", "d", "s", "simulated", True))
+    standing = Standing.of(
+        [replace(trial, launches=(0,)) for trial in trials], {"none": configurations[0]}
+    )
+    return StudyReport(study, standing, (), 2, None, owner_lives=False)
+
+
+def test_a_trial_is_shown_with_its_reasons_and_warnings(report, capsys):
+    render_trial(report, report.standing.trials[2])
+    shown = capsys.readouterr().out
+    assert "state: invalid" in shown
+    assert "measured at concurrency 8:" in shown
+    assert "do not believe it: cached_tokens: 300 of 400 prompt tokens came from the" in shown
+    assert "warning: low_acceptance: accept length 1.040" in shown
+    assert "score: None" in shown
+
+
+def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):
+    render(report)
+    shown = capsys.readouterr().out
+    assert "warning, trial 1 (and in 1 more): low_acceptance: accept length 1.040" in shown
+    assert "trial 2 is invalid: cached_tokens: 300 of 400" in shown
+
+
+def test_an_invalid_trial_has_figures_and_no_score(report):
+    shown = report.to_dict()["trials"][2]
+    assert shown["output_tok_s"] == 90.0
+    assert shown["score"] is None
+    assert shown["points"][0]["invalid"] == list(INVALID.invalid)
