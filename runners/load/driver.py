@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from runners.load.client import LoadClient, clock
 from runners.load.loops import Loop, Pulse, no_collection, watched
 from runners.load.processes import Crew
-from runners.load.window import Window
+from runners.load.window import Window, end_of_burst
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -112,7 +112,8 @@ def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepo
         opened, closed = sent[plan.ramp], sent[-1]
     else:
         opened = max(report.whole for report in reports)
-        closed = max(opened, min(report.idle for report in reports))
+        idle = max(opened, min(report.idle for report in reports))
+        closed = max(idle, end_of_burst(flights, idle))
     return Window(
         started_at=time.time() - (clock() - opened),
         opened=opened,

@@ -2,7 +2,8 @@
 
 The *window* is the part of a load that counts. It opens when the load is whole (every lane of a
 closed loop has sent its first request; an open loop's ramp is over) and closes when the first lane
-finds no more work, or the last request of an open loop has been sent; the rest is drain.
+finds no more work (with the forward that brought it there: `end_of_burst`), or the last request of
+an open loop has been sent; the rest is drain.
 
 What is counted where:
 
@@ -16,6 +17,7 @@ What is counted where:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
@@ -91,6 +93,20 @@ class Window:
             for earlier, later in pairwise(flight.chunk_times)
             if earlier >= self.opened and later <= self.closed
         ]
+
+
+def end_of_burst(flights: Sequence[Flight], instant: float) -> float:
+    """When the chunks that came with the one at `instant` had all arrived.
+
+    A forward ends for all requests of a batch at once, and their chunks arrive one after the
+    other. The lane that finds no more work does so while the others' are still coming: to close
+    right there would take the forward's whole time and leave out some of its tokens. A burst is
+    over after half of a short time between two chunks of a stream (their 10th percentile).
+    """
+    gaps = [later - earlier for f in flights for earlier, later in pairwise(f.chunk_times)]
+    limit = instant + percentile(gaps, 10) / 2
+    arrived = ((f.chunk_times, bisect_right(f.chunk_times, limit)) for f in flights)
+    return max((times[n - 1] for times, n in arrived if n), default=instant)
 
 
 def measurement_of(
