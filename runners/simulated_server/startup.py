@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from runners.simulated_server import deaths
 from runners.simulated_server.nccl_settings import nccl_refusal
+from runners.simulated_server.resolution import CONTEXT_LENGTH
+from runners.simulated_server.scheduler import Limits
+from runners.simulated_server.speculative_flags import candidate_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +28,6 @@ _DRAFTS = {
     "STANDALONE": "LlamaForCausalLM",
     "DFLASH": "DFlashDraftModel",
 }
-_TOKENS = 300_000
 _MEMORY_GB = {"load_weight": (94.16, 16.11), "load_draft": (16.11, 13.93)}
 """GPU memory that is free before and after the weights."""
 _NO_DRAFT_BACKENDS = frozenset({"torch_native", "flex_attention"})
@@ -77,11 +79,11 @@ class Startup:
         if standalone:
             self._tell_of_experts()
         graphs = self._capture_graphs()
-        limit = self.flags.max_running_requests
+        limits = self._limits
         log.scheduler(
-            f"max_total_num_tokens={_TOKENS}, chunked_prefill_size=8192, max_prefill_tokens=16384, "
-            f"max_running_requests={limit}, "
-            f"context_len={self.flags.values.get('context_length') or 262144}, "
+            f"max_total_num_tokens={limits.kv}, chunked_prefill_size={limits.chunk or -1}, "
+            f"max_prefill_tokens={limits.prefill}, max_running_requests={limits.running}, "
+            f"context_len={self.flags.values.get('context_length') or CONTEXT_LENGTH}, "
             f"available_{'cpu' if self._on_cpu else 'gpu'}_mem=8.00 GB"
         )
         log.ranks(
@@ -111,6 +113,10 @@ class Startup:
     @property
     def _on_cpu(self) -> bool:
         return self.flags.values.get("device") == "cpu"
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits.of(self.flags.values, self.flags.max_running_requests, self.profile.kv_tokens)
 
     def _tell_of_experts(self) -> None:
         self.log.ranks("SPECULATIVE_MOE_RUNNER_BACKEND is not initialized, using auto backend")
@@ -148,10 +154,16 @@ class Startup:
         seconds = self.profile.startup.kv_cache_s
         self._misbehave("kv_cache", seconds)
         took = self._wait(seconds)
+        asked = self.flags.values.get("max_total_tokens")
+        if asked is not None and asked > self.profile.kv_tokens:
+            self.log.ranks(
+                f"max_total_tokens={asked} is larger than the profiled value "
+                f"{self.profile.kv_tokens}. Use the profiled value instead."
+            )
         for _ in range(2 if self._has_draft_model else 1):
             self.log.ranks(
-                f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {_TOKENS}, K size: "
-                "3.25 GB, V size: 3.25 GB"
+                f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {self._limits.kv}, "
+                "K size: 3.25 GB, V size: 3.25 GB"
             )
             self.log.ranks("Memory pool end. avail mem=9.61 GB")
         if self.flags.algorithm == "EAGLE3" and not self.flags.has_draft:
@@ -180,7 +192,10 @@ class Startup:
             graphs["decode"] = self._capture("target decode", times.cuda_graph_s, 1)
             return graphs
         width = flags.num_draft_tokens
-        extra = times.switchable_step_s * max(0, self.switchable - 1)
+        states = self.switchable
+        if flags.adaptive:
+            states = len(candidate_steps(flags.values.get("speculative_adaptive_config")))
+        extra = times.switchable_step_s * max(0, states - 1)
         graphs["target_verify"] = self._capture("target verify", times.cuda_graph_s + extra, width)
         if flags.algorithm == "NGRAM":
             return graphs
