@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from runners.load.acceptance_checks import ACCEPTANCE
 from runners.load.evidence import reports
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from runners.load.evidence import Check, Evidence
     from runners.load.prompts import Prompt
+
+_Content = TypeVar("_Content", bytes, tuple[int, ...])
 
 LEAST_SUCCESSES = 0.99
 """Share of requests that must succeed."""
@@ -58,17 +60,28 @@ def shared_prefixes(prompts: Sequence[Prompt]) -> dict[str, int]:
     return {prompt.id: prompt.template_tokens + common[prompt.id] for prompt in prompts}
 
 
-def _common(contents: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def _common(contents: Mapping[str, _Content]) -> dict[str, int]:
     """Length of the longest beginning that each item shares with any other."""
     # In sorted order that is the one with a neighbour.
-    ordered = sorted(contents.items(), key=lambda item: tuple(item[1]))
+    ordered = sorted(contents.items(), key=lambda item: item[1])
     shared = dict.fromkeys(contents, 0)
     for (left, a), (right, b) in itertools.pairwise(ordered):
-        pairs = zip(a, b, strict=False)
-        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        common = _alike(a, b)
         shared[left] = max(shared[left], common)
         shared[right] = max(shared[right], common)
     return shared
+
+
+def _alike(a: _Content, b: _Content) -> int:
+    """Length of the common beginning, by halving: documents of megabytes are compared whole."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def failed_requests(evidence: Evidence) -> str | None:

@@ -3,183 +3,25 @@
 from __future__ import annotations
 
 import re
-from array import array
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.records import RequestSample
 from runners.load import Prompt
-from runners.load.answer import Answer
-from runners.load.evidence import Evidence
-from runners.load.flight import Flight
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
 from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
-from search_spaces.configuration import Speculation
-from search_spaces.workload import OperatingPoint, SharedPrefix, Workload
+from search_spaces.workload import OperatingPoint, SharedPrefix
+
+from .windows import PLAIN, TOKENS, Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TABLE = Path(__file__).parents[3] / "docs" / "validity.md"
-
-EAGLE3 = Speculation("EAGLE3", 3, 1, 4)
-PLAIN = Speculation()
-TOKENS = 65
-# 64 tokens after the prefill's, in verifies that accept 0 to 3 drafts.
-_ACCEPTED = [[1, 2, 0, 1], [2, 0, 3, 1], [0, 1, 1, 2], [3, 1, 0, 0], [1, 1, 2, 2]]
-
-
-@dataclass
-class Request:
-    """One request; times in seconds after the window's opening."""
-
-    prompt: str
-    sent: float
-    pace: Callable[[float], float]
-    accepted: list[int] | None
-    tokens: int = TOKENS
-    error: str | None = None
-    timed_out: bool = False
-    late: float = 0.0
-    answer: dict[str, Any] = field(default_factory=dict)
-    ids: tuple[int, ...] | None = None
-    lose: int = 0
-    one_piece: bool = False
-    pause: float = 0.0
-
-    def flight(self) -> Flight:
-        now, count = self.sent + 0.1, 1
-        times, counts = [now], [count]
-        pattern = self.accepted if self.accepted is not None else [0]
-        verify = correct = 0
-        histogram = [0] * 4
-        while count < self.tokens:
-            k = pattern[verify % len(pattern)]
-            now += self.pace(now) + (self.pause if verify == len(pattern) else 0.0)
-            verify, correct, histogram[k] = verify + 1, correct + k, histogram[k] + 1
-            count = min(self.tokens, count + 1 + k)
-            times.append(now)
-            counts.append(count)
-        if self.one_piece:
-            times, counts = times[-1:], counts[-1:]
-        counts = [max(1, n - self.lose) for n in counts]
-        values: dict[str, Any] = {
-            "completion_tokens": self.tokens,
-            "prompt_tokens": 9,
-            "cached_tokens": 0,
-            "finish_reason": "length",
-            "output_ids": self.ids
-            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(16)),
-        }
-        if self.accepted is not None:
-            values |= {
-                "verify_calls": verify,
-                "correct_drafts": correct,
-                "histogram": tuple(histogram),
-                "proposed_drafts": 3 * verify,
-            }
-        return Flight(
-            self.prompt,
-            b"",
-            due=self.sent - self.late,
-            sent=self.sent,
-            chunk_times=array("d", times),
-            chunk_tokens=array("q", counts),
-            answer=None if self.error else Answer(**(values | self.answer)),
-            error=self.error,
-            timed_out=self.timed_out,
-        )
-
-
-@dataclass
-class Load:
-    """A load that a test changes before it is judged."""
-
-    speculation: Speculation = EAGLE3
-    point: OperatingPoint = field(default_factory=lambda: OperatingPoint(2))
-    workload: dict[str, Any] = field(default_factory=dict)
-    count: int = 16
-    pace: Callable[[float], float] = lambda _now: 0.05
-    gap: float | None = None
-    """Seconds between arrivals; lanes of a closed loop where there is none."""
-    prompts: list[Prompt] | None = None
-    requests: list[Request] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        free = [0.0] * (self.point.concurrency or 1)
-        for n in range(self.count):
-            accepted = _varied(n) if self.speculation.enabled else None
-            request = Request(f"chat/{n:03d}", 0.0, self.pace, accepted)
-            if self.gap is not None:
-                request.sent = n * self.gap
-            else:
-                lane = min(range(len(free)), key=free.__getitem__)
-                request.sent = free[lane]
-                free[lane] = request.flight().last
-            self.requests.append(request)
-
-    def evidence(self) -> Evidence:
-        flights = [request.flight() for request in self.requests]
-        samples = [
-            _sample(flight, request) for flight, request in zip(flights, self.requests, strict=True)
-        ]
-        if self.gap is not None:
-            closed = max(flight.sent for flight in flights)
-        else:
-            lanes = self.point.concurrency or 1
-            closed = sorted(flight.last for flight in flights)[-min(lanes, len(flights))]
-        prompts = self.prompts or [
-            Prompt(request.prompt, f"{request.prompt[::-1]} why?") for request in self.requests
-        ]
-        workload = Workload(
-            (("chat", 1.0),), self.workload.pop("output_tokens", TOKENS), (self.point,),
-            **self.workload,
-        )  # fmt: skip
-        values = {
-            "opened": 0.0,
-            "closed": closed,
-            "window_tokens": sum(flight.tokens_at(closed) for flight in flights),
-            "client_cpu_share": 0.1,
-        }
-        return Evidence(
-            samples, flights, prompts, self.point, workload, self.speculation,
-            **(values | self.more),
-        )  # fmt: skip
-
-
-def _ids(seed: int) -> tuple[int, ...]:
-    return tuple((seed + 37 * n) % 999 for n in range(16))
-
-
-def _varied(n: int) -> list[int]:
-    return [*_ACCEPTED[n % 5], *_ACCEPTED[n // 5 % 5], n % 4]
-
-
-def _sample(flight: Flight, request: Request) -> RequestSample:
-    answer = flight.answer or Answer()
-    return RequestSample(
-        prompt=flight.prompt,
-        sent_s=flight.sent,
-        ttft_s=flight.first - flight.sent,
-        e2e_s=flight.last - flight.sent,
-        prompt_tokens=answer.prompt_tokens or 0,
-        completion_tokens=answer.completion_tokens or flight.tokens,
-        cached_tokens=answer.cached_tokens or 0,
-        verify_calls=answer.verify_calls,
-        correct_drafts=answer.correct_drafts,
-        histogram=answer.histogram,
-        error=request.error,
-        proposed_drafts=answer.proposed_drafts,
-        chunks=len(flight.chunk_times),
-        late_s=request.late,
-    )
 
 
 def codes(found):
