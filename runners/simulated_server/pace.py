@@ -137,6 +137,9 @@ class Pace:
     async def hold(self) -> None:
         """Waits for the successors of what has ended, unless none is to be expected."""
         clock = asyncio.get_running_loop().time
+        if self._owed:
+            # Counted from when the answers are out: those of 256 requests take a while to write.
+            self._owed_since = clock()
         while self._owed:
             left = self._owed_since + self._patience - clock()
             if not self._closed_loop or left <= 0.0:
