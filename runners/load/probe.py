@@ -33,7 +33,8 @@ _DIALECTS = (
     Dialect(continuous_usage=False, ignore_eos=False),
 )
 _REFUSED = ("HTTP 400", "HTTP 422")
-_PROMPT = Prompt("probe", "In one sentence, what is a benchmark?")
+# Long enough to fill a page of the prefix cache (64 tokens where pages are large).
+_PROMPT = Prompt("probe", "In one sentence, what is a benchmark? " + "Say why, and for whom. " * 40)
 _OTHER = Prompt("probe/2", "Why do cats purr?")
 _FLUSH_TIMEOUT_S = 15.0
 _PROBE_TOKENS = 16
@@ -112,24 +113,22 @@ def find_target(
     refusals: list[str] = []
     for dialect in dialects:
         candidate = kind(model, dialect)
-        flight, other = _ask(url, candidate, api_key, request_timeout_s)
+        flight, *others = _ask(url, candidate, api_key, request_timeout_s)
         if flight.error is None:
             if not (dialect.ignore_eos or natural_length):
                 raise _no_fixed_length(url, refusals)
-            return _target(facts, candidate, dialect, flight, other)
+            return _target(facts, candidate, dialect, (flight, *others))
         refusals.append(flight.error)
         if not flight.error.startswith(_REFUSED):
             break
     raise _unusable(url, candidate, refusals[-1])
 
 
-def _ask(
-    url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float
-) -> tuple[Flight, Flight]:
-    """Sends two prompts that share nothing, one after the other, to an emptied cache."""
+def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) -> tuple[Flight, ...]:
+    """Sends two prompts that share nothing, and the first again, to an emptied cache."""
     point = OperatingPoint(1)
     workload = Workload((("chat", 1.0),), _PROBE_TOKENS, (point,))
-    flights = [Flight(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER)]
+    flights = [Flight(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER, _PROMPT)]
 
     async def ask() -> None:
         client = LoadClient(
@@ -145,14 +144,16 @@ def _ask(
                 await client.generate(flight)
 
     asyncio.run(ask())
-    first, second = flights
-    return first, second
+    return tuple(flights)
 
 
 def _target(
-    facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flight: Flight, other: Flight
+    facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flights: tuple[Flight, ...]
 ) -> Target:
+    flight, other, _ = flights
     answer = flight.answer
+    # SGLang says nothing where nothing was cached (0.5.23); the repeated prompt shows which it is.
+    cached = [f.answer.cached_tokens for f in flights if f.answer is not None]
     unchecked = []
     speculation = facts.speculation
     if not facts.is_sglang:
@@ -166,7 +167,7 @@ def _target(
             f"this endpoint does not tell of acceptance, though the server runs "
             f"{facts.speculation.algorithm}: --endpoint generate does"
         )
-    if answer is not None and answer.cached_tokens is None:
+    if all(tokens is None for tokens in cached):
         unchecked.append(
             "the server does not tell of cached prompt tokens: whether the prefix cache helped "
             "is not known"
