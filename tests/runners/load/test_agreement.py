@@ -222,7 +222,7 @@ def simulated_server(folder, time_scale):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("concurrency", "requests", "output_tokens", "time_scale"),
-    [(1, 4, 32, 1.0), (8, 32, 12, 1.0), (64, 256, 12, 0.5), (256, 768, 12, 0.25)],
+    [(1, 4, 32, 1.5), (8, 24, 12, 1.0), (64, 192, 12, 0.5), (256, 768, 12, 0.25)],
 )
 def test_figures_are_what_the_profile_implies(
     tmp_path, concurrency, requests, output_tokens, time_scale

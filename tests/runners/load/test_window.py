@@ -16,7 +16,7 @@ from runners.load.answer import Answer
 from runners.load.flight import Flight
 from runners.load.plan import closed_plan
 from runners.load.watch import WindowWatch
-from runners.load.window import Window, measurement_of
+from runners.load.window import Window, end_of_burst, measurement_of
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 
@@ -192,6 +192,19 @@ def test_tokens_of_neighbouring_windows_add_up(streams, a, b):
     tokens = [Window(0.0, *part, flights).tokens for part in parts]
     assert sum(tokens) == sum(len(times) for times in streams)
     assert min(tokens) >= 0
+
+
+def test_a_window_closes_with_the_whole_burst_of_its_last_forward():
+    # Forwards end at 1, 2, 3 and 4; the streams are written 0.01 apart.
+    streams = [flight(str(n), 0.0, [t + n / 100 for t in (1, 2, 3, 4)]) for n in range(5)]
+    closed = end_of_burst(streams, 3.0)
+    assert closed == 3.04
+    assert Window(0.0, 0.0, closed, tuple(streams)).tokens == 15
+    assert end_of_burst(streams, 4.04) == 4.04
+    # Where a pause stretches most gaps, the short ones tell how far apart forwards are.
+    paused = [flight(str(n), 0.0, [n / 100 + t for t in (1, 6, 11, 11.5)]) for n in range(5)]
+    assert end_of_burst(paused, 11.0) == 11.04
+    assert end_of_burst([flight("a", 0.0, [1.0])], 1.5) == 1.5
 
 
 class TestClosedPlan:
