@@ -113,7 +113,7 @@ def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepo
     else:
         opened = max(report.whole for report in reports)
         idle = max(opened, min(report.idle for report in reports))
-        closed = max(idle, end_of_burst(flights, idle))
+        closed = end_of_burst(flights, idle)
     return Window(
         started_at=time.time() - (clock() - opened),
         opened=opened,

@@ -106,7 +106,9 @@ def end_of_burst(flights: Sequence[Flight], instant: float) -> float:
     gaps = [later - earlier for f in flights for earlier, later in pairwise(f.chunk_times)]
     limit = instant + percentile(gaps, 10) / 2
     arrived = ((f.chunk_times, bisect_right(f.chunk_times, limit)) for f in flights)
-    return max((times[n - 1] for times, n in arrived if n), default=instant)
+    return max(
+        (times[n - 1] for times, n in arrived if n and times[n - 1] > instant), default=instant
+    )
 
 
 def measurement_of(
