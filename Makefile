@@ -25,7 +25,8 @@ demo: install  ## The main job on the simulated Kimi server, afresh, in a few mi
 	$(BIN)/tuner sweep --study kimi-demo --storage sqlite:///$(DEMO_DB)
 
 test: install  ## All tests but those that need the real SGLang
-	$(BIN)/pytest -n 2 -m "not sglang and not sglang_long"
+	$(BIN)/pytest -n 2 -m "not sglang and not sglang_long and not alone"
+	$(BIN)/pytest -m alone
 
 $(SGLANG_CPU)/ready: install runners/sglang_cpu/*
 	$(BIN)/python -m runners.sglang_cpu $(SGLANG_CPU)

@@ -35,6 +35,8 @@ _PATIENCE = 4.0
 
 _TOGETHER_S = 0.004
 """Real seconds between two requests that were sent together."""
+_TOGETHER_SHARE = 0.02
+"""The same as a share of the prefill: of a long one it is longer."""
 _GATHER_SHARE = 0.8
 _LARGEST_PAYMENT = 0.25
 _LARGEST_DEBT_S = 1.0
@@ -167,8 +169,10 @@ class Pace:
             milliseconds: Simulated, of the first one's prefill.
         """
         loop = asyncio.get_running_loop()
-        end = self._deadline + _GATHER_SHARE * milliseconds / 1000.0 / self.scale
-        while (left := min(_TOGETHER_S, end - loop.time())) > 0.0:
+        prefill_s = milliseconds / 1000.0 / self.scale
+        end = self._deadline + _GATHER_SHARE * prefill_s
+        together = max(_TOGETHER_S, _TOGETHER_SHARE * prefill_s)
+        while (left := min(together, end - loop.time())) > 0.0:
             self._came.clear()
             try:
                 async with asyncio.timeout(left):

@@ -23,6 +23,7 @@ def seconds_of(served, prompt):
     return time.perf_counter() - began
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("point", "env"),
     [(None, {}), ((5, 1, 6), {}), ((2, 1, 3), BEST), ((3, 2, 8), BEST)],
