@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import errno
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-import httpx
 import orjson
 
 from results.records import Failure
@@ -18,7 +18,7 @@ from runners.load.endpoint import MalformedStreamError
 from runners.load.stream import GenerateEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
 
     from results.records import Fault
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 clock = time.perf_counter
 
 _GONE = frozenset({502, 503, 504})
-_TRANSPORT_ERRORS = (httpx.TransportError, OSError)
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _FLUSH_PAUSE_S = 0.05
 _ABORT_TIMEOUT_S = 2.0
@@ -37,6 +36,28 @@ _ABORT_TIMEOUT_S = 2.0
 def load_error(kind: str, fault: Fault, message: str) -> RunnerError:
     """A failure under load."""
     return RunnerError(Failure(kind=kind, phase="load", fault=fault, message=message))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a server is spoken to.
+
+    Attributes:
+        base_url: `http://host:port`.
+        connections: Requests that are meant to be in flight at once; named where the machine does
+            not allow them.
+        request_timeout_s: Real seconds that one request may take in all.
+        api_key: Sent as bearer token where given.
+        endpoint: What the server speaks.
+        headers: Further headers, as pairs.
+    """
+
+    base_url: str
+    connections: int
+    request_timeout_s: float
+    api_key: str | None = None
+    endpoint: Endpoint = field(default_factory=GenerateEndpoint)
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class LoadClient:
@@ -48,54 +69,32 @@ class LoadClient:
     """
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        connections: int,
-        request_timeout_s: float,
-        api_key: str | None = None,
-        endpoint: Endpoint | None = None,
-        on_chunk: Callable[[float], None] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, settings: ClientSettings, on_chunk: Callable[[float], None] | None = None
     ) -> None:
         """Prepares the client; nothing is connected before the first request.
 
         Args:
-            base_url: `http://host:port`.
-            connections: Requests that are meant to be in flight at once; named where the machine
-                does not allow them.
-            request_timeout_s: Real seconds that one request may take in all.
-            api_key: Sent as bearer token where given.
-            endpoint: What the server speaks; SGLang's `/generate` if not given.
+            settings: How the server is spoken to.
             on_chunk: Called with the time of every chunk that carries tokens.
-            headers: Further headers of every request.
 
         Raises:
-            RunnerError: `base_url` is no HTTP address.
+            RunnerError: The address is no HTTP address.
         """
-        self._base_url = base_url.rstrip("/")
-        self._connections = connections
-        self._request_timeout_s = request_timeout_s
-        self._endpoint = endpoint or GenerateEndpoint()
+        self._base_url = settings.base_url.rstrip("/")
+        self._connections = settings.connections
+        self._request_timeout_s = settings.request_timeout_s
+        self._endpoint = settings.endpoint
         self._on_chunk = on_chunk or (lambda _now: None)
         try:
             self._address = Address.of(self._base_url)
         except ValueError as error:
             raise load_error("bad_url", "client", str(error)) from error
         self._pool = ConnectionPool(self._address)
-        self._headers = {"Content-Type": "application/json", **(headers or {})}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        # Control calls only: what streams goes over the pool.
-        self._http = httpx.AsyncClient(
-            headers=self._headers,
-            verify=self._address.secure,  # reading the certificates takes tens of milliseconds
-            timeout=None,  # noqa: S113 - each call stands under an asyncio.timeout of its own
-            trust_env=False,
-        )
+        self._headers = {"Content-Type": "application/json", **dict(settings.headers)}
+        if settings.api_key:
+            self._headers["Authorization"] = f"Bearer {settings.api_key}"
 
     async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
         return self
 
     async def __aexit__(
@@ -104,10 +103,7 @@ class LoadClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            await self._pool.close()
-        finally:
-            await self._http.__aexit__(kind, error, trace)
+        await self._pool.close()
 
     def prepare(self, flight: Flight) -> bytes:
         """Encodes the HTTP request ahead, so that inside a window it has only to be sent."""
@@ -127,7 +123,7 @@ class LoadClient:
         try:
             async with limit:
                 await self._follow(flight, reader)
-        except _TRANSPORT_ERRORS as error:
+        except OSError as error:
             # A connection that the machine's network gives up is a TimeoutError too.
             if not limit.expired():
                 raise self._lost(flight, error) from error
@@ -181,16 +177,15 @@ class LoadClient:
         flight.answer = reader.answer()
         flight.error = flight.answer.error
 
-    def _lost(self, flight: Flight, error: Exception) -> RunnerError:
-        number = error.errno if isinstance(error, OSError) else None
-        if number in _OUT_OF_FILES:
+    def _lost(self, flight: Flight, error: OSError) -> RunnerError:
+        if error.errno in _OUT_OF_FILES:
             return load_error(
                 "too_many_files",
                 "client",
                 f"this machine lets the tuner open too few files for {self._connections} "
                 "connections at once: raise the limit (`ulimit -n 65536`) or lower the load",
             )
-        if number == errno.EADDRNOTAVAIL:
+        if error.errno == errno.EADDRNOTAVAIL:
             return load_error(
                 "no_free_port",
                 "client",
@@ -215,28 +210,26 @@ class LoadClient:
         """
         if not self._endpoint.has_controls:
             return
+        where = f"{self._base_url}/flush_cache"
         give_up = clock() + timeout_s
         while True:
             try:
                 async with asyncio.timeout(max(timeout_s, 1.0)):
-                    response = await self._http.post(f"{self._base_url}/flush_cache")
+                    status, text = await self._control("/flush_cache")
             except TimeoutError as error:
-                message = f"{self._base_url}/flush_cache did not answer within {timeout_s:g} s"
+                message = f"{where} did not answer within {timeout_s:g} s"
                 raise load_error("server_hung", "configuration", message) from error
-            except _TRANSPORT_ERRORS as error:
-                message = f"no answer from {self._base_url}/flush_cache: {error}"
+            except OSError as error:
+                message = f"no answer from {where}: {error}"
                 raise load_error("server_gone", "configuration", message) from error
-            if response.is_success:
+            if 200 <= status < 300:
                 return
-            answer = f"HTTP {response.status_code} {response.text[:200].strip()!r}"
-            if response.status_code in {401, 403, 404, 405}:
-                message = (
-                    f"{self._base_url}/flush_cache answers {answer}: check the URL and API key"
-                )
+            answer = f"HTTP {status} {text[:200].strip()!r}"
+            if status in {401, 403, 404, 405}:
+                message = f"{where} answers {answer}: check the URL and API key"
                 raise load_error("flush_refused", "client", message)
-            if response.status_code in _GONE:
-                message = f"{self._base_url}/flush_cache answers {answer}"
-                raise load_error("server_gone", "configuration", message)
+            if status in _GONE:
+                raise load_error("server_gone", "configuration", f"{where} answers {answer}")
             if clock() >= give_up:
                 message = (
                     f"the server did not come to rest within {timeout_s:g} s: /flush_cache answers "
@@ -253,6 +246,13 @@ class LoadClient:
         if not self._endpoint.has_controls:
             return
         body = orjson.dumps({"rid": "", "abort_all": True})
-        with contextlib.suppress(TimeoutError, *_TRANSPORT_ERRORS):
+        with contextlib.suppress(OSError):
             async with asyncio.timeout(_ABORT_TIMEOUT_S):
-                await self._http.post(f"{self._base_url}/abort_request", content=body)
+                await self._control("/abort_request", body)
+
+    async def _control(self, path: str, body: bytes = b"") -> tuple[int, str]:
+        """Status and text of the answer to a call that streams nothing."""
+        pieces: list[bytes] = []
+        request = self._address.request(path, self._headers, body)
+        status = await self._pool.exchange(request, lambda _status, raw: pieces.append(raw))
+        return status, b"".join(pieces).decode("utf-8", "replace")

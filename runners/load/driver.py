@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
+    from runners.load.client import ClientSettings
     from runners.load.flight import Flight
-    from runners.load.frames import ClientSettings
     from runners.load.loops import LoopReport
     from runners.load.plan import Plan
 
@@ -32,15 +32,7 @@ class Driver:
         self._settings = settings
         self._stall_timeout_s = stall_timeout_s
         self._pulse = Pulse()
-        self.client = LoadClient(
-            settings.base_url,
-            connections=settings.connections,
-            request_timeout_s=settings.request_timeout_s,
-            api_key=settings.api_key,
-            endpoint=settings.endpoint,
-            headers=dict(settings.headers),
-            on_chunk=self._pulse.heard,
-        )
+        self.client = LoadClient(settings, self._pulse.heard)
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
@@ -67,7 +59,7 @@ class Driver:
     async def run_window(
         self,
         plan: Plan,
-        flights: Sequence[Flight],
+        flights: list[Flight],
         processes: int,
         come_to_rest: Callable[[], Awaitable[None]],
     ) -> Window:
@@ -75,7 +67,7 @@ class Driver:
 
         Args:
             plan: When it is sent.
-            flights: What is sent, in order.
+            flights: What is sent, in order; what became of it is in them afterwards.
             processes: How many share it.
             come_to_rest: Awaited once all is prepared, right before the start.
 

@@ -6,7 +6,6 @@ Only between a process and the ones that it started itself, over pipes that nobo
 from __future__ import annotations
 
 import pickle
-from array import array  # noqa: TC003 - unpickled as such
 from asyncio import IncompleteReadError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,34 +14,12 @@ if TYPE_CHECKING:
     from asyncio import StreamReader
 
     from results.records import Failure
-    from runners.load.answer import Answer
-    from runners.load.endpoint import Endpoint
+    from runners.load.client import ClientSettings
     from runners.load.flight import Flight
     from runners.load.loops import LoopReport
     from runners.load.plan import Plan
 
 _LENGTH_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """What a `LoadClient` is built from.
-
-    Attributes:
-        base_url: `http://host:port`.
-        connections: Requests that may be in flight at once.
-        request_timeout_s: Real seconds that one request may take in all.
-        api_key: Sent as bearer token where given.
-        endpoint: What the server speaks.
-        headers: Further headers, as pairs.
-    """
-
-    base_url: str
-    connections: int
-    request_timeout_s: float
-    api_key: str | None
-    endpoint: Endpoint
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +69,16 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Flown:
-    """What became of one request; see `Flight`."""
-
-    index: int
-    due: float
-    sent: float
-    chunk_times: array[float]
-    chunk_tokens: array[int]
-    answer: Answer | None
-    error: str | None
-    timed_out: bool
-
-    @classmethod
-    def of(cls, index: int, flight: Flight) -> Flown:
-        """Of a request that has ended."""
-        return cls(
-            index,
-            flight.due,
-            flight.sent,
-            flight.chunk_times,
-            flight.chunk_tokens,
-            flight.answer,
-            flight.error,
-            flight.timed_out,
-        )
-
-    def onto(self, flight: Flight) -> None:
-        """Writes it onto the parent's own flight."""
-        flight.due = self.due
-        flight.sent = self.sent
-        flight.chunk_times = self.chunk_times
-        flight.chunk_tokens = self.chunk_tokens
-        flight.answer = self.answer
-        flight.error = self.error
-        flight.timed_out = self.timed_out
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """Worker to parent: its part is through.
 
     Attributes:
         report: Of its loop.
-        flown: Its requests.
+        flown: The requests that it sent, by their place in the load, without their bodies.
     """
 
     report: LoopReport
-    flown: tuple[Flown, ...]
+    flown: dict[int, Flight]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from runners.load import warmup
 from runners.load.arrivals import ArrivalTraceError, arrivals_of
-from runners.load.client import load_error
+from runners.load.client import ClientSettings, load_error
 from runners.load.driver import Driver
 from runners.load.flight import Flight
-from runners.load.frames import ClientSettings
 from runners.load.plan import closed_plan, open_plan
 from runners.load.processes import processes_for
 from runners.load.rendering import IdentityRenderer

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from runners.load.client import LoadClient, load_error
+from runners.load.client import ClientSettings, LoadClient, load_error
 from runners.load.flight import Flight
 from runners.load.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dialect
 from runners.load.prompts import Prompt
@@ -131,14 +131,7 @@ def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) ->
     flights = [Flight(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER, _PROMPT)]
 
     async def ask() -> None:
-        client = LoadClient(
-            url,
-            connections=1,
-            request_timeout_s=timeout_s,
-            api_key=api_key,
-            endpoint=endpoint,
-        )
-        async with client:
+        async with LoadClient(ClientSettings(url, 1, timeout_s, api_key, endpoint)) as client:
             await client.flush_cache(timeout_s=_FLUSH_TIMEOUT_S)
             for flight in flights:
                 await client.generate(flight)

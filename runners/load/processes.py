@@ -19,7 +19,6 @@ from runners.base import RunnerError
 from runners.load.client import clock
 from runners.load.frames import (
     Alive,
-    ClientSettings,
     Done,
     Failed,
     Go,
@@ -32,9 +31,9 @@ from runners.load.loops import stall, together, watched
 from runners.load.worker import ALIVE_S, INDEX_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
+    from runners.load.client import ClientSettings
     from runners.load.flight import Flight
     from runners.load.loops import LoopReport
     from runners.load.plan import Plan
@@ -78,11 +77,11 @@ class Crew:
         processes: How many.
         client: How they speak to the server.
         plan: The load.
-        flights: Its requests; what became of them is written onto them.
+        flights: Its requests; each is replaced by what became of it.
     """
 
     def __init__(
-        self, processes: int, client: ClientSettings, plan: Plan, flights: Sequence[Flight]
+        self, processes: int, client: ClientSettings, plan: Plan, flights: list[Flight]
     ) -> None:
         self._client = client
         self._plan = plan
@@ -168,8 +167,8 @@ class Crew:
                     self._latest = max(self._latest, said.silent_since)
             elif isinstance(said, Done):
                 self._heard[part] = math.inf
-                for flown in said.flown:
-                    flown.onto(self._flights[flown.index])
+                for index, flown in said.flown.items():
+                    self._flights[index] = flown
                 return said.report
             elif isinstance(said, Failed):
                 raise RunnerError(said.failure)
@@ -195,11 +194,12 @@ class Crew:
         except TimeoutError:
             pass
         finally:
+            self._queue.close()
             for worker in self._workers:
                 with contextlib.suppress(ProcessLookupError):
                     worker.kill()
+            for worker in self._workers:
                 await worker.wait()
-            self._queue.close()
 
 
 async def _emptied(worker: asyncio.subprocess.Process) -> None:

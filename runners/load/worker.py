@@ -7,6 +7,7 @@ whatever death, it drops its requests, asks the server to forget them, and exits
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ import sys
 from runners.base import RunnerError
 from runners.load.client import LoadClient
 from runners.load.flight import Flight
-from runners.load.frames import Alive, Done, Failed, Flown, Go, Order, Ready, encode, receive
+from runners.load.frames import Alive, Done, Failed, Go, Order, Ready, encode, receive
 from runners.load.loops import Loop, Pulse, no_collection, watched
 
 INDEX_BYTES = 4
@@ -35,16 +36,7 @@ async def _serve(queue: int) -> None:
     if not isinstance(order, Order):
         return
     pulse = Pulse()
-    settings = order.client
-    async with LoadClient(
-        settings.base_url,
-        connections=settings.connections,
-        request_timeout_s=settings.request_timeout_s,
-        api_key=settings.api_key,
-        endpoint=settings.endpoint,
-        headers=dict(settings.headers),
-        on_chunk=pulse.heard,
-    ) as client:
+    async with LoadClient(order.client, pulse.heard) as client:
         flights = [Flight(prompt, body) for prompt, body in order.requests]
         for flight in flights:
             client.prepare(flight)
@@ -69,8 +61,13 @@ async def _serve(queue: int) -> None:
             await client.abort_all()
             return
         else:
-            flown = (Flown.of(n, flight) for n, flight in enumerate(flights) if flight.sent)
-            _say(Done(report, tuple(flown)))
+            # What was sent is known to the parent; what became of it is not.
+            flown = {
+                n: dataclasses.replace(flight, body=b"", request=None)
+                for n, flight in enumerate(flights)
+                if flight.sent
+            }
+            _say(Done(report, flown))
         # The parent ends this process once it has read that.
         await reader.read()
 

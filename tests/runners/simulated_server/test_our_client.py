@@ -5,7 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from runners.load.client import LoadClient
+from runners.load.client import ClientSettings, LoadClient
 from runners.load.flight import Flight
 
 TOKENS = 95
@@ -18,7 +18,7 @@ def flown(served, **keys):
 
     async def fly():
         url = f"http://127.0.0.1:{served.port}"
-        async with LoadClient(url, connections=1, request_timeout_s=60.0, **keys) as client:
+        async with LoadClient(ClientSettings(url, 1, 60.0, **keys)) as client:
             await client.generate(flight)
 
     asyncio.run(fly())
@@ -56,6 +56,6 @@ def test_a_stream_of_any_kind(start, speculation, flags):
 
 def test_an_open_loop_says_so(start):
     served = start().wait_ready()
-    flight = flown(served, headers={"x-tuner-arrival": "open"})
+    flight = flown(served, headers=(("x-tuner-arrival", "open"),))
     assert flight.error is None
     assert flight.tokens == TOKENS
