@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runners.load.plan import Plan
     from runners.load.prompts import Prompt, PromptSource
     from runners.load.rendering import Renderer
-    from runners.load.watch import WindowWatch
+    from runners.load.watches import WindowWatch
     from runners.load.window import Window
     from search_spaces.configuration import Speculation
     from search_spaces.workload import OperatingPoint, Workload

@@ -50,8 +50,9 @@ def roughly_steady(evidence: Evidence) -> str | None:
 
 
 def _spread(evidence: Evidence, limit: float) -> str | None:
-    # In an open loop the batch, and with it the speed, is the arrivals' doing.
-    if evidence.point.is_open:
+    # In an open loop the batch, and with it the speed, is the arrivals' doing; the steps of an
+    # adaptive server, and how long its verifies take, are its own.
+    if evidence.point.is_open or evidence.adaptive_steps:
         return None
     medians = quarters(evidence)
     if len(medians) < 2:
@@ -85,7 +86,7 @@ def quarters(evidence: Evidence) -> list[float]:
         found: list[list[float]] = [[] for _ in range(parts)]
         for middle, pace in pieces:
             part = int(parts * (middle - evidence.opened) / length) if length > 0 else 0
-            found[min(max(part, 0), parts - 1)].append(pace)
+            found[min(part, parts - 1)].append(pace)
         if all(len(paces) >= _PIECES_PER_PART for paces in found):
             return [statistics.median(paces) for paces in found]
     return []
@@ -110,7 +111,7 @@ def _pieces(
 
 def stalled(evidence: Evidence) -> str | None:
     """A long silence within a stream: something other than the load held the server up."""
-    limit = _LONGEST_SILENCE * (evidence.closed - evidence.opened)
+    length = evidence.closed - evidence.opened
     longest, prompt, typical = 0.0, "", []
     for flight, sample in zip(evidence.flights, evidence.samples, strict=True):
         gaps = [b - a for a, b in itertools.pairwise(flight.chunk_times)]
@@ -119,11 +120,13 @@ def stalled(evidence: Evidence) -> str | None:
         typical.append(statistics.median(gaps))
         if (gap := max(gaps)) > longest:
             longest, prompt = gap, flight.prompt
-    if longest <= max(limit, _SILENCE_S) or longest <= 10 * statistics.median(typical):
+    if length <= 0 or longest <= max(_LONGEST_SILENCE * length, _SILENCE_S):
+        return None
+    if longest <= 10 * statistics.median(typical):
         return None
     return (
         f"{prompt} heard nothing for {longest * evidence.time_scale:.2f} s in the middle of its "
-        f"answer, {longest / (evidence.closed - evidence.opened):.0%} of the window"
+        f"answer, {longest / length:.0%} of the window"
     )
 
 
@@ -141,8 +144,8 @@ def queue_grows(evidence: Evidence) -> str | None:
         return None
     _, earlier, later, last = _in_flight(samples, length)
     # Chance alone moves a queue that holds by its root, once the first answers have ended; and it
-    # does not slow every answer down.
-    first = [s.e2e_s for s in samples if s.sent_s < length / _PARTS and s.error is None]
+    # does not slow every answer down. Requests of the ramp met an empty server.
+    first = [s.e2e_s for s in samples if 0 <= s.sent_s < length / _PARTS and s.error is None]
     filled = bool(first) and statistics.median(first) < length / _PARTS
     grows = filled and last - earlier > max(4.0, 3 * math.sqrt(max(earlier, 1.0)))
     slows = _pace(samples, 3, length) > UNSTEADY * _pace(samples, 1, length) > 0

@@ -31,8 +31,6 @@ SATURATED = 0.9
 
 _LATE_GAPS = 0.5
 _LATE_TTFT = 0.1
-_P95 = 19
-"""Index of the 95th percentile among `statistics.quantiles(n=20)`, plus one."""
 
 
 def reasons_against(evidence: Evidence, noted: Sequence[str] = ()) -> tuple[str, ...]:
@@ -231,7 +229,9 @@ def client_late(evidence: Evidence) -> str | None:
     """Open loop: requests that were sent so late that their arrivals are not those asked for."""
     if not evidence.point.is_open or len(evidence.samples) < 2:
         return None
-    late = statistics.quantiles((s.late_s for s in evidence.samples), n=20)[_P95 - 1]
+    *_, late = statistics.quantiles(  # the last of the 20-quantiles is the 95th percentile
+        (s.late_s for s in evidence.samples), n=20, method="inclusive"
+    )
     due = [s.sent_s - s.late_s for s in evidence.samples]
     gap = (max(due) - min(due)) / (len(due) - 1)
     ttft = statistics.median(s.ttft_s for s in evidence.good) if evidence.good else 0.0

@@ -1,26 +1,37 @@
-"""The watches of a window: the server's identity, and its log."""
+"""What is watched beside the requests of a window: the server's identity and clock, its log."""
 
 from __future__ import annotations
 
+import abc
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.base import RunnerError
-from runners.load.watch import WindowWatch
-from runners.server_facts import read_server_info
+from runners.server_facts import read_server_info, simulated_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-WATCH_CODES: Final = ("compiled", "server_restarted", "server_not_ours", "server_unreadable")
+WATCH_CODES: Final = (
+    "compiled",
+    "server_restarted",
+    "server_not_ours",
+    "server_unreadable",
+    "simulation_behind",
+)
 """Codes of the reasons that watches give."""
 
 _READ_S = 10.0
 """An idle server answers in milliseconds; one that does not is no longer idle, or hangs."""
 
 _MOST_BYTES = 8 << 20
+
+_BEHIND = 0.1
+_BEHIND_REAL_S = 0.1
+"""Share of its busy time, and real seconds, from which on a simulated server itself says that it
+fell behind its clock."""
 
 # What is unique to one start comes first. `startup_time` is a table of measured seconds (0.5.17 and
 # later), `random_seed` is drawn at every start unless it is given.
@@ -60,6 +71,22 @@ def compile_lines(text: str) -> list[str]:
     # SGLang prints all its arguments on one line, names of such features among them.
     lines = (line for line in text.splitlines() if "server_args=" not in line)
     return [line for line in lines if _COMPILES.search(line)]
+
+
+class WindowWatch(abc.ABC):
+    """Looks at one thing before and after a window.
+
+    The load generator calls `begin` when the window opens and `end` when it has closed; neither
+    may take long or disturb the server.
+    """
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Notes how things stand."""
+
+    @abc.abstractmethod
+    def end(self) -> tuple[str, ...]:
+        """Reasons not to believe the window, as `"check: what was seen"`; empty for none."""
 
 
 class LogWatch(WindowWatch):
@@ -105,7 +132,10 @@ class LogWatch(WindowWatch):
 
 
 class ServerIdentityWatch(WindowWatch):
-    """Asks the server who it is, before and after: the same one, and the one that was launched."""
+    """Asks the server who it is, before and after: the same one, and the one that was launched.
+
+    A simulated one also tells whether it kept its own time meanwhile.
+    """
 
     def __init__(
         self,
@@ -128,7 +158,7 @@ class ServerIdentityWatch(WindowWatch):
         self._launched = None if launched is None else identity_of(launched)
         self._api_key = api_key
         self._timeout_s = timeout_s
-        self._before: dict[str, str] | str = {}
+        self._before: dict[str, Any] | str = {}
 
     def begin(self) -> None:
         """See `WindowWatch.begin`."""
@@ -136,26 +166,28 @@ class ServerIdentityWatch(WindowWatch):
 
     def end(self) -> tuple[str, ...]:
         """See `WindowWatch.end`."""
-        before, after = self._before, self._read()
-        if isinstance(before, str) or isinstance(after, str):
-            why = before if isinstance(before, str) else after
+        before_info, after_info = self._before, self._read()
+        if isinstance(before_info, str) or isinstance(after_info, str):
+            why = before_info if isinstance(before_info, str) else after_info
             return (f"server_unreadable: who the server is could not be read: {why}",)
+        before, after = identity_of(before_info), identity_of(after_info)
         reasons = []
         if self._launched is not None and (what := _difference(self._launched, before)):
             reasons.append(f"server_not_ours: not the server that was read back at first: {what}")
         if what := _difference(before, after):
             reasons.append(f"server_restarted: the server changed inside the window: {what}")
+        if what := simulation_behind(after_info):
+            reasons.append(f"simulation_behind: {what}")
         return tuple(reasons)
 
-    def _read(self) -> dict[str, str] | str:
-        """Its identity, or why it could not be read."""
+    def _read(self) -> dict[str, Any] | str:
+        """What it says of itself, or why that could not be read."""
         try:
-            info = read_server_info(
+            return read_server_info(
                 self._base_url, timeout_s=self._timeout_s, api_key=self._api_key
             )
         except RunnerError as error:
             return error.failure.message
-        return identity_of(info)
 
 
 def identity_of(server_info: Mapping[str, Any]) -> dict[str, str]:
@@ -165,6 +197,24 @@ def identity_of(server_info: Mapping[str, Any]) -> dict[str, str]:
         for name in _IDENTITY
         if server_info.get(name) is not None
     }
+
+
+def simulation_behind(server_info: Mapping[str, Any]) -> str | None:
+    """Why figures of a simulated server are its process's and not its profile's; else `None`.
+
+    It counts since the last flush of its cache, which comes right before a window.
+    """
+    simulated, scale = simulated_of(server_info)
+    clock = server_info["simulated"].get("clock") if simulated else None
+    if not isinstance(clock, dict):
+        return None
+    behind, busy = clock["behind_s"], clock["busy_s"]
+    if behind <= max(_BEHIND * busy, _BEHIND_REAL_S * scale):
+        return None
+    return (
+        f"the simulated server served its clients {behind:.2f} of {busy:.2f} simulated seconds too "
+        "late: take a lower time scale or load, or leave it a core of its own"
+    )
 
 
 def _difference(a: Mapping[str, str], b: Mapping[str, str]) -> str | None:

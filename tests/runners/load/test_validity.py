@@ -368,6 +368,29 @@ def test_a_server_that_was_not_launched_is_seen(server):
     assert "random_seed was 1 and is 7" in reason
 
 
+def simulated(behind_s, busy_s, scale=4.0):
+    clock = {"busy_s": busy_s, "behind_s": behind_s}
+    return FACTS | {"simulated": {"time_scale": scale, "clock": clock}}
+
+
+@watched("simulation_behind")
+@pytest.mark.parametrize(
+    ("behind_s", "busy_s", "believed"),
+    [
+        (1.1, 10.0, False),
+        (0.9, 10.0, True),
+        (0.3, 1.0, True),  # 0.075 real seconds: a debt that may yet be paid back
+        (0.5, 1.0, False),
+    ],
+)
+def test_a_simulated_server_that_fell_behind_its_clock_is_seen(server, behind_s, busy_s, believed):
+    server.server_info = simulated(99.0, 100.0)  # what was before the flush does not count
+    watch = ServerIdentityWatch(server.url)
+    watch.begin()
+    server.server_info = simulated(behind_s, busy_s)
+    assert codes(watch.end()) == ([] if believed else ["simulation_behind"])
+
+
 @watched("server_unreadable")
 def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
     server.server_info = FACTS
@@ -466,6 +489,27 @@ def test_a_pause_is_not_unsteady_but_a_slower_server_is():
     load.requests[3].pause = 20.0
     assert judged(load) == ([], ["stalled"])
     assert judged(CASES["unsteady"]()) == (["unsteady"], [])
+
+
+def test_an_adaptive_server_may_change_its_pace():
+    load = CASES["unsteady"]()
+    load.more = {"adaptive_steps": (0, 1, 3)}
+    assert judged(load) == ([], [])
+
+
+def test_a_pause_in_a_window_without_length_is_no_error():
+    load = WARNED["stalled"]()
+    load.more = {"closed": 0.0}
+    assert judged(load)[0] == ["empty_window"]
+
+
+def test_the_ramp_does_not_make_a_queue_that_holds_grow():
+    # 160 requests in a window of 40 s, each of them answered in 24 s; those before it in 4 s.
+    load = Load(PLAIN, OperatingPoint(request_rate=4.0), gap=0.25, count=221)
+    for n, request in enumerate(load.requests):
+        request.sent = (n - 60) * 0.25
+        request.pace = lambda _now, n=n: (4.0 if n < 60 else 24.0) / TOKENS
+    assert judged(load)[0] == []
 
 
 def test_few_requests_are_not_called_unsteady():

@@ -15,7 +15,7 @@ from runners.load import BuiltInPrompts, LoadGenerator, Prompt
 from runners.load.answer import Answer
 from runners.load.flight import Flight
 from runners.load.plan import closed_plan
-from runners.load.watch import WindowWatch
+from runners.load.watches import WindowWatch
 from runners.load.window import Window, end_of_burst, measurement_of
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload

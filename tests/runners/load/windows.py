@@ -143,10 +143,6 @@ class Load:
         )  # fmt: skip
 
 
-def _ids(seed: int) -> tuple[int, ...]:
-    return tuple((seed + 37 * n) % 999 for n in range(16))
-
-
 def _varied(n: int) -> list[int]:
     return [*_ACCEPTED[n % 5], *_ACCEPTED[n // 5 % 5], n % 4]
 
