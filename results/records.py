@@ -8,6 +8,7 @@ life is converted before a record is made.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -193,6 +194,8 @@ class RequestSample:
 class Measurement:
     """One timed window of one setting in one launch at one operating point.
 
+    A figure that was not measured is NaN, or `None` where its type says so.
+
     Attributes:
         point: The operating point.
         started_at: Wall-clock start of the window, seconds since the epoch.
@@ -258,18 +261,18 @@ class Measurement:
     invalid: tuple[str, ...] = ()
     samples: tuple[RequestSample, ...] = ()
     warnings: tuple[str, ...] = ()
-    ttft_p99_ms: float = 0.0
-    tpot_p99_ms: float = 0.0
-    e2e_p99_ms: float = 0.0
-    chunk_p50_ms: float = 0.0
-    chunk_p95_ms: float = 0.0
-    tokens_per_chunk: float = 0.0
-    user_tok_s: float = 0.0
+    ttft_p99_ms: float = math.nan
+    tpot_p99_ms: float = math.nan
+    e2e_p99_ms: float = math.nan
+    chunk_p50_ms: float = math.nan
+    chunk_p95_ms: float = math.nan
+    tokens_per_chunk: float = math.nan
+    user_tok_s: float = math.nan
     accept_rate: float | None = None
-    request_s: float = 0.0
+    request_s: float = math.nan
     offered_request_s: float | None = None
     goodput_request_s: float | None = None
-    client_cpu_share: float = 0.0
+    client_cpu_share: float = math.nan
 
     @property
     def success_ratio(self) -> float:

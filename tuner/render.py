@@ -14,6 +14,7 @@ from tuner.words import (
     describe,
     describe_figures,
     describe_gain,
+    describe_number,
     describe_reasons,
     describe_speeds,
 )
@@ -117,7 +118,7 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
             f"{accept:.2f}" if accept is not None else "",
         ]
         if wide:
-            cells.append(f"{first.ttft_p95_ms:.0f}" if first is not None else "")
+            cells.append(describe_number(first.ttft_p95_ms, ".0f") if first is not None else "")
         cells += [f"{score:.3f}" if score is not None else "", ", ".join(notes)]
         style = "bold green" if "best" in notes else "cyan" if trial.number in names else ""
         table.add_row(*cells, style=style)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""
 
-_LEAST_MS = 1e-3
 _LEAST_WINDOW_S = 1e-3
 
 
@@ -75,14 +74,14 @@ def value_of(measurement: Measurement, figure: Figure) -> float:
     """A measurement's figure, as scores take it: always above 0, so that every gain is finite.
 
     A window in which no request was good says that there were fewer than one in its length, so
-    it counts as half a one: worse than any that was seen, and no worse than that. A latency of
-    nothing counts as the least that a clock tells apart.
+    it counts as half a one: worse than any that was seen, and no worse than that. A latency that
+    no answer had (a TPOT, where all of them are one token long) counts as the whole window.
     """
     value = float(getattr(measurement, figure.name) or 0.0)
     if value > 0:
         return value
-    least = 0.5 / max(measurement.window_s, _LEAST_WINDOW_S)
-    return least if figure.larger_is_better else _LEAST_MS
+    window_s = max(measurement.window_s, _LEAST_WINDOW_S)
+    return 0.5 / window_s if figure.larger_is_better else 1000 * window_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +174,12 @@ def judge(
             "invalid_measurement", "load", "configuration", "; ".join(reasons)
         )
     broken = [
-        f"{name} {getattr(m, name):.1f} > {limit:g} at {_at(m)}"
+        f"{name} {value:.1f} > {limit:g} at {_at(m)}"
+        if value > limit
+        else f"{name}, to be at most {limit:g}, was not measured at {_at(m)}"
         for m in measurements
         for name, limit in limits.items()
-        if getattr(m, name) > limit
+        if not (value := getattr(m, name)) <= limit
     ]
     if broken:
         return TrialState.INFEASIBLE, Failure(

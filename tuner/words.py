@@ -58,7 +58,7 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
 
 
 def _speed(m: Measurement, mark: str) -> str:
-    good = _number(m.goodput_request_s, ".2f")
+    good = describe_number(m.goodput_request_s, ".2f")
     of_them = f" ({good} good requests/s)" if good else ""
     return f"{m.output_tok_s:.1f} {mark}tok/s{of_them}"
 
@@ -71,15 +71,15 @@ def describe_figures(m: Measurement) -> list[tuple[str, str]]:
     mark = " (simulated)" if m.simulated else ""
     rows = [
         ("output tok/s", f"{m.output_tok_s:.1f}{mark}"),
-        ("tok/s of one user", _number(m.user_tok_s, ".1f")),
-        ("accept length", _number(m.accept_length, ".3f")),
-        ("accept rate", _number(m.accept_rate, ".1%")),
+        ("tok/s of one user", describe_number(m.user_tok_s, ".1f")),
+        ("accept length", describe_number(m.accept_length, ".3f")),
+        ("accept rate", describe_number(m.accept_rate, ".1%")),
         ("correct drafts", describe_histogram(m.histogram)),
         ("TTFT p50 / p95 / p99", _times(m.ttft_p50_ms, m.ttft_p95_ms, m.ttft_p99_ms, digits=1)),
         ("TPOT p50 / p95 / p99", _times(m.tpot_p50_ms, m.tpot_p95_ms, m.tpot_p99_ms, digits=2)),
         ("end to end, the same", _times(m.e2e_p50_ms, m.e2e_p95_ms, m.e2e_p99_ms, digits=0)),
         ("between chunks p50 / p95", _times(m.chunk_p50_ms, m.chunk_p95_ms, digits=2)),
-        ("tokens per chunk", _number(m.tokens_per_chunk, ".2f")),
+        ("tokens per chunk", describe_number(m.tokens_per_chunk, ".2f")),
         ("requests/s", _requests(m)),
         ("requests", f"{m.requests} answered, {m.failed_requests} failed"),
         ("prompt tokens", f"{m.prompt_tokens}, {m.cached_tokens} of them from the cache"),
@@ -104,19 +104,20 @@ def describe_reasons(m: Measurement) -> list[str]:
 
 def _requests(m: Measurement) -> str:
     parts = [
-        (_number(m.request_s, ".2f"), "answered"),
-        (_number(m.offered_request_s, ".2f"), "offered"),
-        (_number(m.goodput_request_s, ".2f"), "within the limits"),
+        (describe_number(m.request_s, ".2f"), "answered"),
+        (describe_number(m.offered_request_s, ".2f"), "offered"),
+        (describe_number(m.goodput_request_s, ".2f"), "within the limits"),
     ]
     return ", ".join(f"{number} {what}" for number, what in parts if number)
 
 
 def _times(*values: float, digits: int) -> str:
-    shown = [_number(value, f".{digits}f") or "?" for value in values]
+    shown = [describe_number(value, f".{digits}f") or "?" for value in values]
     return f"{' / '.join(shown)} ms" if any(value != "?" for value in shown) else ""
 
 
-def _number(value: float | None, spec: str) -> str:
+def describe_number(value: float | None, spec: str) -> str:
+    """A figure by a format; nothing for one that was not measured."""
     return "" if value is None or not math.isfinite(value) else format(value, spec)
 
 

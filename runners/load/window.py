@@ -17,6 +17,8 @@ What is counted where:
 
 from __future__ import annotations
 
+import math
+import statistics
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
@@ -104,6 +106,8 @@ def end_of_burst(flights: Sequence[Flight], instant: float) -> float:
     over after half of a short time between two chunks of a stream (their 10th percentile).
     """
     gaps = [later - earlier for f in flights for earlier, later in pairwise(f.chunk_times)]
+    if not gaps:
+        return instant
     limit = instant + percentile(gaps, 10) / 2
     arrived = ((f.chunk_times, bisect_right(f.chunk_times, limit)) for f in flights)
     return max(
@@ -125,8 +129,7 @@ def measurement_of(
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
-    Percentiles interpolate linearly, over successful requests; they are 0 where there is none
-    (such a window is invalid).
+    Percentiles interpolate linearly, over successful requests; what nothing shows is NaN.
 
     Args:
         window: The window.
@@ -149,6 +152,7 @@ def measurement_of(
     ttft = [sample.ttft_s for sample in counted]
     e2e = [sample.e2e_s for sample in counted]
     tpot = [pace for sample in counted if (pace := _tpot_s(sample)) is not None]
+    speeds = [1 / pace for pace in tpot if pace > 0]
     gaps = [gap * time_scale for gap in window.chunk_gaps()]
     finished = [_sample(flight, window.opened, time_scale) for flight in window.finished()]
     correct = sum(sample.correct_drafts for sample in good)
@@ -195,7 +199,7 @@ def measurement_of(
         chunk_p50_ms=1000 * percentile(gaps, 50),
         chunk_p95_ms=1000 * percentile(gaps, 95),
         tokens_per_chunk=_tokens_per_chunk(flights),
-        user_tok_s=_mean([1 / pace for pace in tpot if pace > 0]),
+        user_tok_s=statistics.fmean(speeds) if speeds else math.nan,
         accept_rate=rate if speculation.enabled else None,
         request_s=_per(len(finished), window_s),
         offered_request_s=_offered(window, time_scale) if point.is_open else None,
@@ -217,9 +221,9 @@ def measurement_of(
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The percentile with linear interpolation between order statistics; 0 for no values."""
+    """The percentile with linear interpolation between order statistics; NaN for no values."""
     if not values:
-        return 0.0
+        return math.nan
     ordered = sorted(values)
     position = (len(ordered) - 1) * percent / 100
     below = int(position)
@@ -271,7 +275,8 @@ def _tokens_per_chunk(flights: Sequence[Flight]) -> float:
     # A request's first chunk is the prefill's one token.
     later = [flight for flight in flights if flight.error is None and len(flight.chunk_times) > 1]
     chunks = sum(len(flight.chunk_times) - 1 for flight in later)
-    return _per(sum(flight.tokens - flight.chunk_tokens[0] for flight in later), chunks)
+    tokens = sum(flight.tokens - flight.chunk_tokens[0] for flight in later)
+    return tokens / chunks if chunks else math.nan
 
 
 def _offered(window: Window, time_scale: float) -> float:
@@ -282,10 +287,6 @@ def _offered(window: Window, time_scale: float) -> float:
 
 def _per(count: float, amount: float) -> float:
     return count / amount if amount > 0 else 0.0
-
-
-def _mean(values: Sequence[float]) -> float:
-    return _per(sum(values), len(values))
 
 
 def _sum_of(histograms: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

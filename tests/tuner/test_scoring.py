@@ -157,6 +157,17 @@ def test_a_goodput_of_nothing_has_a_finite_gain(goods, window_s):
     assert max(scores) == pytest.approx(1.0)
 
 
+def test_a_latency_that_no_answer_had_does_not_win():
+    # Answers of one token each have no time per output token.
+    figure = Figure("tpot_p95_ms", larger_is_better=False)
+    trials = [measured(0, NONE), measured(1, DEFAULT, tpot_p95_ms=math.nan)]
+    standing = Standing.of(trials, BASELINES, figure)
+    assert standing.best is trials[0]
+    state, failure = judge(trials[1].measurements, {"tpot_p95_ms": 50.0})
+    assert state is TrialState.INFEASIBLE
+    assert "was not measured" in failure.message
+
+
 def test_judge():
     good = measurement(90.0)
     assert judge([good], {"ttft_p95_ms": 70.0}) == (TrialState.COMPLETE, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -291,4 +292,4 @@ def test_percentiles_interpolate():
     assert percentile(values, 0) == 1.0
     assert percentile(values, 100) == 4.0
     assert percentile([7.0], 95) == 7.0
-    assert percentile([], 95) == 0.0
+    assert math.isnan(percentile([], 95))

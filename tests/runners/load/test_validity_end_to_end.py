@@ -21,7 +21,7 @@ TOKENS = 41
 REQUESTS = 12
 EAGLE3 = Speculation("EAGLE3", 3, 1, 4)
 PLAIN = Speculation()
-TIMING = {"client_saturated", "unsteady"}
+TIMING = {"client_saturated", "unsteady", "simulation_behind"}
 """What a busy machine may do: client and server share one process here."""
 FACTS = {"model_path": "target", "version": "0.5.23", "random_seed": 7}
 
