@@ -3,18 +3,20 @@
 SGLang's chunks are cumulative: each repeats the whole text and all token ids so far, so decoding
 every chunk costs time quadratic in the answer's length, on the cores that feed the server. Of a
 chunk that is not the last only the count of tokens is needed, and it is found by a search from
-the chunk's end.
+the chunk's end. With `--incremental-streaming-output` each has what is new only: then all are kept.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from runners.load.acceptance import acceptance_of
 from runners.load.answer import Answer
+from runners.load.counts import count_of, counts_of
 from runners.load.endpoint import Endpoint, MalformedStreamError, StreamReader
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from search_spaces.workload import Workload
 
 _KEY = b'"completion_tokens":'
-_NUMBER = re.compile(rb"\s*(\d+)")
+_NUMBER = re.compile(rb"\s*(\d{1,18})(?!\d)")
 _DATA = b"data:"
 _DONE = b"[DONE]"
 
@@ -44,12 +46,14 @@ def completion_tokens(chunk: bytes) -> int | None:
 class GenerateReader(StreamReader):
     """Reads one `/generate` stream; see `StreamReader`."""
 
-    __slots__ = ("_last", "_parts")
+    __slots__ = ("_earlier", "_last", "_parts")
 
     def __init__(self) -> None:
         """Starts before the first byte."""
         self._parts: list[bytes] = []
         self._last = b""
+        self._earlier: list[bytes] | None = []
+        """Events before the last, of a stream of increments; `None` once it is known to be none."""
 
     def feed(self, raw: bytes) -> int | None:
         """See `StreamReader.feed`; the newest event that the piece completes counts."""
@@ -62,7 +66,7 @@ class GenerateReader(StreamReader):
             # One whole event, as nearly every piece is: nothing to cut, nothing to copy.
             if len(raw) < 32 and raw[len(_DATA) :].strip() == _DONE:
                 return None
-            self._last = raw
+            self._keep(raw)
             return completion_tokens(raw)
         end = raw.rfind(b"\n")
         if end < 0:
@@ -74,6 +78,8 @@ class GenerateReader(StreamReader):
             self._parts.clear()
         if end + 1 < len(raw):
             self._parts.append(raw[end + 1 :])
+        if self._earlier is not None:
+            return self._read_all(block)
         # Events of one piece arrived at one time: only the newest matters.
         stop = len(block)
         while stop > 0:
@@ -84,24 +90,60 @@ class GenerateReader(StreamReader):
                 continue
             if len(line) < 32 and line[len(_DATA) :].strip() == _DONE:
                 continue
-            self._last = line
+            self._keep(line)
             return completion_tokens(line)
         return None
 
+    def _read_all(self, block: bytes) -> int | None:
+        count = None
+        for line in block.split(b"\n"):
+            if line.startswith(_DATA) and line[len(_DATA) :].strip() != _DONE:
+                self._keep(line)
+                count = completion_tokens(line)
+        return count
+
+    def _keep(self, line: bytes) -> None:
+        if self._earlier is not None and self._last:
+            # The second event shows which kind of stream it is.
+            if self._earlier or _is_increment(line):
+                self._earlier.append(self._last)
+            else:
+                self._earlier = None
+        self._last = line
+
     def answer(self) -> Answer:
         """See `StreamReader.answer`; the last event is decoded in full."""
-        return answer_of(self._event())
+        answer = answer_of(self._event())
+        if not self._earlier:
+            return answer
+        events = [_decoded(line) for line in self._earlier]
+        ids = [each for event in events for each in event.get("output_ids") or ()]
+        text = "".join(str(event.get("text") or "") for event in events)
+        return replace(answer, output_ids=(*ids, *answer.output_ids), text=text + answer.text)
 
     def _event(self) -> dict[str, Any]:
         if not self._last:
             raise MalformedStreamError("the stream ended without a single event")
-        try:
-            event = orjson.loads(self._last[len(_DATA) :])
-        except orjson.JSONDecodeError as error:
-            raise MalformedStreamError(f"the stream's last event is not JSON: {error}") from error
-        if not isinstance(event, dict):
-            raise MalformedStreamError("the stream's last event is not a JSON object")
-        return event
+        return _decoded(self._last)
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        event = orjson.loads(line[len(_DATA) :])
+    except orjson.JSONDecodeError as error:
+        raise MalformedStreamError(f"an event of the stream is not JSON: {error}") from error
+    if not isinstance(event, dict):
+        raise MalformedStreamError("an event of the stream is not a JSON object")
+    return event
+
+
+def _is_increment(line: bytes) -> bool:
+    """Whether an event that is not the first has fewer ids than there are tokens so far."""
+    try:
+        ids = _decoded(line).get("output_ids")
+    except MalformedStreamError:
+        return False
+    return isinstance(ids, list) and len(ids) < (completion_tokens(line) or 0)
 
 
 class GenerateEndpoint(Endpoint):
@@ -133,7 +175,11 @@ class GenerateEndpoint(Endpoint):
 
 
 def answer_of(event: dict[str, Any]) -> Answer:
-    """The accounts in a `/generate` answer, or in the last event of its stream."""
+    """The accounts in a `/generate` answer, or in the last event of its stream.
+
+    Raises:
+        MalformedStreamError: What should be a count is none.
+    """
     if (error := event.get("error")) is not None:
         message = error.get("message", error) if isinstance(error, dict) else error
         return Answer(error=str(message))
@@ -148,15 +194,15 @@ def answer_of(event: dict[str, Any]) -> Answer:
         problem = f"aborted by the server: {reason.get('message')}"
     accepted = acceptance_of(meta)
     return Answer(
-        completion_tokens=meta.get("completion_tokens"),
-        prompt_tokens=meta.get("prompt_tokens"),
-        cached_tokens=meta.get("cached_tokens"),
-        finish_reason=reason.get("type") if isinstance(reason, dict) else None,
+        completion_tokens=count_of(meta.get("completion_tokens"), "completion_tokens"),
+        prompt_tokens=count_of(meta.get("prompt_tokens"), "prompt_tokens"),
+        cached_tokens=count_of(meta.get("cached_tokens"), "cached_tokens"),
+        finish_reason=str(reason.get("type")) if isinstance(reason, dict) else None,
         verify_calls=accepted.verify_calls,
         correct_drafts=accepted.correct_drafts,
         proposed_drafts=accepted.proposed_drafts,
         histogram=accepted.histogram,
-        output_ids=tuple(event.get("output_ids") or ()),
+        output_ids=counts_of(event.get("output_ids"), "output_ids"),
         text=str(event.get("text") or ""),
         error=problem,
     )

@@ -91,6 +91,35 @@ def test_cuts_do_not_matter(texts, cuts, ending):
     assert reader._event() == orjson.loads(events[-1])
 
 
+@given(
+    steps=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    texts=st.lists(HOSTILE, min_size=6, max_size=6),
+    cuts=st.lists(st.integers(0, 2000), max_size=20),
+    incremental=st.booleans(),
+)
+def test_an_answer_is_whole_whether_it_comes_in_increments_or_grows(
+    steps, texts, cuts, incremental
+):
+    ids, text, wire, counts = [], "", b"", []
+    for step, more in zip(steps, texts, strict=False):
+        ids += range(len(ids), len(ids) + step)
+        text += more
+        shown = {"text": more, "output_ids": ids[-step:]}
+        if not incremental:
+            shown = {"text": text, "output_ids": list(ids)}
+        counts.append(len(ids))
+        meta = {"completion_tokens": len(ids), "finish_reason": {"type": "length"}}
+        wire += b"data: " + orjson.dumps(shown | {"meta_info": meta}) + b"\n\n"
+    wire += b"data: [DONE]\n\n"
+    reader = GenerateReader()
+    edges = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
+    seen = [reader.feed(wire[a:b]) for a, b in itertools.pairwise(edges)]
+    assert set(seen) <= {None, *counts}
+    answer = reader.answer()
+    assert answer.output_ids == tuple(ids)
+    assert answer.text == text
+
+
 def test_comments_and_other_fields_are_passed_over():
     reader = GenerateReader()
     assert reader.feed(b": ping\n\nevent: x\nid: 3\n\n") is None

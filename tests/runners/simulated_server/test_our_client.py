@@ -46,9 +46,8 @@ def test_a_stream_of_any_kind(start, speculation, flags):
     assert answer.finish_reason == "length"
     assert answer.verify_calls == whole["meta_info"]["spec_verify_ct"]
     assert list(answer.histogram) == whole["meta_info"]["spec_correct_drafts_histogram"]
-    if "--incremental-streaming-output" not in flags:  # there the reader keeps the last piece only
-        assert list(answer.output_ids) == whole["output_ids"]
-        assert answer.text == whole["text"]
+    assert list(answer.output_ids) == whole["output_ids"]
+    assert answer.text == whole["text"]
     if "--stream-interval" in flags:
         steps = [b - a for a, b in zip(flight.chunk_tokens, flight.chunk_tokens[1:], strict=False)]
         assert all(step >= 10 for step in steps[:-1])
