@@ -149,16 +149,19 @@ def _wanted(body: _Body) -> tuple[list[Wanted], bool]:
     """What is asked for, and whether the answer is a list."""
     if body.return_logprob not in (None, False):
         raise native_error("the simulated server has no logits: return_logprob is not supported")
-    batch = False
     if body.text is not None:
         batch = isinstance(body.text, list)
         texts = body.text if isinstance(body.text, list) else [body.text]
         prompts = [tokens.tokenize(text) for text in texts]
-    else:
-        ids: list[Any] = body.input_ids or []
-        batch = bool(ids) and isinstance(ids[0], list)
+        if not prompts:
+            raise native_error("text cannot be empty.")
+    elif body.input_ids is not None:
+        ids: list[Any] = body.input_ids
+        if not ids:
+            raise native_error("input_ids cannot be empty.")
+        batch = isinstance(ids[0], list)
         prompts = ids if batch else [ids]
-    if not prompts or not all(prompts):
+    else:
         raise native_error("Either text, input_ids or input_embeds should be provided.")
     params = _each(body.sampling_params) or [{}]
     if len(params) == 1:

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from runners.simulated_server.log import ServerLog
     from runners.simulated_server.misbehaviour import Misbehaviour
+    from runners.simulated_server.state import SimulatedServer
+
+
+_POLL_S = 5.0
+"""Seconds between two looks at whether all requests have ended (`sigterm_watchdog`)."""
 
 
 class HttpServer(uvicorn.Server):
@@ -23,25 +27,25 @@ class HttpServer(uvicorn.Server):
     Args:
         config: uvicorn's.
         listening: Set once the port is bound.
-        log: The log.
+        server: What is served.
         troubles: What goes wrong.
-        time_scale: Simulated seconds per real second.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
         listening: asyncio.Event,
-        log: ServerLog,
+        server: SimulatedServer,
         troubles: Sequence[Misbehaviour],
-        time_scale: float,
     ) -> None:
         super().__init__(config)
         self._listening = listening
-        self._log = log
+        self._log = server.log
+        self._live = server.live
+        self._poll_s = _POLL_S / server.simulation.time_scale
         self._deaf = any(trouble.kind == "ignore_sigterm" for trouble in troubles)
         slow = [trouble.delay_s for trouble in troubles if trouble.kind == "slow_sigterm"]
-        self._delay_s = max(slow, default=0.0) / time_scale
+        self._delay_s = max(slow, default=0.0) / server.simulation.time_scale
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Binds the port."""
@@ -61,14 +65,19 @@ class HttpServer(uvicorn.Server):
             )
             if self._deaf:
                 return
-            if self._delay_s:
-                loop = asyncio.get_event_loop()
-                loop.call_soon_threadsafe(
-                    loop.call_later, self._delay_s, super().handle_exit, sig, frame
-                )
-                return
-            self._log.main(
-                "Gracefully exiting... Remaining number of requests 0. Remaining requests "
-                "remaining_rids=[]."
-            )
+            loop = asyncio.get_event_loop()
+            loop.call_soon_threadsafe(loop.call_later, self._delay_s, self._drain)
+            return
         super().handle_exit(sig, frame)
+
+    def _drain(self) -> None:
+        """Ends once nobody is served any more; serves new requests too until then (0.5.23)."""
+        rids = list(self._live)
+        self._log.main(
+            f"Gracefully exiting... Remaining number of requests {len(rids)}. Remaining requests "
+            f"remaining_rids={rids}."
+        )
+        if rids:
+            asyncio.get_running_loop().call_later(self._poll_s, self._drain)
+        else:
+            super().handle_exit(signal.SIGTERM, None)

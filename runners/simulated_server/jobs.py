@@ -164,7 +164,9 @@ def check_length(server: SimulatedServer, prompt_tokens: int, max_new_tokens: in
     limit = server.context_length
     count = prompt_tokens + server.reserved_tokens
     if prompt_tokens == 0:
-        raise native_error("Either text, input_ids or input_embeds should be provided.")
+        raise native_error(
+            "The prompt is empty, and the simulated model's tokenizer adds no token of its own."
+        )
     if count >= limit:
         raise native_error(
             f"The input ({count} tokens) is longer than the model's context length "

@@ -133,9 +133,8 @@ class Launch:
                 backlog=2048,
             ),
             listening,
-            self._log,
+            server,
             self._troubles,
-            self._simulation.time_scale,
         )
         try:
             await http.serve()

@@ -129,6 +129,7 @@ def _checks(params: dict[str, Any]) -> list[tuple[bool, str]]:
     frequency, presence = given("frequency_penalty", 0.0), given("presence_penalty", 0.0)
     repetition, shortest = given("repetition_penalty", 1.0), given("min_new_tokens", 0)
     longest = params.get("max_new_tokens", DEFAULT_MAX_NEW_TOKENS)
+    stop, tokens = params.get("stop") or [], params.get("stop_token_ids") or []
     greedy = 0 <= temperature < _EPSILON  # then SGLang sets top_k to 1 before it looks
     return [
         (
@@ -162,7 +163,16 @@ def _checks(params: dict[str, Any]) -> list[tuple[bool, str]]:
             longest is None or shortest <= longest,
             f"min_new_tokens must be in [0, max_new_tokens({longest})], got {shortest}.",
         ),
+        (
+            isinstance(stop, str) or _all(stop, str),
+            f"stop must be a string or a list of strings, got {stop!r}.",
+        ),
+        (_all(tokens, int), f"stop_token_ids must be integers, got {tokens!r}."),
     ]
+
+
+def _all(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
 
 
 def _unexpected(value: object) -> str:

@@ -43,11 +43,11 @@ class Answer:
 
 
 def tokenize(text: str) -> list[int]:
-    """About four characters to a token, one at least."""
+    """About four characters to a token; no token begins or ends a text by itself."""
     pieces = [
         text[i : i + _CHARACTERS_PER_TOKEN] for i in range(0, len(text), _CHARACTERS_PER_TOKEN)
     ]
-    return [_hash(piece.encode()) % _VOCABULARY for piece in pieces or [""]]
+    return [_hash(piece.encode()) % _VOCABULARY for piece in pieces]
 
 
 def text_of(ids: Iterable[int]) -> str:

@@ -134,31 +134,54 @@ def test_what_the_server_runs_is_checked(eagle3):
     assert [reason.split(":")[0] for reason in measurement.invalid] == ["acceptance_unexpected"]
 
 
+@contextlib.contextmanager
+def under_load(url, act):
+    """Acts once the server has decoded for a while."""
+
+    def watch():
+        with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                told = client.get("/server_info").json()["simulated"]["clock"]
+                if told["forwards"] > 50:
+                    act()
+                    return
+                time.sleep(0.01)
+
+    # What a test before this one left is counted no more.
+    httpx.post(url + "/flush_cache?timeout=30", timeout=60, trust_env=False).raise_for_status()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.join()
+
+
 @pytest.mark.parametrize(
     ("number", "kind"), [(signal.SIGKILL, "server_gone"), (signal.SIGSTOP, "stall")]
 )
 def test_a_server_that_dies_or_hangs_under_load(tmp_path, number, kind):
-    long = Workload(LOAD.prompts, 2000, (POINT,), requests=6)
+    long = Workload(LOAD.prompts, 8000, (POINT,), requests=6)
     with simulated_server(tmp_path / "log") as (process, url):
-        timer = threading.Timer(0.5, os.killpg, (process.pid, number))
-        timer.start()
         load = LoadGenerator(url, long, BuiltInPrompts(long.prompts), stall_timeout_s=1.0)
-        with pytest.raises(RunnerError) as caught:
+        with (
+            under_load(url, lambda: os.killpg(process.pid, number)),
+            pytest.raises(RunnerError) as caught,
+        ):
             load.measure(OperatingPoint(4), speculation=Speculation())
-        timer.join()
     failure = caught.value.failure
     assert (failure.kind, failure.phase, failure.fault) == (kind, "load", "configuration")
 
 
 def test_ctrl_c_leaves_the_server_idle(plain):
-    long = Workload(LOAD.prompts, 2000, (POINT,), requests=6)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        LoadGenerator(plain, long, BuiltInPrompts(long.prompts)).measure(
-            OperatingPoint(4), speculation=Speculation()
-        )
-    timer.join()
+    long = Workload(LOAD.prompts, 8000, (POINT,), requests=6)
+    load = LoadGenerator(plain, long, BuiltInPrompts(long.prompts))
+    with (
+        under_load(plain, lambda: os.kill(os.getpid(), signal.SIGINT)),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        load.measure(OperatingPoint(4), speculation=Speculation())
     deadline = time.monotonic() + 10
     while httpx.post(plain + "/flush_cache", trust_env=False).status_code != 200:
         assert time.monotonic() < deadline, "the server still generates for nobody"

@@ -243,6 +243,28 @@ def test_refusals(tree, recorded):
     assert refused.json() == json.loads(recorded("plain_too_long.json"))
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/generate", {}, "Either text, input_ids or input_embeds should be provided."),
+        ("/generate", {"input_ids": []}, "input_ids cannot be empty."),
+        ("/generate", {"text": []}, "text cannot be empty."),
+        ("/generate", {"text": ""}, "The prompt is empty"),
+        ("/generate", {"text": ["a", ""]}, "The prompt is empty"),
+        ("/generate", {"input_ids": [[1], []]}, "The prompt is empty"),
+        ("/v1/completions", {"prompt": ""}, "Prompt cannot be empty"),
+        ("/v1/completions", {"prompt": ["a", ""]}, "The prompt is empty"),
+        ("/generate", {"text": "a", "sampling_params": {"stop": [1]}}, "list of strings, got [1]"),
+        ("/generate", {"text": "a", "sampling_params": {"stop_token_ids": ["x"]}}, "integers"),
+    ],
+    ids=str,
+)
+def test_what_says_nothing_is_refused_clearly(plain, path, body, message):
+    reply = plain.client.post(path, json=body)
+    assert reply.status_code == 400
+    assert message in json.dumps(reply.json())
+
+
 def parts(text):
     assert text.endswith("data: [DONE]\n\n")
     return [json.loads(part[6:]) for part in text.split("\n\n") if part and "[DONE]" not in part]

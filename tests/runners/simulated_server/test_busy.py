@@ -1,6 +1,7 @@
 """A server at work: flushes that wait, aborts of every kind of answer, readers that lag."""
 
 import json
+import signal
 import socket
 import threading
 import time
@@ -49,6 +50,16 @@ GENERATE = {"text": "All", "sampling_params": {"max_new_tokens": LONG, "ignore_e
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 
+def answer(served, path, body, begun):
+    """The whole body; `begun` is set at its first piece."""
+    with served.client.stream("POST", path, json=body) as reply:
+        pieces = []
+        for piece in reply.iter_bytes():
+            begun.set()
+            pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
 def test_aborted_answers(slow, recorded):
     asked = {
         "abort_generate": ("/generate", {**GENERATE, "rid": "r1"}),
@@ -58,21 +69,24 @@ def test_aborted_answers(slow, recorded):
         "abort_chat": ("/v1/chat/completions", CHAT),
         "abort_chat_stream": ("/v1/chat/completions", {**CHAT, **USAGE}),
     }
+    begun = {name: threading.Event() for name in asked}
     with ThreadPoolExecutor(len(asked)) as pool:
         waiting = {
-            name: pool.submit(slow.client.post, path, json=body)
+            name: pool.submit(answer, slow, path, body, begun[name])
             for name, (path, body) in asked.items()
         }
         wait_running(slow, len(asked))
+        # A stream that is ended in its prefill has one event only: that is right, but not this.
+        assert all(begun[name].wait(60) for name in asked if name.endswith("stream"))
         assert slow.client.post("/abort_request", json={"rid": "r"}).status_code == 200
         assert slow.client.post("/abort_request", json={}).status_code == 200
         assert load(slow)["num_running_reqs"] == len(asked)  # "r" is nobody's, nor is nothing
         assert slow.client.post("/abort_request", json={"rid": "r1"}).status_code == 200
-        first = waiting["abort_generate"].result(60).json()["meta_info"]
+        first = json.loads(waiting["abort_generate"].result(60))["meta_info"]
         assert first["finish_reason"]["type"] == "abort"
         assert load(slow)["num_running_reqs"] >= len(asked) - 1
         assert slow.client.post("/abort_request", json={"abort_all": True}).status_code == 200
-        texts = {name: reply.result(60).text for name, reply in waiting.items()}
+        texts = {name: reply.result(60) for name, reply in waiting.items()}
     real = {entry["name"]: entry for entry in json.loads(recorded("exchanges_standalone.json"))}
     for name, text in texts.items():
         if name.endswith("stream"):
@@ -107,6 +121,23 @@ def test_flush_waits_as_long_as_it_may(slow):
         slow.client.post("/abort_request", json={"abort_all": True})
         assert flushed.result(60).status_code == 200
     worker.join(60)
+
+
+def test_sigterm_waits_for_those_who_are_served(start):
+    """As SGLang's `sigterm_watchdog` does; it ends with status 0 all the same."""
+    served = start(scale=20.0).wait_ready()
+    begun = threading.Event()
+    body = {**GENERATE, "rid": "last", "stream": True}
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(answer, served, "/generate", body, begun)
+        assert begun.wait(60)
+        served.process.send_signal(signal.SIGTERM)
+        assert parts(text.result(60))[-1]["meta_info"]["completion_tokens"] == LONG
+    assert served.exit_status() == 0
+    assert (
+        "Remaining number of requests 1. Remaining requests remaining_rids=['last']" in served.log
+    )
+    assert "Traceback" not in served.log
 
 
 def test_an_id_is_one_request(slow):
