@@ -1,12 +1,12 @@
 """Other people's clients, unchanged, against the simulated server: they see what we see.
 
-The same prompts, answers of the same fixed length, one request at a time. `sglang.bench_serving`
-divides all output tokens by the time from its first request to its last answer, and so do we here;
-its clock also runs while it reads `/server_info` at the end, so the run is long enough for that not
-to count. Its accept length is the server's own since the cache was emptied, ours is made of the
-requests' counts. aiperf pauses between requests, so with it tokens are divided by the latencies of
-the requests alone; its accept length is a mean of samples of a gauge, which says little of so short
-a run, and is left out.
+The same prompts, answers of the same fixed length, one request at a time and eight.
+`sglang.bench_serving` divides all output tokens by the time from its first request to its last
+answer, and so do we here; its clock also runs while it reads `/server_info` at the end, so the run
+is long enough for that not to count. Its accept length is the server's own since the cache was
+emptied, ours is made of the requests' counts. aiperf pauses between requests, so with it tokens are
+divided by the latencies of the requests alone; its accept length is a mean of samples of a gauge,
+which says little of so short a run, and is left out.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ROOT = Path(__file__).parents[2]
 TOLERANCE = 0.01
 ATTEMPTS = 3
 OUTPUT_TOKENS = 48
-# One at a time: with more, ours ramps up and drains, and the whole is no longer the same load.
-CONCURRENCY, REQUESTS = 1, 5
+# Eight at a time have windows of the same length as one at a time.
+LOADS = [(1, 5), (8, 40)]
 AIPERF = ROOT / "build" / "aiperf" / "bin" / "aiperf"
 # Without noise, and slow enough that what a client itself takes does not count.
 PROFILE = {
@@ -118,7 +118,9 @@ def url(tmp_path):
 def ours(url, concurrency, requests, endpoint="generate", *, within_requests=False):
     """Our figures over the whole, and the prompts that were sent."""
     point = OperatingPoint(concurrency, requests=requests)
-    workload = Workload((("chat", 1.0),), OUTPUT_TOKENS, (point,))
+    # Without a warm-up all lanes begin at once, as theirs do: at a fixed length they stay in step,
+    # which is another load than our staggered lanes.
+    workload = Workload((("chat", 1.0),), OUTPUT_TOKENS, (point,), warmup_requests=0)
     source = Sentences()
     target = find_target(url, endpoint)
     measurement = bench(url, workload, point, prompts=source, target=target)
@@ -204,10 +206,11 @@ def agree(attempt):
 
 
 @pytest.mark.timeout(900)
-def test_bench_serving_agrees(cpu_server, url, tmp_path):
+@pytest.mark.parametrize(("concurrency", "requests"), LOADS)
+def test_bench_serving_agrees(cpu_server, url, tmp_path, concurrency, requests):
     def attempt():
-        speed, length, prompts = ours(url, CONCURRENCY, REQUESTS)
-        their_speed, their_length = bench_serving(cpu_server, url, CONCURRENCY, prompts, tmp_path)
+        speed, length, prompts = ours(url, concurrency, requests)
+        their_speed, their_length = bench_serving(cpu_server, url, concurrency, prompts, tmp_path)
         assert their_length == pytest.approx(length, rel=TOLERANCE)  # in every attempt
         return speed, their_speed
 
@@ -220,7 +223,7 @@ def test_aiperf_agrees(cpu_server, url, tmp_path):
         pytest.skip("no aiperf: make build/aiperf/bin/aiperf installs it")
 
     def attempt():
-        speed, _, prompts = ours(url, CONCURRENCY, REQUESTS, "completions", within_requests=True)
-        return speed, aiperf(cpu_server.models / "tiny", url, CONCURRENCY, prompts, tmp_path)
+        speed, _, prompts = ours(url, *LOADS[0], "completions", within_requests=True)
+        return speed, aiperf(cpu_server.models / "tiny", url, LOADS[0][0], prompts, tmp_path)
 
     agree(attempt)
