@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.load.counts import count_of, counts_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -43,16 +45,19 @@ class Acceptance:
 
 
 def acceptance_of(meta_info: Mapping[str, Any]) -> Acceptance:
-    """Reads the counts; never `spec_accept_length`, which counts the prefill's token too."""
-    correct = _first(meta_info, _CORRECT)
-    verify = meta_info.get("spec_verify_ct")
+    """Reads the counts; never `spec_accept_length`, which counts the prefill's token too.
+
+    Raises:
+        MalformedStreamError: One of them is no count.
+    """
+    correct = count_of(_first(meta_info, _CORRECT), _CORRECT[0])
+    verify = count_of(meta_info.get("spec_verify_ct"), "spec_verify_ct")
     if not verify or correct is None:
         # 0.5.x reports nothing, or zeros, where an algorithm does not count: that is "missing".
         return Acceptance()
-    histogram = _first(meta_info, _HISTOGRAM) or ()
-    proposed = int(_first(meta_info, _PROPOSED) or 0)
-    counts = tuple(int(count) for count in histogram)
-    return Acceptance(int(verify), int(correct), counts, proposed)
+    histogram = counts_of(_first(meta_info, _HISTOGRAM), _HISTOGRAM[0])
+    proposed = count_of(_first(meta_info, _PROPOSED), _PROPOSED[0]) or 0
+    return Acceptance(verify, correct, histogram, proposed)
 
 
 def accept_length(verify_calls: int, correct_drafts: int) -> float | None:

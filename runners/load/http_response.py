@@ -142,8 +142,8 @@ class ResponseParser:
                 raise NotHttpError(f"transfer-encoding {coding[:80]!r} is not supported")
             self._state = _State.CHUNK_SIZE
         elif length is not None:
-            if not length.isdigit():
-                raise NotHttpError(f"content-length {length[:80]!r} is no number")
+            if not (length.isdigit() and len(length) <= 18):
+                raise NotHttpError(f"content-length {length[:80]!r} is none")
             self._left = int(length)
             self._state = _State.LENGTH if self._left else _State.DONE
         else:
