@@ -15,6 +15,7 @@ import orjson
 
 from runners.load.acceptance import acceptance_of
 from runners.load.answer import Answer
+from runners.load.counts import count_of
 from runners.load.endpoint import Endpoint, MalformedStreamError, StreamReader
 
 if TYPE_CHECKING:
@@ -102,9 +103,9 @@ class OpenAIReader(StreamReader):
         if isinstance(extension := event.get("sglext"), dict):
             self._extension |= extension
         carries = False
-        for choice in event.get("choices") or ():
+        for choice in _choices(event):
             carries = self._choice(choice) or carries
-        counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        counted = _counted(usage)
         if carries:
             self._chunks += 1
             if self._continuous is None:
@@ -135,10 +136,10 @@ class OpenAIReader(StreamReader):
         usage = self._usage or {}
         details = self._extension.get("spec_tokens_details")
         accepted = acceptance_of(details if isinstance(details, dict) else {})
-        tokens = usage.get("completion_tokens")
+        tokens = count_of(usage.get("completion_tokens"), "completion_tokens")
         return Answer(
             completion_tokens=tokens,
-            prompt_tokens=usage.get("prompt_tokens"),
+            prompt_tokens=count_of(usage.get("prompt_tokens"), "prompt_tokens"),
             cached_tokens=self._cached(usage),
             finish_reason=self._finish_reason,
             verify_calls=accepted.verify_calls,
@@ -162,9 +163,23 @@ class OpenAIReader(StreamReader):
         details = self._extension.get("cached_tokens_details")
         if isinstance(details, dict):
             places = (details.get("device"), details.get("host"), details.get("storage"))
-            return sum(int(tokens) for tokens in places if tokens)
+            return sum(count_of(tokens, "cached_tokens_details") or 0 for tokens in places)
         details = usage.get("prompt_tokens_details")
-        return details.get("cached_tokens") if isinstance(details, dict) else None
+        if not isinstance(details, dict):
+            return None
+        return count_of(details.get("cached_tokens"), "cached_tokens")
+
+
+def _choices(event: dict[str, Any]) -> list[dict[str, Any]]:
+    choices = event.get("choices") or []
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise MalformedStreamError(f"the choices of an event are {choices!r:.60}")
+    return choices
+
+
+def _counted(usage: object) -> int | None:
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count_of(tokens, "completion_tokens")
 
 
 def _error_in(event: dict[str, Any]) -> str | None:
