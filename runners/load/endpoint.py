@@ -60,7 +60,11 @@ class Endpoint(abc.ABC):
 
     @abc.abstractmethod
     def body(self, prompt: Prompt, workload: Workload) -> bytes:
-        """The request for `prompt`, streaming, with the workload's sampling and length."""
+        """The request for `prompt`, streaming, with the workload's sampling and length.
+
+        Raises:
+            RunnerError: The endpoint does not take such a prompt (a fault of the study).
+        """
 
     @abc.abstractmethod
     def reader(self) -> StreamReader:

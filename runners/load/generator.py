@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from results.records import Measurement
+    from runners.load.arrivals import ArrivalProcess
     from runners.load.client import LoadClient
     from runners.load.endpoint import Endpoint
     from runners.load.plan import Plan
@@ -137,6 +138,7 @@ class LoadGenerator:
         adaptive_steps: tuple[int, ...] = (),
     ) -> Measurement:
         """`measure`, for callers that have an event loop."""
+        arrivals = self._arrivals(point)
         count = self._workload.requests_at(point)
         selected = self._prompts.select(count + self._workload.warmup_at(point), self._seed)
         rendered = self._renderer.render(selected)
@@ -144,7 +146,10 @@ class LoadGenerator:
         async with Driver(self._client_settings(point), self._stall_timeout_s) as driver:
             try:
                 warm = await self._warm_up(driver, rendered[count:], point, speculation)
-                plan = self._plan(point, warm.request_s)
+                if arrivals is None:
+                    plan = closed_plan(point.concurrency or 1, count, warm.request_s)
+                else:
+                    plan = open_plan(arrivals, warm.request_s, self._time_scale)
                 flights = self._flights(prompts, self._workload)
                 window, watched = await self._window(driver, plan, flights, warm)
                 await self._settle(driver.client, flights)
@@ -205,15 +210,14 @@ class LoadGenerator:
             self._paces[key] = warm.pace_s
         return warm
 
-    def _plan(self, point: OperatingPoint, request_s: float | None) -> Plan:
-        if point.concurrency is not None:
-            requests = self._workload.requests_at(point)
-            return closed_plan(point.concurrency, requests, request_s)
+    def _arrivals(self, point: OperatingPoint) -> ArrivalProcess | None:
+        """Those of an open loop. Read first: a bad trace costs no warm-up."""
+        if not point.is_open:
+            return None
         try:
-            arrivals = arrivals_of(point, self._workload, self._seed)
+            return arrivals_of(point, self._workload, self._seed)
         except ArrivalTraceError as error:
             raise load_error("bad_trace", "study", str(error)) from error
-        return open_plan(arrivals, request_s, self._time_scale)
 
     async def _window(
         self, driver: Driver, plan: Plan, flights: list[Flight], warm: Warmth

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from results.records import Failure
+from runners.base import RunnerError
 from runners.load.acceptance import acceptance_of
 from runners.load.answer import Answer
 from runners.load.counts import count_of
@@ -253,5 +255,9 @@ class ChatEndpoint(_OpenAIEndpoint):
 
     def _content(self, prompt: Prompt) -> dict[str, Any]:
         if not prompt.turns:
-            raise ValueError(f"prompt {prompt.id} is token ids; a chat takes messages")
+            message = (
+                f"prompt {prompt.id} is token ids, and {self.path} takes only text: bench another "
+                "endpoint, or take other prompts"
+            )
+            raise RunnerError(Failure("chat_of_ids", "load", "study", message))
         return {"messages": [{"role": role, "content": text} for role, text in prompt.turns]}

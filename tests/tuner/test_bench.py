@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -137,6 +139,28 @@ def test_prompts_of_ones_own(bench, tuner):
 )
 def test_wrong_usage(bench, arguments, says):
     assert says in bench(*arguments, code=2).stderr
+
+
+def test_token_ids_are_no_chat(bench, tuner):
+    lines = [json.dumps({"input_ids": [n, 2, 3]}) for n in range(64)]
+    (tuner.folder / "ids.jsonl").write_text("\n".join(lines))
+    done = bench("--prompts", "jsonl:ids.jsonl", "--endpoint", "chat", code=2)
+    assert "takes only text" in done.stderr
+
+
+def test_another_server_is_wrong_usage(tuner):
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
+    ) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{other.server_port}"
+            done = tuner.run("bench", "--url", url, code=2)
+        finally:
+            other.shutdown()
+            thread.join()
+    assert "--endpoint completions or chat" in done.stderr
 
 
 def test_nobody_there(tuner):

@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from search_spaces.workload import Workload
     from tuner.commands.bench_options import BenchOptions
 
-# Failures that another option would have prevented: wrong usage.
+# Failures that another option would have prevented are wrong usage, as are faults of the study.
 _USAGE = frozenset(
-    {"bad_trace", "bad_url", "no_fixed_length", "no_models", "too_many_files", "unauthorized"}
+    {
+        "bad_url",
+        "flush_refused",
+        "no_endpoint",
+        "no_fixed_length",
+        "no_models",
+        "not_sglang",
+        "too_many_files",
+        "unauthorized",
+    }
 )
 
 
@@ -55,7 +64,8 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
         raise CommandError(str(error)) from error
     except RunnerError as error:
         failure = error.failure
-        code = Exit.USAGE if failure.kind in _USAGE else Exit.FAULT
+        is_usage = failure.fault == "study" or failure.kind in _USAGE
+        code = Exit.USAGE if is_usage else Exit.FAULT
         message = failure.message
         if failure.kind == "not_sglang":
             message += "; other servers are measured with --endpoint completions or chat"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.base import RunnerError
 from runners.load.endpoint import MalformedStreamError
 from runners.load.openai import (
     NO_USAGE,
@@ -71,7 +72,7 @@ class TestBodies:
     def test_token_ids_go_to_completions_only(self):
         prompt = Prompt("a", input_ids=(1, 2))
         assert orjson.loads(CompletionsEndpoint("m").body(prompt, LOAD))["prompt"] == [1, 2]
-        with pytest.raises(ValueError, match="token ids"):
+        with pytest.raises(RunnerError, match="token ids"):
             ChatEndpoint("m").body(prompt, LOAD)
 
     def test_chat(self):
