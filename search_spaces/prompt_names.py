@@ -8,7 +8,11 @@ A name is a built-in set (`chat`), or a scheme and what it reads: `jsonl:PATH`, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BUILT_IN_SETS = ("chat", "code", "maths", "summary", "retrieval")
 """Prompt sets that ship with the tuner."""
@@ -131,8 +135,23 @@ def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
             shares[name] = 0.0
         if not 0 < shares[name] < float("inf"):
             raise ValueError(f"the share of {name} must be a number above 0, not {share!r}")
+    return parts_of_one(shares)
+
+
+def parts_of_one(shares: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """Names and shares, sorted; scaled to sum to 1.
+
+    Args:
+        shares: Positive numbers.
+
+    Raises:
+        ValueError: They are too far apart for floating point.
+    """
     total = sum(shares.values())
-    return tuple(sorted((name, share / total) for name, share in shares.items()))
+    parts = tuple(sorted((name, share / total) for name, share in shares.items()))
+    if not all(share > 0 for _, share in parts):
+        raise ValueError("The shares are too far apart; write each as a part of 1, such as 0.5")
+    return parts
 
 
 def _also(written: str) -> str:

@@ -130,6 +130,8 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
             message = f"Must be {context['expected']}, not {given}"
         case "greater_than_equal":
             message = f"Must be at least {context['ge']:g}, not {given}"
+        case "less_than_equal":
+            message = f"Must be at most {context['le']:.10g}, not {given}"
         case "greater_than":
             message = f"Must be more than {context['gt']:g}, not {given}"
         case _ if kind in _KINDS:

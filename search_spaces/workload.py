@@ -6,6 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+MOST_PREFIX_TOKENS = 2**24
+"""Of one shared prefix: more than any model's context."""
+
+MOST_PREFIX_GROUPS = 100_000
+
+
+def path_from(base_dir: Path | str, written: str) -> Path:
+    """A path as users write it: from `base_dir` on, or from a home directory (`~`)."""
+    try:
+        return Path(base_dir) / Path(written).expanduser()
+    except RuntimeError:  # nobody has that name: a file of this name there is none either
+        return Path(base_dir) / written
+
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
@@ -125,7 +138,7 @@ class Workload:
 
     def path(self, written: str) -> Path:
         """A path as the workload writes it, from its `base_dir` on."""
-        return Path(self.base_dir) / Path(written).expanduser()
+        return path_from(self.base_dir, written)
 
     def requests_at(self, point: OperatingPoint) -> int:
         """Prompts in one window at `point`: enough that ramp and drain do not rule it."""

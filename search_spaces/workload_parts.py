@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from search_spaces.part import Part
+from search_spaces.prompt_names import parts_of_one
 from search_spaces.sampling import SamplingParameters  # noqa: TC001 - pydantic reads it
 from search_spaces.study_values import Count, CountOrNone, Positive, PromptSet, Text, wrong
-from search_spaces.workload import Goodput, OperatingPoint, SharedPrefix, Workload
+from search_spaces.workload import (
+    MOST_PREFIX_GROUPS,
+    MOST_PREFIX_TOKENS,
+    Goodput,
+    OperatingPoint,
+    SharedPrefix,
+    Workload,
+)
 
 KINDS_OF_LOAD = ("concurrency", "request_rate", "trace")
 """Keys of an operating point, of which it has exactly one."""
@@ -50,8 +58,8 @@ class PointSpec(Part):
 class SharedPrefixSpec(Part):
     """Prefixes that prompts share on purpose; see `SharedPrefix`."""
 
-    tokens: Count
-    groups: Count = 1
+    tokens: Annotated[Count, Field(le=MOST_PREFIX_TOKENS)]
+    groups: Annotated[Count, Field(le=MOST_PREFIX_GROUPS)] = 1
 
 
 class GoodputSpec(Part):
@@ -83,16 +91,24 @@ class WorkloadSpec(Part):
     goodput: GoodputSpec | None = None
     request_timeout_s: Positive | None = None
 
+    @field_validator("prompts")
+    @classmethod
+    def _shares(cls, prompts: dict[str, float]) -> dict[str, float]:
+        try:
+            parts_of_one(prompts)
+        except ValueError as error:
+            raise wrong(str(error)) from None
+        return prompts
+
     def to_workload(self, base_dir: str = "") -> Workload:
         """The workload as a plain value; shares are scaled to sum to 1.
 
         Args:
             base_dir: Folder that relative paths start from.
         """
-        total = sum(self.prompts.values())
         prefix, goodput = self.shared_prefix, self.goodput
         return Workload(
-            prompts=tuple(sorted((name, share / total) for name, share in self.prompts.items())),
+            prompts=parts_of_one(self.prompts),
             output_tokens=self.output_tokens,
             points=tuple(point.to_point() for point in self.points),
             temperature=self.temperature,

@@ -37,7 +37,9 @@ def bench(
         Path | None, typer.Option(help="Instead: a file of arrival times in seconds.")
     ] = None,
     requests: Annotated[int | None, typer.Option(min=1, help="Requests in the window.")] = None,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 256,
+    output_tokens: Annotated[
+        int, typer.Option(min=2, max=2**31 - 1, help="Tokens per answer.")
+    ] = 256,
     natural_length: Annotated[
         bool, typer.Option("--natural-length", help="Let the model end its answers.")
     ] = False,

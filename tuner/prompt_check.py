@@ -79,9 +79,10 @@ def _arrivals(workload: Workload) -> Iterator[Found]:
     from runners.load.arrivals import ArrivalTraceError, arrivals_of  # noqa: PLC0415
 
     for number, point in enumerate(workload.points):
-        if point.trace is None:
+        if not point.is_open:
             continue
+        key = "request_rate" if point.trace is None else "trace"
         try:
             arrivals_of(point, workload, 0)
         except ArrivalTraceError as error:
-            yield ("workload", "points", number, "trace"), str(error)
+            yield ("workload", "points", number, key), str(error)

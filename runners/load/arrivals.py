@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _KEY = "timestamp"
 
+LONGEST_S = 7 * 86_400.0
+"""Of one window. Beyond it a trace is not in seconds, or a rate is a slip of the pen."""
+
 
 class ArrivalTraceError(ValueError):
     """A trace of arrival times cannot be used; the message says where and why."""
@@ -71,9 +74,9 @@ def read_trace(path: str | Path) -> ArrivalProcess:
         ArrivalTraceError: The file cannot be read, or a line is not such a time.
     """
     try:
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as error:
-        reason = error.strerror or error
+        lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = getattr(error, "strerror", None) or error
         raise ArrivalTraceError(f"the trace {path} cannot be read: {reason}") from error
     times: list[float] = []
     for number, line in enumerate(lines, start=1):
@@ -105,7 +108,13 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
     """
     count = workload.requests_at(point)
     if point.request_rate is not None:
-        return poisson(point.request_rate, count, seed)
+        process = poisson(point.request_rate, count, seed)
+        if process.times[-1] > LONGEST_S:
+            raise ArrivalTraceError(
+                f"{count} arrivals at {point.request_rate:g} requests/s take "
+                f"{process.times[-1]:.3g} s, over a week: give a higher rate or fewer `requests`"
+            )
+        return process
     if point.trace is None:
         raise ValueError("a closed loop has no arrivals")
     path = workload.path(point.trace)
@@ -115,7 +124,13 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
             f"the trace {path} has {len(trace.times)} arrivals, but a window sends {count} "
             "requests: lower `requests`, or give a longer trace"
         )
-    return ArrivalProcess(trace.times[:count], trace.stationary)
+    times = trace.times[:count]
+    if not times[-1] <= LONGEST_S:
+        raise ArrivalTraceError(
+            f"the first {count} arrivals of the trace {path} take {times[-1]:.3g} s, over a week: "
+            "its times must be seconds, not milliseconds"
+        )
+    return ArrivalProcess(times, trace.stationary)
 
 
 def _timestamp(line: bytes, where: str) -> float:

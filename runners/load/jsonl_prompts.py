@@ -47,10 +47,11 @@ def read_file(source: str, path: Path) -> bytes:
     """
     try:
         return path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = getattr(error, "strerror", None) or error
         raise PromptFileError(
             source,
-            f"cannot read {path} ({error.strerror or error}); a relative path starts from the "
+            f"cannot read {path} ({reason}); a relative path starts from the "
             "study file's folder, or from where the command is run",
         ) from error
 
@@ -109,7 +110,10 @@ def messages(content: Any) -> tuple[Message, ...]:  # noqa: ANN401 - JSON
     """
     if not isinstance(content, list) or not content:
         raise ValueError(f"must be a list of turns with role and content, not {content!r:.60}")
-    return tuple(_turn(item) for item in content)
+    turns = tuple(_turn(item) for item in content)
+    if not any(text.strip() for _, text in turns):
+        raise ValueError("the turns are empty")
+    return turns
 
 
 def _turn(item: Any) -> Message:  # noqa: ANN401 - JSON
@@ -119,7 +123,10 @@ def _turn(item: Any) -> Message:  # noqa: ANN401 - JSON
     if isinstance(content, list):
         if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
             raise ValueError("only parts of text can be sent; take pictures and sound out")
-        content = "".join(str(part.get("text", "")) for part in content)
+        parts = [part.get("text") for part in content]
+        if not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"the text of a part must be text, not {parts!r:.60}")
+        content = "".join(parts)
     if not isinstance(content, str):
         raise ValueError(f"the content of a turn must be text, not {content!r:.60}")  # noqa: TRY004
     return item["role"], content

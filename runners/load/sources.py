@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runners.load.prompts import MixedPrompts, PromptPool, PromptSource, built_in_pool
 from search_spaces.prompt_names import parse_prompt_name
+from search_spaces.workload import path_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +61,7 @@ def pool_of(
             from runners.load.sglang_datasets import load_dataset  # noqa: PLC0415
 
             return load_dataset(_from(Path(base_dir), name), server)
-        path = Path(base_dir) / Path(name.rest).expanduser()
+        path = path_from(base_dir, name.rest)
         if name.scheme == "jsonl":
             from runners.load.jsonl_prompts import read_jsonl  # noqa: PLC0415
 
@@ -76,5 +77,5 @@ def _from(base_dir: Path, name: PromptName) -> PromptName:
     """The data set with its own path made to start at `base_dir`."""
     options = dict(name.options)
     if path := options.get("dataset-path"):
-        options["dataset-path"] = str((base_dir / Path(path).expanduser()).absolute())
+        options["dataset-path"] = str(path_from(base_dir, path).absolute())
     return dataclasses.replace(name, options=tuple(sorted(options.items())))

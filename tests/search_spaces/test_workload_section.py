@@ -198,3 +198,22 @@ def test_sampling_at_temperature_0_is_a_mistake():
     ]
     good = GOOD.replace("  temperature: 0.7\n", "").replace("{top_p: 0.95, top_k: 40}", "{}")
     parse_study(good.replace("sampling: {}", "sampling: {repetition_penalty: 1.1}"), "x")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("output_tokens: 256", "output_tokens: 99999999999999999999", "at most 2147483647"),
+        ("tokens: 512", "tokens: 99999999999", "at most 16777216"),
+        ("groups: 4", "groups: 99999999999", "at most 100000"),
+        ("summary: 2", "summary: 1.0e-320", "too far apart"),
+        ("summary: 2", "summary: 1.0e+308, chat: 1.0e+308", "too far apart"),
+    ],
+)
+def test_numbers_beyond_all_use(old, new, says):
+    text = GOOD.replace(old, new)
+    if "too far apart" in says:
+        text = text.replace("jsonl:prompts/mine.jsonl: 1", "jsonl:prompts/mine.jsonl: 1.0e+300")
+        text = text.replace(", chat: ", "\n    chat: ")
+    with pytest.raises(StudyFileError, match=says):
+        parse_study(text, "night.yaml", base_dir="studies")

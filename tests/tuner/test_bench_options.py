@@ -70,6 +70,11 @@ def test_everything_else():
         ({"timeout_s": 0.0}, "--timeout"),
         ({"prompts": "novels"}, "prompt set"),
         ({"prompts": "chat=0"}, "share of chat"),
+        ({"prompts": "chat=1e-320,code=1e300"}, "too far apart"),
+        ({"prompts": "chat=1e308,code=1e308"}, "too far apart"),
+        ({"shared_prefix": "99999999999"}, "at most"),
+        ({"shared_prefix": "5:99999999999"}, "at most"),
+        ({"shared_prefix": "9" * 5000}, "512:4"),
         ({"sampling": ("top_p",)}, "top_p=0.9"),
         ({"sampling": ("top_p=0.5", "top_p=0.6")}, "each once"),
         ({"sampling": ("top_p=7",)}, "at most 1"),
@@ -96,3 +101,13 @@ def test_the_key_comes_from_the_option_or_the_environment(monkeypatch):
     monkeypatch.setenv("SGLANG_API_KEY", "from-sglang")
     assert options().key() == "from-sglang"
     assert options(api_key="given").key() == "given"
+
+
+@pytest.mark.parametrize("key", ["a\r\nX: y", "schlüssel", "line\n"])
+def test_a_key_that_no_header_can_carry(key, monkeypatch):
+    with pytest.raises(CommandError, match="--api-key"):
+        options(api_key=key).key()
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("SGLANG_API_KEY", key)
+    with pytest.raises(CommandError, match="SGLANG_API_KEY"):
+        options().key()

@@ -133,3 +133,9 @@ def test_a_study_goes_on_from_its_file_or_where_its_paths_lead(
     assert "cannot read mine.jsonl" in capsys.readouterr().err
     assert run(["resume", "--study", str(file), "--storage", storage]) in {0, 4}
     assert "launch 0" in capsys.readouterr().err
+
+
+def test_a_rate_that_never_ends(study):
+    (problem,) = problems(study(point="{request_rate: 1.0e-300, requests: 8}"))
+    assert problem[0] == "workload.points[1].request_rate"
+    assert "over a week" in problem[2]

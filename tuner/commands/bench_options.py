@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from search_spaces.prompt_names import parse_shares
-from search_spaces.workload import Goodput, OperatingPoint, SharedPrefix, Workload
+from search_spaces.workload import (
+    MOST_PREFIX_GROUPS,
+    MOST_PREFIX_TOKENS,
+    Goodput,
+    OperatingPoint,
+    SharedPrefix,
+    Workload,
+)
 from tuner.errors import CommandError
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ KEY_VARIABLES = ("SGLANG_API_KEY", "OPENAI_API_KEY")
 
 _OPEN_LOOP_REQUESTS = 64
 _LIMITS = ("ttft", "tpot", "e2e")
-_PREFIX = re.compile(r"([1-9][0-9]*)(?::([1-9][0-9]*))?")
+_PREFIX = re.compile(r"([1-9][0-9]{0,11})(?::([1-9][0-9]{0,11}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +82,21 @@ class BenchOptions:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def key(self) -> str | None:
-        """The API key: the one given, else that of the environment."""
-        found = (os.environ.get(name) for name in KEY_VARIABLES)
-        return self.api_key or next((key for key in found if key), None)
+        """The API key: the one given, else that of the environment.
+
+        Raises:
+            CommandError: It holds what no HTTP header can.
+        """
+        found = {"--api-key": self.api_key} | {name: os.environ.get(name) for name in KEY_VARIABLES}
+        for name, key in found.items():
+            if not key:
+                continue
+            if not (key.isascii() and key.isprintable()):
+                raise CommandError(
+                    f"{name} holds a line break or a letter that no HTTP header can carry"
+                )
+            return key
+        return None
 
     def point(self) -> OperatingPoint:
         """The operating point.
@@ -180,7 +199,13 @@ def parse_shared_prefix(text: str | None) -> SharedPrefix | None:
             f"--shared-prefix {text}: write the tokens, and the groups where there are several: "
             "512 or 512:4"
         )
-    return SharedPrefix(int(matched[1]), int(matched[2] or 1))
+    tokens, groups = int(matched[1]), int(matched[2] or 1)
+    if tokens > MOST_PREFIX_TOKENS or groups > MOST_PREFIX_GROUPS:
+        raise CommandError(
+            f"--shared-prefix {text}: at most {MOST_PREFIX_TOKENS} tokens and "
+            f"{MOST_PREFIX_GROUPS} groups"
+        )
+    return SharedPrefix(tokens, groups)
 
 
 def parse_goodput(text: str | None) -> Goodput | None:

@@ -97,6 +97,35 @@ def test_a_trace_that_is_none(tmp_path, text, message):
         read_trace(path)
 
 
+def test_a_trace_from_an_editor_that_marks_its_files(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf1\r\n2.5\r\n")
+    assert read_trace(path).times == (0.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    "text", ["0\n1e308\n", "-1e308\n1e308\n", "1700000000000\n1700700000000\n"]
+)
+def test_a_trace_that_never_ends(tmp_path, text):
+    (tmp_path / "day.jsonl").write_text(text)
+    point = OperatingPoint(trace="day.jsonl", requests=2)
+    with pytest.raises(ArrivalTraceError, match="over a week: its times must be seconds"):
+        arrivals_of(point, workload(point, base_dir=str(tmp_path)), 0)
+
+
+def test_a_rate_that_never_ends():
+    point = OperatingPoint(request_rate=1e-300, requests=2)
+    with pytest.raises(ArrivalTraceError, match="over a week: give a higher rate"):
+        arrivals_of(point, workload(point), 0)
+    alone = OperatingPoint(request_rate=1e-300, requests=1)
+    assert arrivals_of(alone, workload(alone), 0).times == (0.0,)
+
+
+def test_a_path_with_a_zero_byte():
+    with pytest.raises(ArrivalTraceError, match="cannot be read"):
+        read_trace("a\0b")
+
+
 def test_a_missing_trace(tmp_path):
     with pytest.raises(ArrivalTraceError, match=r"day\.jsonl cannot be read: No such file"):
         read_trace(tmp_path / "day.jsonl")

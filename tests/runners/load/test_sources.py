@@ -153,6 +153,11 @@ def test_a_line_may_have_any_of_four_forms(tmp_path):
             '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}',
             "only parts of text can be sent",
         ),
+        (
+            '{"messages": [{"role": "user", "content": [{"type": "text", "text": null}]}]}',
+            "the text of a part must be text",
+        ),
+        ('{"messages": [{"role": "user", "content": " "}]}', "the turns are empty"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, line, says):
@@ -239,3 +244,10 @@ def test_a_file_that_grows_keeps_the_ids_of_its_lines():
         write(path, "one", "two", "three")
         after = {p.id: p.text for p in prompt_source(((name, 1.0),)).select(3, 0)}
     assert before.items() < after.items()
+
+
+@pytest.mark.parametrize("scheme", ["jsonl", "sharegpt"])
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "a\0b", ".", "x" * 300])
+def test_paths_that_lead_nowhere(tmp_path, scheme, path):
+    with pytest.raises(PromptFileError, match="cannot read"):
+        prompt_source(((f"{scheme}:{path}", 1.0),), base_dir=tmp_path).select(1, 0)
