@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from inspect import signature
 from pathlib import Path
 
 import jsonschema
 import pytest
+
+from tuner.cli_bench import bench
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -33,6 +37,13 @@ def test_the_schemas_refuse_what_is_wrong(name, change):
     example = json.loads((SCHEMAS / "examples" / f"{name}.json").read_text())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**example, **change}, schema)
+
+
+def test_every_option_of_bench_is_explained():
+    rows = re.findall(r"^\| (`--.+?) \|", (ROOT / "docs" / "bench.md").read_text(), re.MULTILINE)
+    explained = [option for row in rows for option in re.findall(r"--[a-z-]+", row)]
+    names = [name.removeprefix("as_").replace("_", "-") for name in signature(bench).parameters]
+    assert explained == [f"--{name}" for name in names]
 
 
 def test_the_readme_shows_studies_and_pictures_that_exist():
