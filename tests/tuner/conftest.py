@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from results.store import Store
 from search_spaces import parse_study
 
 if TYPE_CHECKING:
@@ -74,3 +75,9 @@ def write_small(tuner) -> Callable[..., str]:
         return "./small.yaml"
 
     return write
+
+
+@pytest.fixture
+def store():
+    with Store.open("sqlite://") as opened:
+        yield opened
