@@ -1,4 +1,4 @@
-"""The load source and the closed-loop load generator.
+"""Prompt sources, and the load generator for closed and open loops.
 
     generator = LoadGenerator(url, workload, prompt_source(workload.prompts), seed=0)
     measurement = generator.measure(OperatingPoint(concurrency=1), speculation=resolved)

@@ -195,6 +195,9 @@ class LoadGenerator:
             return warm
         tokens = min(self._workload.output_tokens, warmup.LONGEST_ANSWER)
         shorter = dataclasses.replace(self._workload, output_tokens=tokens)
+        # Answers that end by themselves may be far shorter than their limit: to spread the lanes
+        # over that would send most requests before the load is whole.
+        expected = tokens if self._workload.natural_length else self._workload.output_tokens
         key = (tuple(point.to_dict().items()), speculation)
         earlier = self._paces.get(key)
         plan = closed_plan(point.concurrency or len(prompts), len(prompts), None)
@@ -202,7 +205,7 @@ class LoadGenerator:
             flights = self._flights(prompts, shorter)
             report = await driver.run(plan, flights)
             warmup.check(flights, self._base_url)
-            warm = warmup.warmth_of(flights, self._workload.output_tokens, report.cpu_share)
+            warm = warmup.warmth_of(flights, expected, report.cpu_share)
             if warmup.agree(earlier, warm.pace_s):
                 break
             earlier = warm.pace_s

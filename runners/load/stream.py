@@ -117,7 +117,7 @@ class GenerateReader(StreamReader):
         if not self._earlier:
             return answer
         events = [_decoded(line) for line in self._earlier]
-        ids = [each for event in events for each in event.get("output_ids") or ()]
+        ids = [n for event in events for n in counts_of(event.get("output_ids"), "output_ids")]
         text = "".join(str(event.get("text") or "") for event in events)
         return replace(answer, output_ids=(*ids, *answer.output_ids), text=text + answer.text)
 

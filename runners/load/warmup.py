@@ -44,7 +44,7 @@ def warmth_of(flights: Sequence[Flight], output_tokens: int, cpu_share: float) -
 
     Args:
         flights: Its requests.
-        output_tokens: Tokens of a window's answers.
+        output_tokens: Tokens that a window's answers are expected to have.
         cpu_share: CPU that the client took.
     """
     good = [flight for flight in flights if flight.answer is not None and flight.tokens > 1]

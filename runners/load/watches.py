@@ -76,8 +76,8 @@ def compile_lines(text: str) -> list[str]:
 class WindowWatch(abc.ABC):
     """Looks at one thing before and after a window.
 
-    The load generator calls `begin` when the window opens and `end` when it has closed; neither
-    may take long or disturb the server.
+    The load generator calls `begin` right before the ramp and `end` after the drain, while the
+    server idles: what is seen of ramp and drain counts too.
     """
 
     @abc.abstractmethod
@@ -90,7 +90,7 @@ class WindowWatch(abc.ABC):
 
 
 class LogWatch(WindowWatch):
-    """Reads what a server logs between the opening of a window and its close, and no more."""
+    """Reads what a server logs from a window's ramp to its drain, and no more."""
 
     def __init__(self, log: Path) -> None:
         """Opens nothing yet.

@@ -156,3 +156,12 @@ def test_the_window_follows_a_flush_with_other_prompts(server):
     assert len(set(before)) == 2
     assert len(after) == len(set(after)) == 5
     assert not set(before) & set(after)
+
+
+def test_answers_that_end_by_themselves_do_not_stretch_the_ramp():
+    # A limit of 4096 tokens says nothing of how long a request will take.
+    point = OperatingPoint(4)
+    load = Workload((("chat", 1.0),), 4096, (point,), natural_length=True)
+    generator = LoadGenerator("http://127.0.0.1:1", load, BuiltInPrompts(load.prompts))
+    _, warm = warm_up(generator, [0.1, 0.1], point)
+    assert warm.request_s == pytest.approx(0.5 + 63 * 0.1)
