@@ -136,11 +136,6 @@ class AdaptiveSteps:
             size: _tier(initial_steps, {**common, **entry}) for size, entry in tiers.items()
         }
 
-    @property
-    def candidate_steps(self) -> tuple[int, ...]:
-        """All steps that it may choose."""
-        return tuple(sorted({s for tier in self._tiers.values() for s in tier.candidates}))
-
     def steps(self, batch: int) -> int:
         """The steps of the next cycle of so many requests."""
         return self._tier(batch).steps
@@ -176,6 +171,17 @@ def adaptive_steps(
     return AdaptiveSteps(initial_steps, values.get("speculative_adaptive_config"), log)
 
 
+def candidate_steps(config: str | Path | None) -> list[int]:
+    """All steps that a configuration file may choose, ascending; SGLang's own without one.
+
+    Raises:
+        ValueError: The file has no tier, or one without candidate steps.
+        OSError: It cannot be read.
+    """
+    _, tiers = _read(config)
+    return sorted({steps for entry in tiers.values() for steps in entry["candidate_steps"]})
+
+
 def _tier(initial_steps: int, entry: Mapping[str, Any]) -> Tier:
     candidates = tuple(sorted(set(entry["candidate_steps"])))
     steps = initial_steps if initial_steps in candidates else candidates[len(candidates) // 2]
@@ -196,11 +202,13 @@ def _read(config: str | Path | None) -> tuple[dict[str, Any], dict[int, dict[str
     if config is None:
         return {}, DEFAULT_TIERS
     data = json.loads(Path(config).read_text())
+    if not isinstance(data, dict):
+        raise ValueError(f"{config} must be a JSON object, got {data!r}")  # noqa: TRY004
     tiers: dict[int, dict[str, Any]] = {}
     for key, entry in data.items():
         if not key.isdigit():
             continue
-        steps = entry.get("candidate_steps")
+        steps = entry.get("candidate_steps") if isinstance(entry, dict) else None
         if (
             not isinstance(steps, list)
             or not steps

@@ -12,15 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from runners.simulated_server.acceptance import at_least
+from runners.simulated_server.resolution import CHAIN_ALGORITHMS
 from runners.simulated_server.tokens import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runners.simulated_server.profile import Acceptance, AlgorithmName, Profile
-
-STEPWISE = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
-"""Draft step by step; the others draft all tokens of a verify at once."""
 
 _STANDALONE_STEP = 8.0
 """Times a head's step, where the profile gives no STANDALONE: a small model has some 8 times its
@@ -47,7 +45,7 @@ class Drafting:
     def draft_ms(self, num_steps: int, topk: int, width: int) -> float:
         """Time of drafting in one cycle of one request."""
         time = self.cycle_ms + self.draft_token_ms * width
-        if self.name in STEPWISE:
+        if self.name in CHAIN_ALGORITHMS:
             time += self.step_ms[max(k for k in self.step_ms if k <= max(1, topk))] * num_steps
         return time
 
@@ -62,7 +60,7 @@ class Drafting:
             width: Tokens per verify.
             repetition: How much the prompt repeats itself, see `repetition`; only NGRAM asks.
         """
-        if self.name in STEPWISE:
+        if self.name in CHAIN_ALGORITHMS:
             return at_least(self.acceptance, num_steps, topk, width)
         chain = at_least(self.acceptance, width - 1, 1, width)
         if self.name != "NGRAM":
@@ -75,7 +73,7 @@ class Drafting:
 
         NGRAM's steps are a quotient of its draft tokens that may be 0, and mean nothing.
         """
-        return num_steps == 0 and self.name in STEPWISE
+        return num_steps == 0 and self.name in CHAIN_ALGORITHMS
 
     @property
     def looks_at_prompts(self) -> bool:

@@ -1,6 +1,6 @@
 """What the next decode cycle of a batch does: drafts, accepts, and takes how long.
 
-Shared by the engine, which paces it, and by `expectation`, which walks it.
+Shared by the engine, which paces it, and by `walk`, which does so without a clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from runners.simulated_server.acceptance import draw, thresholds
 from runners.simulated_server.algorithms import repetition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from runners.simulated_server.adaptive import AdaptiveSteps
     from runners.simulated_server.cost import CostModel, CycleTime
@@ -76,17 +76,8 @@ class Cycles:
         self.cost = self._known[key]
         self._renew()
 
-    def next(
-        self,
-        batch: Sequence[Request],
-        change: Callable[[Request, int], int] | None = None,
-    ) -> Cycle:
-        """The next cycle of these requests; what it yields is not yet given to them.
-
-        Args:
-            batch: Who runs.
-            change: Replaces a request's correct drafts.
-        """
+    def next(self, batch: Sequence[Request]) -> Cycle:
+        """The next cycle of these requests; what it yields is not yet given to them."""
         size = len(batch)
         if not self.speculating:
             return Cycle(self.cost.decode(size), ())
@@ -98,8 +89,6 @@ class Cycles:
         else:
             chosen = self._chosen
             correct = [draw(r.offset, r.verify_calls, chosen) for r in batch]
-        if change is not None:
-            correct = [change(r, c) for r, c in zip(batch, correct, strict=True)]
         yielded = [
             min(c + 1, r.last - r.completion_tokens) for r, c in zip(batch, correct, strict=True)
         ]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runners.simulated_server.log import ServerLog
-    from runners.simulated_server.refusals import FlagsRefusedError
     from runners.simulated_server.resolution import ResolvedFlags
+    from runners.simulated_server.resolving import FlagsRefusedError
 
 PORT_TAKEN = 3
 """Exit status of a server whose port is taken."""

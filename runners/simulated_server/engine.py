@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.adaptive import adaptive_steps
+from runners.simulated_server.clock import wall_time
 from runners.simulated_server.counters import (
     DECODE,
     DECODE_LOG_INTERVAL,
@@ -19,13 +20,12 @@ from runners.simulated_server.cycles import Cycles
 from runners.simulated_server.pace import Pace
 from runners.simulated_server.request import ABORT
 from runners.simulated_server.scheduler import Limits, Prefill, Scheduler
-from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runners.simulated_server.cost import CostModel, CycleTime
-    from runners.simulated_server.interference import Interference
+    from runners.simulated_server.hooks import EngineHooks
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.noise import NoiseSource
     from runners.simulated_server.profile import Profile
@@ -43,8 +43,7 @@ class Engine:
         noise: Factors on every time.
         time_scale: Simulated seconds per real second.
         log: Where the batches are logged.
-        prefix_cache: Whether a repeated prefix is found in the cache.
-        interference: What disturbs it, if anything.
+        hooks: What disturbs it, if anything.
     """
 
     def __init__(
@@ -56,17 +55,15 @@ class Engine:
         *,
         time_scale: float,
         log: ServerLog,
-        prefix_cache: bool = True,
-        interference: Interference | None = None,
+        hooks: EngineHooks | None = None,
     ) -> None:
         self._flags = flags
         self._noise = noise
         self._scale = time_scale
         self._log = log
-        self._interference = interference
-        values = flags.values if prefix_cache else {**flags.values, "disable_radix_cache": True}
+        self._hooks = hooks
         self._scheduler = Scheduler(
-            Limits.of(values, flags.max_running_requests, profile.kv_tokens)
+            Limits.of(flags.values, flags.max_running_requests, profile.kv_tokens)
         )
         adaptive = adaptive_steps(flags.values, flags.num_steps, log.scheduler)
         self._cycles = Cycles(cost, flags.num_steps, flags.topk, flags.num_draft_tokens, adaptive)
@@ -208,9 +205,8 @@ class Engine:
 
     async def _decode(self) -> None:
         batch = self._scheduler.running
-        disturbed = self._interference
         before = (self.num_steps, self.num_draft_tokens)
-        cycle = self._cycles.next(batch, disturbed.correct_drafts if disturbed else None)
+        cycle = self._cycles.next(batch)
         if self.num_steps != before[0]:
             self._log.scheduler(
                 f"Switch adaptive runtime state: steps {before[0]} -> {self.num_steps}, "
@@ -255,17 +251,17 @@ class Engine:
             if request.counted:
                 self.counters.finished(request)
                 self.served += 1
-                if self._interference is not None:
-                    self._interference.finished(self, request)
+                if self._hooks is not None:
+                    self._hooks.finished(self, request)
 
     async def _pass_time(
         self, milliseconds: float, batch: Sequence[Request], *, repays: bool
     ) -> float:
         """Lets a forward's time pass; returns its seconds on the server's clock."""
         milliseconds *= self._noise.system * sum(r.noise for r in batch) / len(batch)
-        if self._interference is not None:
-            await self._interference.before_forward(self, batch)
-            milliseconds *= self._interference.factor(self)
+        if self._hooks is not None:
+            await self._hooks.before_forward(self, batch)
+            milliseconds *= self._hooks.factor(self)
         if await self.pace.forward(milliseconds, repays=repays):
             self._log.main(
                 "SIMULATED SGLang: the simulation falls behind its own clock "

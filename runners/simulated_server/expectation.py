@@ -1,7 +1,4 @@
-"""What a client should see of a profile, in closed form and as a walk without a clock.
-
-`expected` is the arithmetic; `walk` runs the server's own scheduler and cost model in no time.
-"""
+"""What a client should see of a profile, in closed form; `walk` runs the scheduler in no time."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from runners.simulated_server import tokens
+from runners.simulated_server.clock import wall_time
 from runners.simulated_server.request import make_request
-from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest

@@ -1,20 +1,40 @@
-"""Where a misbehaving server takes hold of its answers. A good server has these as they are."""
+"""Where a misbehaving server takes hold of its engine and its answers; these do nothing.
+
+`misbehaviour` says what goes wrong; whoever builds the server hands it subclasses of these.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runners.simulated_server.engine import Engine
     from runners.simulated_server.request import Request
     from runners.simulated_server.tokens import Answer
+
+
+class EngineHooks:
+    """Every method is called at one point of the engine, and does nothing; subclasses override."""
+
+    async def before_forward(self, engine: Engine, batch: Sequence[Request]) -> None:
+        """Before a forward of these requests: may end the process, or never return."""
+
+    def factor(self, engine: Engine) -> float:  # noqa: ARG002 - for those who override it
+        """On the next forward's time."""
+        return 1.0
+
+    def finished(self, engine: Engine, request: Request) -> None:
+        """A request has ended, and is counted."""
 
 
 class ConnectionCutError(Exception):
     """Raise it from a hook: the client's connection is reset, whatever has been sent of it."""
 
 
-class Hooks:
-    """What is asked on the way of every request; a subclass changes what it wants to."""
+class ReplyHooks:
+    """What is asked on the way of every answer; subclasses override what they need."""
 
     def admit(self, path: str) -> None:
         """Called when a request for an answer arrives, before it is read.
@@ -41,9 +61,6 @@ class Hooks:
 
         The OpenAI endpoints take their usage from it too.
         """
-
-    def server_info(self, info: dict[str, Any]) -> None:
-        """Changes the body of `/server_info`, in place."""
 
     def metrics(self, values: dict[str, float]) -> None:
         """Changes the gauges of `/metrics` by their names without the prefix, in place.

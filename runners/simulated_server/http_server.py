@@ -1,4 +1,4 @@
-"""The HTTP server: says when it listens, and takes SIGTERM as SGLang does, or badly."""
+"""The HTTP server: notes arrivals, says when it listens, and takes SIGTERM as SGLang, or badly."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 from typing import TYPE_CHECKING
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from runners.simulated_server.jobs import ARRIVED, CONNECTION
 
 if TYPE_CHECKING:
     import socket
@@ -19,6 +22,19 @@ if TYPE_CHECKING:
 
 _POLL_S = 5.0
 """Seconds between two looks at whether all requests have ended (`sigterm_watchdog`)."""
+
+
+class ArrivalProtocol(H11Protocol):
+    """uvicorn's HTTP protocol; a request's task inherits its time of arrival and connection.
+
+    So reading a request's bytes does not slow the simulation.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes from the connection."""
+        ARRIVED.set(self.loop.time())
+        CONNECTION.set(self.transport)
+        super().data_received(data)
 
 
 class HttpServer(uvicorn.Server):

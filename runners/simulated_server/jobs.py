@@ -15,11 +15,11 @@ import orjson
 
 from runners.simulated_server import tokens
 from runners.simulated_server.answers import ending
+from runners.simulated_server.clock import wall_time
 from runners.simulated_server.errors import native_error
 from runners.simulated_server.hooks import ConnectionCutError
 from runners.simulated_server.replies import ReplyWriter
 from runners.simulated_server.request import make_request
-from runners.simulated_server.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

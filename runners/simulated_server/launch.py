@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from runners.simulated_server import deaths
-from runners.simulated_server.arrival import ArrivalProtocol
+from runners.simulated_server.clock import new_event_loop
 from runners.simulated_server.cost import CostModel
 from runners.simulated_server.engine import Engine
-from runners.simulated_server.http_server import HttpServer
+from runners.simulated_server.http_server import ArrivalProtocol, HttpServer
 from runners.simulated_server.log import ServerLog, uvicorn_log_config
 from runners.simulated_server.misbehaviour import holds
-from runners.simulated_server.misbehaviour_engine import Troubles
-from runners.simulated_server.misbehaviour_gate import Gate
+from runners.simulated_server.misbehaviour_api import Gate, TroubledReplies
+from runners.simulated_server.misbehaviour_engine import TroubledEngine
 from runners.simulated_server.misbehaviour_process import leave_orphan, lives
-from runners.simulated_server.misbehaviour_replies import TroubledHooks
 from runners.simulated_server.noise import NoiseSource
-from runners.simulated_server.precise_loop import new_event_loop
 from runners.simulated_server.routes import build_application
 from runners.simulated_server.startup import Startup
 from runners.simulated_server.state import SimulatedServer
@@ -87,7 +85,7 @@ class Launch:
 
     async def _serve(self, times: dict[str, Any]) -> int:
         engine, disturbed = self._engine()
-        hooks = TroubledHooks(self._troubles, disturbed.dead.is_set)
+        hooks = TroubledReplies(self._troubles, disturbed.dead.is_set)
         hooks.engine = engine
         server = SimulatedServer(
             argv=self._argv,
@@ -147,10 +145,12 @@ class Launch:
             return deaths.PORT_TAKEN
         return 0
 
-    def _engine(self) -> tuple[Engine, Troubles]:
+    def _engine(self) -> tuple[Engine, TroubledEngine]:
         simulation, flags = self._simulation, self._flags
         scale = simulation.time_scale
-        disturbed = Troubles(self._troubles, self._log, scale, self._die, deaths.watchdog_s(flags))
+        disturbed = TroubledEngine(
+            self._troubles, self._log, scale, self._die, deaths.watchdog_s(flags)
+        )
         engine = Engine(
             self._profile,
             CostModel(self._profile, self._facts),
@@ -158,8 +158,7 @@ class Launch:
             NoiseSource(self._profile.noise, simulation.seed, self._launch_name()),
             time_scale=scale,
             log=self._log,
-            prefix_cache=not flags.values.get("disable_radix_cache"),
-            interference=disturbed if self._troubles else None,
+            hooks=disturbed if self._troubles else None,
         )
         return engine, disturbed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from runners.simulated_server.interference import Interference
+from runners.simulated_server.hooks import EngineHooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _COMPILES = (
 )
 
 
-class Troubles(Interference):
+class TroubledEngine(EngineHooks):
     """All that goes wrong in the scheduler of one launch.
 
     Args:

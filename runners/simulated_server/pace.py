@@ -56,14 +56,15 @@ class Lateness:
         busy_s: Simulated seconds that they were to last.
         behind_s: Simulated seconds by which clients have been served too late in all; as a share
             of `busy_s`, what measurements since the flush may be off by.
-        worst_behind_s: The largest such.
+        repaid_s: Simulated seconds by which cycles were shorter, to pay back what was lent; as a
+            share of `busy_s`, what the time per output token is too short by.
     """
 
     forwards: int = 0
     late: int = 0
     busy_s: float = 0.0
     behind_s: float = 0.0
-    worst_behind_s: float = 0.0
+    repaid_s: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """For `/server_info`."""
@@ -72,7 +73,7 @@ class Lateness:
             "late_forwards": self.late,
             "busy_s": self.busy_s,
             "behind_s": self.behind_s,
-            "worst_behind_s": self.worst_behind_s,
+            "repaid_s": self.repaid_s,
         }
 
 
@@ -213,6 +214,7 @@ class Pace:
         seconds = milliseconds / 1000.0 / self.scale
         paid = min(self._debt, _LARGEST_PAYMENT * seconds) if repays else 0.0
         self._debt -= paid
+        self.lateness.repaid_s += paid * self.scale
         self._deadline += seconds - paid
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._deadline - loop.time()))
@@ -236,7 +238,6 @@ class Pace:
         self._late = max(0.0, behind)
         behind = self._late + self._debt + self._slipped
         lateness.behind_s = behind * self.scale
-        lateness.worst_behind_s = max(lateness.worst_behind_s, lateness.behind_s)
         due = behind > max(_WORTH_SAYING_S, _WORTH_SAYING * lateness.busy_s / self.scale)
         if self._warned or not due:
             return False

@@ -8,12 +8,12 @@ import orjson
 
 from runners.simulated_server import tokens
 from runners.simulated_server.answers import EncodedAnswer
-from runners.simulated_server.request import STOP
-from runners.simulated_server.wall_clock import wall_time
+from runners.simulated_server.clock import wall_time
+from runners.simulated_server.request import ABORT, LENGTH, STOP
 
 if TYPE_CHECKING:
     from runners.simulated_server.answers import Ending
-    from runners.simulated_server.hooks import Hooks
+    from runners.simulated_server.hooks import ReplyHooks
     from runners.simulated_server.request import Request
 
 _TAIL = b"}\n\n"
@@ -38,7 +38,7 @@ class ReplyWriter:
         draft_tokens_at_start: int,
         *,
         timed: bool,
-        hooks: Hooks,
+        hooks: ReplyHooks,
     ) -> None:
         self.request = request
         self._ending = ending
@@ -185,9 +185,13 @@ class ReplyWriter:
         self._middle = b"," + orjson.dumps(details)[1:-1]
 
     def _finish_reason(self) -> dict[str, Any] | None:
+        if self.request.finish is None:
+            return None
+        if self.request.finish == LENGTH:
+            return {"type": LENGTH, "length": self.request.completion_tokens}
         if self.request.finish == STOP:
             return {"type": STOP, "matched": self._ending.matched}
-        return self.request.finish_reason
+        return {"type": ABORT, "message": "Aborted", "status_code": None, "err_type": None}
 
     def _cached_details(self) -> dict[str, int] | None:
         cached = self.request.cached_tokens

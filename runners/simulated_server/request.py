@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runners.simulated_server import tokens
-from runners.simulated_server.wall_clock import wall_time
+from runners.simulated_server.clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,25 +75,9 @@ class Request:
     progress: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def text(self) -> str:
-        """The text so far."""
-        return self.answer.text[: self.answer.ends[self.completion_tokens]]
-
-    @property
     def output_ids(self) -> list[int]:
         """The token ids so far."""
         return self.answer.ids[: self.completion_tokens]
-
-    @property
-    def finish_reason(self) -> dict[str, Any] | None:
-        """SGLang's `finish_reason`; `None` while it runs."""
-        if self.finish is None:
-            return None
-        if self.finish == LENGTH:
-            return {"type": LENGTH, "length": self.completion_tokens}
-        if self.finish == STOP:
-            return {"type": STOP, "matched": tokens.EOS_TOKEN}
-        return {"type": ABORT, "message": "Aborted", "status_code": None, "err_type": None}
 
     def record_verify(self, correct: int) -> None:
         """Accounts for a verify call; drafts beyond the limit count too, as in SGLang."""

@@ -10,8 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from runners.simulated_server.refusals import FlagsRefusedError, in_hook
-from runners.simulated_server.resolving import Resolving
+from runners.simulated_server.resolving import FlagsRefusedError, Resolving, in_hook
 from runners.simulated_server.speculative_flags import resolve_algorithm
 
 __all__ = [
@@ -24,7 +23,8 @@ __all__ = [
 ]
 
 CHAIN_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
-"""The algorithms that draft step by step (NEXTN is another name of EAGLE)."""
+"""The algorithms that draft step by step (NEXTN is another name of EAGLE); the others draft all
+tokens of a verify at once."""
 
 MODELLED_ALGORITHMS = CHAIN_ALGORITHMS | {"NGRAM", "DFLASH"}
 """The algorithms that the simulation has a model of."""

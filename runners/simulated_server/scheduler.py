@@ -1,6 +1,6 @@
 """Which requests run in the next forward, as SGLang's scheduler decides it.
 
-No clock and no event loop here: the engine paces it in real time, `expectation` walks it in none.
+No clock and no event loop here: the engine paces it in real time, `walk` walks it in none.
 
 Read in SGLang 0.5.23, `srt/managers/scheduler.py` and `schedule_policy.py` (first come first
 served, no mixed chunk): prefill goes before decode. A prefill batch takes waiting requests until

@@ -5,22 +5,13 @@ Read in SGLang 0.5.23, `srt/arg_groups/speculative_hook.py`, in its order.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from runners.simulated_server.refusals import FlagsRefusedError, in_hook
+from runners.simulated_server.adaptive import candidate_steps
+from runners.simulated_server.resolving import FlagsRefusedError, Resolving, in_hook
 from runners.simulated_server.verification_flags import (
     check_block_verification,
     check_draft_window,
     check_rejection_sampling,
 )
-
-if TYPE_CHECKING:
-    from runners.simulated_server.resolving import Resolving
-
-DEFAULT_CANDIDATE_STEPS = (0, 1, 3, 5, 7)
-"""The steps that adaptive speculation chooses from where no file says others."""
 
 _PAGE_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
 _NONE_TO_INT = "TypeError: '>' not supported between instances of 'NoneType' and 'int'"
@@ -240,7 +231,7 @@ def _adaptive(flags: Resolving) -> None:
         )
         flags.set(speculative_adaptive=False)
         return
-    candidates = candidate_steps(flags["speculative_adaptive_config"])
+    candidates = _candidates(flags["speculative_adaptive_config"])
     if flags["speculative_eagle_topk"] is None:
         flags.set(speculative_eagle_topk=1)
     if flags["speculative_num_steps"] is None:
@@ -270,26 +261,12 @@ def _not_adaptive(flags: Resolving) -> str | None:
     return None
 
 
-def candidate_steps(config: str | None) -> list[int]:
-    """All step counts of an adaptive configuration file, ascending; SGLang's own without one.
-
-    Raises:
-        FlagsRefusedError: The file cannot be read, or names none.
-    """
-    if config is None:
-        return list(DEFAULT_CANDIDATE_STEPS)
+def _candidates(config: str | None) -> list[int]:
     try:
-        tiers = json.loads(Path(config).read_text())
-        steps = {n for key, tier in tiers.items() if key.isdigit() for n in tier["candidate_steps"]}
+        return candidate_steps(config)
     except OSError as error:
         raise in_hook(
             f"FileNotFoundError: [Errno {error.errno}] {error.strerror}: {config!r}"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise in_hook(f"ValueError: {config}: {error}") from error
-    if not steps:
-        raise in_hook(
-            "ValueError: speculative_adaptive_config must contain at least one integer-string BS "
-            f'key, e.g. {{"1": {{"candidate_steps": [1,3,7]}}}}. Got keys: {list(tiers)}'
-        )
-    return sorted(steps)
+    except ValueError as error:
+        raise in_hook(f"ValueError: {error}") from error

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runners.simulated_server import deaths
+from runners.simulated_server.adaptive import candidate_steps
 from runners.simulated_server.nccl_settings import nccl_refusal
-from runners.simulated_server.resolution import CONTEXT_LENGTH
+from runners.simulated_server.resolution import CHAIN_ALGORITHMS, CONTEXT_LENGTH
 from runners.simulated_server.scheduler import Limits
-from runners.simulated_server.speculative_flags import candidate_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +168,7 @@ class Startup:
             self.log.ranks("Memory pool end. avail mem=9.61 GB")
         if self.flags.algorithm == "EAGLE3" and not self.flags.has_draft:
             deaths.draft_missing(self.log)
-        stepwise = self.flags.algorithm in {"EAGLE", "EAGLE3", "STANDALONE"}
+        stepwise = self.flags.algorithm in CHAIN_ALGORITHMS
         backend = self.flags.values.get("speculative_draft_attention_backend")
         backend = str(backend or self.flags.attention_backend)
         if stepwise and self.flags.num_steps > 1 and backend in _NO_DRAFT_BACKENDS:

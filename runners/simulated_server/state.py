@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.simulated_server.hooks import Hooks
+from runners.simulated_server.hooks import ReplyHooks
 from runners.simulated_server.metrics import new_observations
-from runners.simulated_server.resolution import CHAIN_ALGORITHMS
+from runners.simulated_server.resolution import CHAIN_ALGORITHMS, CONTEXT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,6 @@ _DATA = Path(__file__).parent / "data"
 # Recorded from 0.5.23 on a CPU, with the values that name the device made those of a GPU server.
 _SERVER_INFO = _DATA / "server_info_0.5.23.json"
 _MODEL_INFO = _DATA / "model_info_0.5.23.json"
-_CONTEXT_LENGTH = 262_144
 _UNUSABLE_TOKENS = 6
 _STEPS = "speculative_num_steps"
 _THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
@@ -65,7 +64,7 @@ class SimulatedServer:
     log: ServerLog
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
-    hooks: Hooks = field(default_factory=Hooks)
+    hooks: ReplyHooks = field(default_factory=ReplyHooks)
     live: dict[str, Request] = field(default_factory=dict)
     observations: Observations = field(default_factory=new_observations)
     overrides: dict[str, float] = field(default_factory=dict)
@@ -84,12 +83,7 @@ class SimulatedServer:
     @property
     def context_length(self) -> int:
         """Tokens of prompt and answer together, at most."""
-        return int(self.flags.values.get("context_length") or _CONTEXT_LENGTH)
-
-    @property
-    def version(self) -> str:
-        """The SGLang version that it says it is."""
-        return VERSION
+        return int(self.flags.values.get("context_length") or CONTEXT_LENGTH)
 
     @property
     def enable_metrics(self) -> bool:
@@ -192,7 +186,6 @@ class SimulatedServer:
                 "clock": self.engine.pace.lateness.to_dict(),
             },
         }
-        self.hooks.server_info(info)
         return info
 
     def model_info(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runners.simulated_server.refusals import in_hook
+from runners.simulated_server.resolving import in_hook
 
 if TYPE_CHECKING:
     from runners.simulated_server.resolving import Resolving

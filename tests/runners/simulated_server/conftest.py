@@ -208,7 +208,7 @@ class _Seen:
 class _Bench:
     """An engine and its clients, in a loop of their own."""
 
-    def __init__(self, configuration=None, scale=8.0, profile=None, interference=None, **values):
+    def __init__(self, configuration=None, scale=8.0, profile=None, hooks=None, **values):
         configuration = configuration or Configuration()
         profile = profile or load_profile("kimi")
         asked = configuration.speculation
@@ -228,7 +228,7 @@ class _Bench:
             NoiseSource(Noise(), 0, "launch"),
             time_scale=scale,
             log=self.log,
-            interference=interference,
+            hooks=hooks,
         )
         self._random = random.Random(0)
 

@@ -1,15 +1,18 @@
-"""Misbehaviours of the answers: garbage, wrong accounts, refusals, cut connections."""
+"""Misbehaviours of the API: garbage, wrong accounts, refusals, cut connections, hanging calls."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.errors import ApiError
-from runners.simulated_server.hooks import ConnectionCutError, Hooks
+from runners.simulated_server.hooks import ConnectionCutError, ReplyHooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from runners.simulated_server.engine import Engine
     from runners.simulated_server.misbehaviour import Misbehaviour
@@ -27,8 +30,16 @@ _COUNTS = (
     "spec_correct_drafts_histogram",
 )
 
+_ASK_THE_SCHEDULER = frozenset(
+    {
+        *("/server_info", "/get_server_info", "/flush_cache", "/set_internal_state"),
+        *("/v1/loads", "/get_load"),
+    }
+)
+"""What SGLang's HTTP server cannot answer by itself; `/metrics` and `/model_info` it can."""
 
-class TroubledHooks(Hooks):
+
+class TroubledReplies(ReplyHooks):
     """All that goes wrong with the answers of one launch.
 
     Args:
@@ -131,6 +142,44 @@ class TroubledHooks(Hooks):
         hit = total >= 1.0 - 1e-9
         self._shares[kind] = total - 1.0 if hit else total
         return hit
+
+
+class Gate:
+    """Stands before the whole API of a misbehaving server.
+
+    Args:
+        application: The API.
+        troubles: What goes wrong.
+        engine: The scheduler.
+        dead: Set once the scheduler answers nobody.
+        die: Ends the server.
+    """
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        troubles: Sequence[Misbehaviour],
+        engine: Engine,
+        dead: asyncio.Event,
+        die: Callable[[Misbehaviour], None],
+    ) -> None:
+        self._application = application
+        self._at_flush = [t for t in troubles if t.kind == "exit" and t.phase == "flush"]
+        self._engine = engine
+        self._dead = dead
+        self._die = die
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a request through, or not."""
+        path = scope.get("path", "")
+        if self._dead.is_set() and path in _ASK_THE_SCHEDULER:
+            await asyncio.Event().wait()
+        if path == "/flush_cache":
+            served = self._engine.served
+            for trouble in self._at_flush:
+                if served and served >= trouble.after_requests:
+                    self._die(trouble)
+        await self._application(scope, receive, send)
 
 
 def _account(meta: dict[str, Any], verify_calls: int, correct_each: int) -> None:
