@@ -35,14 +35,14 @@ class _Range:
 
 _KNOWN = {
     "top_p": _Range(0, 1, above=True),
-    "top_k": _Range(1, math.inf, whole=True, or_else=-1),
+    "top_k": _Range(1, 2**31 - 1, whole=True, or_else=-1),
     "min_p": _Range(0, 1),
     "frequency_penalty": _Range(-2, 2),
     "presence_penalty": _Range(-2, 2),
     "repetition_penalty": _Range(0, 2, above=True),
     "sampling_seed": _Range(0, 2**63 - 1, whole=True),
 }
-"""Ranges as SGLang checks them (`SamplingParams.verify`, 0.5.23)."""
+"""Ranges as SGLang checks them (`SamplingParams.verify`, 0.5.23); whole numbers have 32 bits."""
 
 _ELSEWHERE = {
     "temperature": "write it as `temperature: 0.7` under `workload`",

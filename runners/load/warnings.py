@@ -80,12 +80,12 @@ def client_busy(evidence: Evidence) -> str | None:
 
 def prefix_not_cached(evidence: Evidence) -> str | None:
     """A prefix that the workload shares on purpose and the server computes again each time."""
-    if evidence.workload.shared_prefix is None or not evidence.good:
-        return None
+    sharing = evidence.workload.shared_prefix
+    if sharing is None or sharing.groups >= len(evidence.prompts) or not evidence.good:
+        return None  # with a group for each, no two of them share anything on purpose
     shared = shared_prefixes(evidence.prompts)
     if any(prompt.text is not None for prompt in evidence.prompts):
-        tokens = evidence.workload.shared_prefix.tokens
-        shared = {prompt: min(tokens, common) for prompt, common in shared.items()}
+        shared = {prompt: min(sharing.tokens, common) for prompt, common in shared.items()}
     allowed = sum(shared.get(sample.prompt, 0) for sample in evidence.good)
     cached = sum(sample.cached_tokens for sample in evidence.good)
     if 2 * cached >= allowed:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from runners.base import RunnerError
@@ -173,3 +175,42 @@ def test_nobody_there(tuner):
 def test_no_address(tuner):
     done = tuner.run("bench", "--url", "localhost:30000", code=2)
     assert "not an HTTP address" in done.stderr
+
+
+def in_flight(url):
+    loads = httpx.get(f"{url}/v1/loads", headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
+    return sum(
+        load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads.json()["loads"]
+    )
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(
+    ("end", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)]
+)
+def test_however_it_ends_the_server_is_idle_afterwards(url, tuner, end, code, processes):
+    load = ["--concurrency", "8", "--requests", "64", "--output-tokens", "20000"]
+    client = subprocess.Popen(
+        [sys.executable, "-m", "tuner", "bench", "--url", url, *load, "--processes", processes],
+        env={**tuner.env, "SGLANG_API_KEY": KEY},
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while in_flight(url) < 8:
+            assert client.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        client.send_signal(end)
+        _, said = client.communicate(timeout=60)
+        assert client.returncode == code
+        assert (said == "tuner: interrupted\n") is (end == signal.SIGINT)
+        while in_flight(url) > 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        client.kill()
+        client.wait()

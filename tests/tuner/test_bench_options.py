@@ -78,6 +78,7 @@ def test_everything_else():
         ({"sampling": ("top_p",)}, "top_p=0.9"),
         ({"sampling": ("top_p=0.5", "top_p=0.6")}, "each once"),
         ({"sampling": ("top_p=7",)}, "at most 1"),
+        ({"sampling": ("top_k=" + "9" * 20,)}, "top_k"),
         ({"sampling": ("tpo_p=0.5",)}, "top_p"),
         ({"shared_prefix": "0"}, "512:4"),
         ({"shared_prefix": "12:0"}, "512:4"),

@@ -62,6 +62,8 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
         )
     except (NotEnoughPromptsError, PromptFileError) as error:
         raise CommandError(str(error)) from error
+    except KeyboardInterrupt as error:
+        raise CommandError("interrupted", Exit.INTERRUPTED) from error
     except RunnerError as error:
         failure = error.failure
         is_usage = failure.fault == "study" or failure.kind in _USAGE

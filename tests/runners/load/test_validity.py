@@ -446,6 +446,14 @@ def test_a_shared_prefix_may_be_cached():
     assert judged(load) == ([], [])
 
 
+def test_a_group_for_each_prompt_shares_nothing_on_purpose():
+    load = WARNED["prefix_not_cached"]()
+    load.workload["shared_prefix"] = SharedPrefix(500, groups=len(load.requests))
+    assert judged(load) == ([], [])
+    load.workload["shared_prefix"] = SharedPrefix(500, groups=len(load.requests) - 1)
+    assert judged(load) == ([], ["prefix_not_cached"])
+
+
 def test_an_adaptive_server_is_judged_by_its_largest_candidate():
     # Six drafts in a verify, where it runs three steps just now.
     figures = {"verify_calls": 10, "correct_drafts": 54, "histogram": (0, 0, 0, 0, 3, 0, 7)}
