@@ -80,7 +80,8 @@ def _is_out_of_bounds(sample: RequestSample, largest: int | None) -> bool:
 def counts_differ(evidence: Evidence) -> str | None:
     """Accounts of a request that contradict each other or its tokens.
 
-    The prefill gives the first token, every verify one and its correct drafts. The last verify may
+    The prefill gives the first token (and one more after each retraction), every verify one and its
+    correct drafts. The last verify may
     give more than were asked for, and with the overlap scheduler one more may follow it.
     """
     if not evidence.speculation.enabled:
@@ -106,12 +107,14 @@ def _contradiction(sample: RequestSample, evidence: Evidence) -> str | None:
             return f"its histogram {list(histogram)} is not one of {verify} verify calls"
         if (drafts := sum(k * count for k, count in enumerate(histogram))) != correct:
             return f"its histogram {list(histogram)} has {drafts} correct drafts, not {correct}"
-    decoded, accounted = sample.completion_tokens - 1, verify + correct
+    reads = 1 + evidence.retractions.get(sample.prompt, 0)
+    tokens, accounted = sample.completion_tokens, verify + correct
+    decoded = tokens - reads
     if decoded > accounted and not evidence.may_decode_plainly:
-        return f"{verify} verify calls and {correct} drafts cannot give {decoded + 1} tokens"
+        return f"{verify} verify calls and {correct} drafts cannot give {tokens} tokens"
     largest = evidence.largest_accept_length
     if largest is not None and accounted > decoded + 2 * largest:
-        return f"{verify} verify calls and {correct} drafts give more than {decoded + 1} tokens"
+        return f"{verify} verify calls and {correct} drafts give more than {tokens} tokens"
     return None
 
 

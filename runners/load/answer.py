@@ -18,6 +18,9 @@ class Answer:
         correct_drafts: Accepted draft tokens, bonus tokens excluded.
         proposed_drafts: Draft tokens that were proposed.
         histogram: `histogram[k]` verify calls accepted exactly k drafts.
+        retractions: How often the server took it back for want of KV cache (`num_retractions`,
+            0.5.23): each time its prompt and answer so far are read again, which gives a token
+            without a verify.
         output_ids: Token ids of the answer, for checks of its content.
         text: The answer.
         error: Why it is not a good answer; `None` for a good one.
@@ -31,6 +34,7 @@ class Answer:
     correct_drafts: int = 0
     proposed_drafts: int = 0
     histogram: tuple[int, ...] = ()
+    retractions: int = 0
     output_ids: tuple[int, ...] = ()
     text: str = ""
     error: str | None = None

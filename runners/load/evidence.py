@@ -58,6 +58,15 @@ class Evidence:
         """The requests that succeeded."""
         return tuple(sample for sample in self.samples if sample.error is None)
 
+    @cached_property
+    def retractions(self) -> dict[str, int]:
+        """How often the server took an answer back, of the prompts where it did."""
+        return {
+            flight.prompt: flight.answer.retractions
+            for flight in self.flights
+            if flight.answer is not None and flight.answer.retractions
+        }
+
     @property
     def window_s(self) -> float:
         """Length of the window in the server's own time."""

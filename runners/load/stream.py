@@ -202,6 +202,7 @@ def answer_of(event: dict[str, Any]) -> Answer:
         correct_drafts=accepted.correct_drafts,
         proposed_drafts=accepted.proposed_drafts,
         histogram=accepted.histogram,
+        retractions=count_of(meta.get("num_retractions"), "num_retractions") or 0,
         output_ids=counts_of(event.get("output_ids"), "output_ids"),
         text=str(event.get("text") or ""),
         error=problem,

@@ -189,7 +189,9 @@ def prompt_tokens(evidence: Evidence) -> str | None:
 def cached_tokens(evidence: Evidence) -> str | None:
     """Prompt tokens from the cache that the prompts of the window do not share."""
     allowed = shared_prefixes(evidence.prompts)
-    over = [s for s in evidence.good if s.cached_tokens > allowed.get(s.prompt, 0)]
+    # A retracted request finds its own prompt in the cache.
+    judged = [s for s in evidence.good if s.prompt not in evidence.retractions]
+    over = [s for s in judged if s.cached_tokens > allowed.get(s.prompt, 0)]
     if not over:
         return None
     cached = sum(sample.cached_tokens for sample in evidence.good)

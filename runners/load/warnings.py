@@ -96,6 +96,16 @@ def prefix_not_cached(evidence: Evidence) -> str | None:
     )
 
 
+def retracted(evidence: Evidence) -> str | None:
+    """Answers that the server took back and began to read again: its KV cache is too small."""
+    if not evidence.retractions:
+        return None
+    return (
+        f"{len(evidence.retractions)} of {len(evidence.flights)} answers were retracted for want "
+        "of KV cache, and their prompts read again"
+    )
+
+
 def not_streamed(evidence: Evidence) -> str | None:
     """Long answers that came in one piece: their TTFT and TPOT mean nothing."""
     streamed = [s for s in evidence.good if s.completion_tokens >= 2 * _FEW_REQUESTS]
@@ -142,6 +152,7 @@ WARNINGS: dict[str, Check] = {
     "some_failed": some_failed,
     "client_busy": client_busy,
     "prefix_not_cached": prefix_not_cached,
+    "retracted": retracted,
     "not_streamed": not_streamed,
     "roughly_steady": roughly_steady,
     "stalled": stalled,

@@ -228,6 +228,26 @@ def _no_cache():
     return load
 
 
+@case(WARNED, "retracted")
+def _retracted():
+    # Their prompts were cached when they were read again, which gave a token without a verify.
+    load = Load()
+    for request in load.requests[:2]:
+        answer = request.flight().answer
+        correct, histogram = answer.correct_drafts, list(answer.histogram)
+        spare = correct + answer.verify_calls - (TOKENS - 1)
+        k = next(k for k, n in enumerate(histogram) if n and k == spare)
+        histogram[k] -= 1
+        request.answer |= {
+            "verify_calls": answer.verify_calls - 1,
+            "correct_drafts": correct - k,
+            "histogram": tuple(histogram),
+            "retractions": 1,
+            "cached_tokens": 9,
+        }
+    return load
+
+
 @case(WARNED, "not_streamed")
 def _whole():
     load = Load()
