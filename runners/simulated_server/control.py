@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.responses import Response
 
-from runners.simulated_server.errors import bad_json, missing_body, validation_error
+from runners.simulated_server.errors import bad_json, json_response, missing_body, validation_error
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest
@@ -78,7 +78,7 @@ class Control:
             raise validation_error(request.scope, faults)
         good = {name: value for name, value in numbers.items() if value is not None}
         done = self._server.set_internal_state(good)
-        return _json([done])
+        return json_response([done])
 
     async def start_profile(self, _: HttpRequest) -> Response:
         """Answers as SGLang; there is nothing to profile."""
@@ -177,7 +177,3 @@ def _unparsed(name: str, value: object, kind: str, what: str) -> dict[str, Any]:
         "msg": f"Input should be a valid {what}, unable to parse string as {article} {what}",
         "input": value,
     }
-
-
-def _json(content: object) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")

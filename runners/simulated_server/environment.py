@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
     """
     env = os.environ if environ is None else environ
     scale = _number(env, "TUNER_SIM_TIME_SCALE", "1")
-    if not scale > 0.0:
+    if scale <= 0.0:
         raise ValueError(f"TUNER_SIM_TIME_SCALE must be above 0, got {scale}")
     seed = _number(env, "TUNER_SIM_SEED", "0")
     steps = env.get("TUNER_SWITCHABLE_STEPS", "")
@@ -66,9 +67,12 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
 def _number(env: Mapping[str, str], name: str, default: str) -> float:
     text = env.get(name) or default
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise ValueError(f"{name} must be a number, got {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a number, got {text!r}")
+    return number
 
 
 def _misbehaviour(text: str) -> tuple[Misbehaviour, ...]:

@@ -1,4 +1,4 @@
-"""Refusals, in the shapes that SGLang 0.5.23 gives them.
+"""JSON responses, and refusals in the shapes that SGLang 0.5.23 gives them.
 
 Three shapes, by where SGLang finds the fault: its native endpoints (`_create_error_response`), its
 OpenAI endpoints (`ErrorResponse`), and FastAPI's check of the body before either.
@@ -31,6 +31,11 @@ _PLACES = {
 """Where SGLang 0.5.23 says that a body was refused."""
 
 
+def json_response(content: object, status: int = 200) -> Response:
+    """A response whose body is JSON."""
+    return Response(orjson.dumps(content), status, media_type="application/json")
+
+
 class ApiError(Exception):
     """The request is refused.
 
@@ -48,7 +53,7 @@ class ApiError(Exception):
         """The refusal as an HTTP response."""
         if isinstance(self.body, str):
             return Response(self.body, self.status, media_type="text/plain")
-        return Response(orjson.dumps(self.body), self.status, media_type="application/json")
+        return json_response(self.body, self.status)
 
 
 def native_error(message: str, status: int = 400) -> ApiError:

@@ -16,8 +16,7 @@ from runners.simulated_server.errors import (
     native_error,
     validation_error,
 )
-from runners.simulated_server.hooks import ConnectionCutError
-from runners.simulated_server.jobs import Job, Wanted, cut_connection, read_body, send_json
+from runners.simulated_server.jobs import Job, Wanted, read_body, send_json
 from runners.simulated_server.streaming import GenerateEvents, stream, stream_of_one
 
 if TYPE_CHECKING:
@@ -55,13 +54,10 @@ class GenerateEndpoint:
         server = self._server
         raw = await read_body(receive)
         try:
-            server.hooks.admit(scope["path"])
+            server.hooks.admit()
             body = _parse(raw, scope)
         except ApiError as error:
             await error.response()(scope, receive, send)
-            return
-        except ConnectionCutError:
-            cut_connection()
             return
         try:
             wanted, batch = _wanted(body)

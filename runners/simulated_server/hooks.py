@@ -36,17 +36,15 @@ class ConnectionCutError(Exception):
 class ReplyHooks:
     """What is asked on the way of every answer; subclasses override what they need."""
 
-    def admit(self, path: str) -> None:
+    def admit(self) -> None:
         """Called when a request for an answer arrives, before it is read.
 
         Raises:
             ApiError: It is refused so, with status 500 say.
-            ConnectionCutError: It gets no answer at all.
         """
 
-    def answer(self, prompt: str, answer: Answer) -> Answer:
-        """What the model says to a prompt (its fingerprint); garbage, say."""
-        del prompt
+    def answer(self, answer: Answer) -> Answer:
+        """What the model says instead; garbage, say."""
         return answer
 
     def chunk(self, request: Request) -> None:

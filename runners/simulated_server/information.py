@@ -6,10 +6,10 @@ import gzip
 import time
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from starlette.responses import Response
 
 from runners.simulated_server import loads
+from runners.simulated_server.errors import json_response
 from runners.simulated_server.metrics import render
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class Information:
 
     async def root(self, _: HttpRequest) -> Response:
         """A greeting."""
-        return _json("SGLang is running")
+        return json_response("SGLang is running")
 
     async def server_info(self, _: HttpRequest) -> Response:
         """What the server runs."""
-        return _json(self._server.server_info())
+        return json_response(self._server.server_info())
 
     async def get_server_info(self, request: HttpRequest) -> Response:
         """The same under its old name."""
@@ -48,7 +48,7 @@ class Information:
 
     async def model_info(self, _: HttpRequest) -> Response:
         """What model it serves."""
-        return _json(self._server.model_info())
+        return json_response(self._server.model_info())
 
     async def get_model_info(self, request: HttpRequest) -> Response:
         """The same under its old name."""
@@ -57,27 +57,27 @@ class Information:
 
     async def models(self, _: HttpRequest) -> Response:
         """OpenAI's list of models."""
-        return _json({"object": "list", "data": [self._card()]})
+        return json_response({"object": "list", "data": [self._card()]})
 
     async def model(self, request: HttpRequest) -> Response:
         """One model of the list."""
         asked = request.path_params["model"]
         if asked == self._server.served_model_name:
-            return _json(self._card())
+            return json_response(self._card())
         error = {
             "message": f"The model '{asked}' does not exist",
             "type": "invalid_request_error",
             "param": "model",
             "code": "model_not_found",
         }
-        return _json({"error": error}, 404)
+        return json_response({"error": error}, 404)
 
     async def loads(self, request: HttpRequest) -> Response:
         """What the scheduler carries."""
         found = loads.answer(self._server, request)
         if isinstance(found, str):
             return Response(found, media_type=_PAGE)
-        return _json(found)
+        return json_response(found)
 
     async def metrics(self, request: HttpRequest) -> Response:
         """Prometheus's page; compressed where the client takes that, as its library does."""
@@ -105,7 +105,3 @@ class Information:
             f"Endpoint '/get_{name}' is deprecated and will be removed in a future version. "
             f"Please use '/{name}' instead."
         )
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status_code=status, media_type="application/json")

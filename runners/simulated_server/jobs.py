@@ -97,7 +97,7 @@ class Job:
             prompt=prompt,
             open_arrival=opened,
         )
-        end = ending(server.hooks.answer(prompt, request.answer), one.sampling, request.limit)
+        end = ending(server.hooks.answer(request.answer), one.sampling, request.limit)
         request.answer, request.stops = end.answer, end.stops
         self.requests.append(request)
         self.writers.append(
@@ -137,7 +137,7 @@ class Job:
             try:
                 served.result()
             except ConnectionCutError:
-                cut_connection()
+                _cut_connection()
 
     async def finished(self) -> list[ReplyWriter]:
         """Waits for all of them."""
@@ -148,7 +148,7 @@ class Job:
         return self.writers
 
 
-def cut_connection() -> None:
+def _cut_connection() -> None:
     """Resets the connection of the current HTTP request."""
     transport = CONNECTION.get()
     if transport is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import traceback
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,8 @@ class Launch:
                 asyncio.create_task(server.engine.run()),
                 asyncio.create_task(self._warm_up(server, listening, http)),
             ]
+            for task in tasks:
+                task.add_done_callback(self._look_at)
             yield
             if not listening.is_set():
                 # Its warm-up reaches whoever holds the port, so SGLang says this all the same.
@@ -144,6 +147,13 @@ class Launch:
             )
             return deaths.PORT_TAKEN
         return 0
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """A fault of the simulation ends the server: its clients would wait for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            told = "".join(traceback.format_exception(error))
+            self._log.main(f"SIMULATED SGLang: the simulation itself failed: {told}")
+            os._exit(1)
 
     def _engine(self) -> tuple[Engine, TroubledEngine]:
         simulation, flags = self._simulation, self._flags

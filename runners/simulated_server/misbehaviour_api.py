@@ -59,15 +59,13 @@ class TroubledReplies(ReplyHooks):
         self.engine: Engine | None = None
         """Set once there is one."""
 
-    def admit(self, path: str) -> None:
-        """A share of the requests gets 500, or is cut off."""
-        del path
+    def admit(self) -> None:
+        """A share of the requests gets 500."""
         if self._hits("http_500"):
             raise ApiError({"error": {"message": "Internal Server Error"}}, 500)
 
-    def answer(self, prompt: str, answer: Answer) -> Answer:
+    def answer(self, answer: Answer) -> Answer:
         """Garbage: one token, again and again."""
-        del prompt
         if not self._active("garbage"):
             return answer
         count = len(answer.ids)

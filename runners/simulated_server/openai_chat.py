@@ -2,67 +2,36 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from runners.simulated_server.errors import ApiError, as_openai, openai_error
-from runners.simulated_server.hooks import ConnectionCutError
-from runners.simulated_server.jobs import Job, Wanted, cut_connection, send_json
+from runners.simulated_server.jobs import Job, Wanted
 from runners.simulated_server.openai_replies import (
+    OpenAIEndpoint,
     OpenAIEvents,
     checked_sampling,
-    extension,
     finish_of,
-    metadata,
-    parse,
-    read,
-    usage,
 )
 from runners.simulated_server.openai_requests import ChatBody
-from runners.simulated_server.streaming import stream
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Scope
 
     from runners.simulated_server.replies import ReplyWriter
-    from runners.simulated_server.state import SimulatedServer
 
 _KIND = "chat.completion.chunk"
 
 
-class ChatEndpoint:
-    """The endpoint, an ASGI application."""
+class ChatEndpoint(OpenAIEndpoint[ChatBody]):
+    """The endpoint."""
 
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
+    model = ChatBody
+    kind = "chat.completion"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one HTTP request."""
-        server = self._server
-        raw, is_json = await read(scope, receive)
-        try:
-            server.hooks.admit(scope["path"])
-            body = parse(raw, scope, json=is_json, model=ChatBody)
-            job = self._job(body, scope)
-        except ApiError as error:
-            await error.response()(scope, receive, send)
-            return
-        except ConnectionCutError:
-            cut_connection()
-            return
-
-        async def answer() -> None:
-            if body.stream:
-                events = ChatEvents(body, job.writers, cache_report=server.cache_report)
-                await stream(job, events, send, server.stream_interval)
-            else:
-                await send_json(send, self._whole(body, await job.finished()))
-
-        for request in job.requests:
-            request.streaming = body.stream
-        await job.run(receive, answer)
+    def _events(self, body: ChatBody, writers: list[ReplyWriter]) -> ChatEvents:
+        return ChatEvents(body, writers, cache_report=self._server.cache_report)
 
     def _job(self, body: ChatBody, scope: Scope) -> Job:
         ids = body.prompt()
@@ -81,7 +50,7 @@ class ChatEndpoint:
         except ApiError as error:
             raise as_openai(error) from error
 
-    def _whole(self, body: ChatBody, writers: list[ReplyWriter]) -> dict[str, Any]:
+    def _choices(self, body: ChatBody, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
         choices = []
         for i, writer in enumerate(writers):
             message = {"role": "assistant", "content": writer.text, "reasoning_content": None}
@@ -97,18 +66,7 @@ class ChatEndpoint:
             if body.return_meta_info:
                 choice["meta_info"] = writer.meta_info()
             choices.append(choice)
-        reply: dict[str, Any] = {
-            "id": writers[0].request.rid,
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": body.model,
-            "choices": choices,
-            "usage": usage(writers, max(1, body.n), cache_report=self._server.cache_report),
-            "metadata": metadata(writers[0]),
-        }
-        if (added := extension(body, writers)) is not None:
-            reply["sglext"] = added
-        return reply
+        return choices
 
 
 class ChatEvents(OpenAIEvents):

@@ -2,67 +2,36 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from runners.simulated_server.errors import ApiError, as_openai, openai_error
-from runners.simulated_server.hooks import ConnectionCutError
-from runners.simulated_server.jobs import Job, Wanted, cut_connection, send_json
+from runners.simulated_server.jobs import Job, Wanted
 from runners.simulated_server.openai_replies import (
+    OpenAIEndpoint,
     OpenAIEvents,
     checked_sampling,
-    extension,
     finish_of,
-    metadata,
-    parse,
-    read,
-    usage,
 )
 from runners.simulated_server.openai_requests import CompletionBody
-from runners.simulated_server.streaming import stream
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Scope
 
     from runners.simulated_server.replies import ReplyWriter
-    from runners.simulated_server.state import SimulatedServer
 
 _KIND = "text_completion"
 
 
-class CompletionsEndpoint:
-    """The endpoint, an ASGI application."""
+class CompletionsEndpoint(OpenAIEndpoint[CompletionBody]):
+    """The endpoint."""
 
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
+    model = CompletionBody
+    kind = _KIND
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one HTTP request."""
-        server = self._server
-        raw, is_json = await read(scope, receive)
-        try:
-            server.hooks.admit(scope["path"])
-            body = parse(raw, scope, json=is_json, model=CompletionBody)
-            job = self._job(body, scope)
-        except ApiError as error:
-            await error.response()(scope, receive, send)
-            return
-        except ConnectionCutError:
-            cut_connection()
-            return
-
-        async def answer() -> None:
-            if body.stream:
-                events = CompletionEvents(body, job.writers, cache_report=server.cache_report)
-                await stream(job, events, send, server.stream_interval)
-            else:
-                await send_json(send, self._whole(body, await job.finished()))
-
-        for request in job.requests:
-            request.streaming = body.stream
-        await job.run(receive, answer)
+    def _events(self, body: CompletionBody, writers: list[ReplyWriter]) -> CompletionEvents:
+        return CompletionEvents(body, writers, cache_report=self._server.cache_report)
 
     def _job(self, body: CompletionBody, scope: Scope) -> Job:
         if body.logprobs is not None:
@@ -77,7 +46,7 @@ class CompletionsEndpoint:
         except ApiError as error:
             raise as_openai(error) from error
 
-    def _whole(self, body: CompletionBody, writers: list[ReplyWriter]) -> dict[str, Any]:
+    def _choices(self, body: CompletionBody, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
         n, echoed = max(1, body.n), body.echoed()
         choices = []
         for i, writer in enumerate(writers):
@@ -87,18 +56,7 @@ class CompletionsEndpoint:
                 choice["token_ids"] = writer.request.output_ids
                 choice["prompt_token_ids"] = writer.prompt_ids
             choices.append(choice)
-        reply: dict[str, Any] = {
-            "id": writers[0].request.rid,
-            "object": _KIND,
-            "created": int(time.time()),
-            "model": body.model,
-            "choices": choices,
-            "usage": usage(writers, n, cache_report=self._server.cache_report),
-            "metadata": metadata(writers[0]),
-        }
-        if (added := extension(body, writers)) is not None:
-            reply["sglext"] = added
-        return reply
+        return choices
 
 
 class CompletionEvents(OpenAIEvents):

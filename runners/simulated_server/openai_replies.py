@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -17,17 +18,19 @@ from runners.simulated_server.errors import (
     missing_body,
     not_json_type,
 )
-from runners.simulated_server.jobs import read_body
-from runners.simulated_server.streaming import DONE, EventWriter
+from runners.simulated_server.jobs import read_body, send_json
+from runners.simulated_server.openai_requests import OpenAIBody
+from runners.simulated_server.streaming import DONE, EventWriter, stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.types import Receive, Scope
+    from starlette.types import Receive, Scope, Send
 
-    from runners.simulated_server.openai_requests import OpenAIBody
+    from runners.simulated_server.jobs import Job
     from runners.simulated_server.replies import ReplyWriter
     from runners.simulated_server.sampling import Sampling
+    from runners.simulated_server.state import SimulatedServer
 
 _SPEC_FIELDS: dict[str, Any] = {
     "spec_accept_rate": 0.0,
@@ -43,6 +46,7 @@ _SPEC_FIELDS: dict[str, Any] = {
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_Asked = TypeVar("_Asked", bound=OpenAIBody)
 
 
 async def read(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
@@ -127,9 +131,71 @@ def finish_of(writer: ReplyWriter) -> dict[str, Any]:
     return {"finish_reason": reason.get("type"), "matched_stop": reason.get("matched")}
 
 
-def metadata(writer: ReplyWriter) -> dict[str, Any]:
-    """`metadata` of an answer that was not streamed."""
-    return {"weight_version": "default", "weight_versions": writer.meta_info()["weight_versions"]}
+class OpenAIEndpoint(abc.ABC, Generic[_Asked]):
+    """An endpoint, an ASGI application.
+
+    Attributes:
+        model: Its body.
+        kind: The answer's `object`.
+    """
+
+    model: type[_Asked]
+    kind: str
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+
+    @abc.abstractmethod
+    def _job(self, body: _Asked, scope: Scope) -> Job:
+        """What is asked for; raises `ApiError` where it is refused."""
+
+    @abc.abstractmethod
+    def _choices(self, body: _Asked, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
+        """The choices of an answer that is not streamed."""
+
+    @abc.abstractmethod
+    def _events(self, body: _Asked, writers: list[ReplyWriter]) -> OpenAIEvents:
+        """The events of a stream."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one HTTP request."""
+        server = self._server
+        raw, is_json = await read(scope, receive)
+        try:
+            server.hooks.admit()
+            body = parse(raw, scope, json=is_json, model=self.model)
+            job = self._job(body, scope)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+            return
+
+        async def answer() -> None:
+            if body.stream:
+                events = self._events(body, job.writers)
+                await stream(job, events, send, server.stream_interval)
+            else:
+                await send_json(send, self._whole(body, await job.finished()))
+
+        for request in job.requests:
+            request.streaming = body.stream
+        await job.run(receive, answer)
+
+    def _whole(self, body: _Asked, writers: list[ReplyWriter]) -> dict[str, Any]:
+        reply: dict[str, Any] = {
+            "id": writers[0].request.rid,
+            "object": self.kind,
+            "created": int(time.time()),
+            "model": body.model,
+            "choices": self._choices(body, writers),
+            "usage": usage(writers, max(1, body.n), cache_report=self._server.cache_report),
+            "metadata": {
+                "weight_version": "default",
+                "weight_versions": writers[0].meta_info()["weight_versions"],
+            },
+        }
+        if (added := extension(body, writers)) is not None:
+            reply["sglext"] = added
+        return reply
 
 
 class OpenAIEvents(EventWriter):

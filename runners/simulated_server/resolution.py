@@ -92,13 +92,11 @@ class ResolvedFlags:
         return self.values.get("speculative_draft_model_path") is not None
 
 
-def resolve(given: dict[str, Any], *, attention_backend: str | None = None) -> ResolvedFlags:
+def resolve(given: dict[str, Any]) -> ResolvedFlags:
     """Rewrites the flags as SGLang does.
 
     Args:
         given: The flags that were given, by destination.
-        attention_backend: What is used where no flag says: by default `flashinfer`, on a CPU
-            `intel_amx`.
 
     Raises:
         FlagsRefusedError: SGLang refuses them.
@@ -106,8 +104,7 @@ def resolve(given: dict[str, Any], *, attention_backend: str | None = None) -> R
     values = dict(given)
     _check_context(values.get("context_length"))
     cpu = values.get("device") == "cpu"
-    backend = attention_backend or ("intel_amx" if cpu else "flashinfer")
-    backend = str(values.get("attention_backend", backend))
+    backend = str(values.get("attention_backend", "intel_amx" if cpu else "flashinfer"))
     if backend in _PAGE_SIZES:
         values.setdefault("page_size", _PAGE_SIZES[backend])
     if values.get("speculative_algorithm") is None:

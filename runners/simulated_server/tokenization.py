@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from pydantic import BaseModel, ConfigDict, model_validator
-from starlette.responses import Response
 
 from runners.simulated_server import tokens
-from runners.simulated_server.errors import ApiError
+from runners.simulated_server.errors import ApiError, json_response
 from runners.simulated_server.openai_replies import parse, read
 from runners.simulated_server.openai_requests import Message, rendered
 
@@ -65,7 +63,7 @@ class TokenizeEndpoint:
             )
             count = len(found)
         reply = {"tokens": found, "count": count, "max_model_len": self._max_model_len}
-        await _json(reply)(scope, receive, send)
+        await json_response(reply)(scope, receive, send)
 
 
 class DetokenizeEndpoint:
@@ -82,8 +80,4 @@ class DetokenizeEndpoint:
         given: Any = body.tokens
         nested = bool(given) and isinstance(given[0], list)
         text = [tokens.text_of(ids) for ids in given] if nested else tokens.text_of(given)
-        await _json({"text": text})(scope, receive, send)
-
-
-def _json(content: object) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
+        await json_response({"text": text})(scope, receive, send)

@@ -9,77 +9,61 @@ import sys
 import httpx
 import pytest
 
+from runners.simulated_server.environment import read_environment
+from runners.simulated_server.flags import parse_flags
+from runners.simulated_server.resolution import FlagsRefusedError, resolve
 
-def refusal(*flags, env=None):
-    command = [sys.executable, "-m", "runners.simulated_server", *flags]
+
+@pytest.mark.parametrize(
+    ("flags", "last_line"),
+    [
+        ([], "the following arguments are required: --model-path"),
+        (["--tp-size", "many"], "argument --tp-size/--tensor-parallel-size: invalid int value"),
+    ],
+)
+def test_wrong_usage_exits_2(flags, last_line, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_flags(flags)
+    assert ended.value.code == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith(f"sglang serve: error: {last_line}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TUNER_SIM_TIME_SCALE", "0"),
+        ("TUNER_SIM_TIME_SCALE", "nan"),
+        ("TUNER_SIM_TIME_SCALE", "inf"),
+        ("TUNER_SIM_SEED", "x"),
+        ("TUNER_SIM_SEED", "inf"),
+        ("TUNER_SWITCHABLE_STEPS", "1;2"),
+        ("TUNER_SIM_MISBEHAVE", '[{"kind": "sulk"}]'),
+        ("TUNER_SIM_MISBEHAVE", '{"kind": "jit"}'),
+        ("TUNER_SIM_MISBEHAVE", "5"),
+    ],
+)
+def test_a_variable_that_is_not_understood_is_named(name, value):
+    with pytest.raises(ValueError, match=name):
+        read_environment({name: value})
+
+
+def test_a_wrong_environment_exits_2():
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "runners.simulated_server", "--model-path", "m"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
-        env=os.environ | (env or {}),
+        env=os.environ | {"TUNER_SIM_PROFILE": "nosuch"},
     )
-    return done.returncode, done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2
+    assert "there is no profile 'nosuch'" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("flags", "last_line"),
-    [
-        (
-            ["--speculative-eagle-topkk", "2"],
-            "sglang serve: error: unrecognized arguments: --speculative-eagle-topkk 2",
-        ),
-        (
-            ["--attention-backend", "nosuch"],
-            "sglang serve: error: argument --attention-backend: invalid choice: 'nosuch'",
-        ),
-        (
-            ["--tp-size", "many"],
-            "sglang serve: error: argument --tp-size/--tensor-parallel-size: invalid int value",
-        ),
-    ],
-)
-def test_wrong_usage_exits_2(flags, last_line):
-    status, line = refusal("--model-path", "m", *flags)
-    assert status == 2
-    assert line.startswith(last_line)
-
-
-def test_model_path_is_required():
-    assert refusal()[0] == 2
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"TUNER_SIM_PROFILE": "nosuch"},
-        {"TUNER_SIM_TIME_SCALE": "0"},
-        {"TUNER_SIM_SEED": "x"},
-        {"TUNER_SWITCHABLE_STEPS": "1;2"},
-        {"TUNER_SIM_MISBEHAVE": '[{"kind": "sulk"}]'},
-    ],
-    ids=str,
-)
-def test_wrong_environment_exits_2(env):
-    status, line = refusal("--model-path", "m", env=env)
-    assert status == 2
-    assert "error" in line or "sulk" in line
-
-
-@pytest.mark.parametrize(
-    ("flags", "last_line"),
-    [
-        (["--speculative-algorithm", "EAGLE9"], "Unknown speculative algorithm name: EAGLE9"),
-        (["--speculative-algorithm", "DSPARK"], "the simulated server has no model of DSPARK"),
-        (["--speculative-algorithm", "EAGLE3", "--speculative-eagle-topk", "2"], "AssertionError"),
-        (["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "2"], "TypeError"),
-    ],
-)
-def test_refused_combination_exits_1(flags, last_line):
-    status, line = refusal("--model-path", "m", *flags)
-    assert status == 1
-    assert last_line in line
+def test_what_has_no_model_is_refused():
+    with pytest.raises(FlagsRefusedError, match="the simulated server has no model of DSPARK"):
+        resolve({"model_path": "m", "speculative_algorithm": "DSPARK"})
 
 
 def test_out_of_memory_in_the_graph_capture(start, speculation):
@@ -91,20 +75,6 @@ def test_out_of_memory_in_the_graph_capture(start, speculation):
     assert "Exception: Capture cuda graph failed: CUDA out of memory." in served.log
     assert "Received sigquit from a child process. It usually means the child failed." in served.log
     start(*speculation(3), env=env).wait_ready()  # only what the condition names
-
-
-def test_tree_beyond_its_capacity_dies_in_the_warm_up(start, speculation):
-    served = start(*speculation(1, 2, 4), scale=1000.0)  # 3 nodes, but room for 2
-    assert served.exit_status() == -signal.SIGKILL
-    assert "Uvicorn running on" in served.log
-    assert "RuntimeError: selected index k out of range" in served.log
-    start(*speculation(1, 2, 3)).wait_ready()
-
-
-def test_eagle3_without_a_draft(start):
-    served = start("--speculative-algorithm", "EAGLE3")
-    assert served.exit_status() == -signal.SIGKILL
-    assert "has no attribute 'hot_token_id'" in served.log
 
 
 def test_port_taken(start):
@@ -135,15 +105,6 @@ def test_hang_under_load_with_good_health(start):
     with pytest.raises(httpx.ReadTimeout):
         served.client.post("/generate", json={"text": "x"}, timeout=0.5)
     assert served.client.get("/health").status_code == 200
-
-
-def test_crash_under_load(start):
-    trouble = [{"kind": "exit", "phase": "serving"}]
-    served = start(env={"TUNER_SIM_MISBEHAVE": json.dumps(trouble)}, scale=1000.0).wait_ready()
-    with pytest.raises(httpx.TransportError):
-        served.generate()
-    assert served.exit_status() == -signal.SIGKILL
-    assert "crashed with exit code -9. Triggering SIGQUIT for cleanup..." in served.log
 
 
 def test_never_ready_while_the_warm_up_hangs(start):
@@ -177,3 +138,24 @@ def test_phases_in_order(start, speculation):
     )
     places = [log.index(line) for line in lines]
     assert places == sorted(places)
+
+
+def test_a_fault_of_the_simulation_ends_it(quick_profile):
+    broken = (
+        "from runners.simulated_server import __main__, engine\n"
+        "async def run(_):\n"
+        "    raise RuntimeError('no such thing')\n"
+        "engine.Engine.run = run\n"
+        "__main__.main(['--model-path', 'm', '--port', '0'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", broken],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TUNER_SIM_PROFILE": str(quick_profile)},
+    )
+    assert done.returncode == 1
+    assert "the simulation itself failed" in done.stderr
+    assert "RuntimeError: no such thing" in done.stderr
