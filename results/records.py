@@ -274,17 +274,6 @@ class Measurement:
     goodput_request_s: float | None = None
     client_cpu_share: float = math.nan
 
-    @property
-    def success_ratio(self) -> float:
-        """Successful requests / all requests; 0 where there was none."""
-        total = self.requests + self.failed_requests
-        return self.requests / total if total else 0.0
-
-    @property
-    def cached_share(self) -> float:
-        """Share of the prompt tokens that came from the prefix cache."""
-        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:

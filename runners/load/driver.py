@@ -90,11 +90,9 @@ class Driver:
     async def _run(self, plan: Plan, flights: Sequence[Flight]) -> LoopReport:
         # The first of each lane is set; the others go to whichever lane is free.
         waiting = iter(range(len(plan.offsets), len(flights)))
-        work = plan.run(self._loop(), flights, lambda: next(waiting, None), start=clock())
+        loop = Loop(self.client, self._pulse)
+        work = plan.run(loop, flights, lambda: next(waiting, None), start=clock())
         return await watched(work, self._pulse.watch(self._stall_timeout_s))
-
-    def _loop(self) -> Loop:
-        return Loop(self.client, self._pulse)
 
 
 def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
