@@ -99,8 +99,11 @@ def accept_rate(
         speculation: What the server runs; steps that it switches by itself are not known.
         proposed_drafts: What the server reports of all requests; 0 for nothing.
     """
-    if speculation.num_draft_tokens is not None:
-        proposed_drafts = verify_calls * (speculation.num_draft_tokens - 1)
+    if (width := speculation.num_draft_tokens) is not None:
+        if speculation.topk == 1:
+            # A chain is as wide as its steps, also where the width of its start is still shown.
+            width = largest_accept_length(speculation) or width
+        proposed_drafts = verify_calls * (width - 1)
     return correct_drafts / proposed_drafts if proposed_drafts else None
 
 

@@ -139,6 +139,8 @@ def test_accept_rate():
     )
     window = Window(0.0, 0.0, 3.0, (switched,))
     assert measured(window, speculation=CHAIN).accept_rate == pytest.approx(0.5)
+    of_its_start = replace(CHAIN, num_draft_tokens=6)
+    assert measured(window, speculation=of_its_start).accept_rate == pytest.approx(0.5)
     unknown = replace(CHAIN, num_draft_tokens=None)
     assert measured(window, speculation=unknown).accept_rate == pytest.approx(0.3)
     silent = flight("a", 0.0, [1.0, 2.0], [1, 4], verify_calls=2, correct_drafts=3)
