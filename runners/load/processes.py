@@ -99,6 +99,9 @@ class Crew:
         except TimeoutError:
             await self._end()
             raise _lost("did not start in time") from None
+        except OSError as error:
+            await self._end()
+            raise _lost(f"cannot be started ({error})") from error
         except BaseException:
             await self._end()
             raise

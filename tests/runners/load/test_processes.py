@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -106,6 +108,24 @@ def test_more_processes_than_lanes(server):
 def test_no_worker_is_left(server):
     point = OperatingPoint(2)
     generator(server, point).measure(point, speculation=NONE)
+    assert workers() == []
+
+
+def test_a_machine_that_starts_no_more_processes_is_named(server, monkeypatch):
+    start = asyncio.create_subprocess_exec
+    started = []
+
+    async def no_second(*argv, **how):
+        if started:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        started.append(await start(*argv, **how))
+        return started[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", no_second)
+    point = OperatingPoint(2)
+    with pytest.raises(RunnerError, match="cannot be started .*unavailable") as caught:
+        generator(server, point).measure(point, speculation=NONE)
+    assert (caught.value.failure.kind, caught.value.failure.fault) == ("worker_lost", "client")
     assert workers() == []
 
 
