@@ -123,7 +123,7 @@ def test_a_machine_that_starts_no_more_processes_is_named(server, monkeypatch):
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", no_second)
     point = OperatingPoint(2)
-    with pytest.raises(RunnerError, match="cannot be started .*unavailable") as caught:
+    with pytest.raises(RunnerError, match=r"cannot be started .*unavailable") as caught:
         generator(server, point).measure(point, speculation=NONE)
     assert (caught.value.failure.kind, caught.value.failure.fault) == ("worker_lost", "client")
     assert workers() == []
