@@ -262,12 +262,9 @@ class Engine:
         if self._hooks is not None:
             await self._hooks.before_forward(self, batch)
             milliseconds *= self._hooks.factor(self)
-        if await self.pace.forward(milliseconds, repays=repays):
-            self._log.main(
-                "SIMULATED SGLang: the simulation falls behind its own clock "
-                f"({self.pace.lateness.behind_s:.2f} simulated seconds): what is measured now is "
-                "too slow. Lower TUNER_SIM_TIME_SCALE, or the load."
-            )
+        warning = await self.pace.forward(milliseconds, repays=repays)
+        if warning is not None:
+            self._log.main(f"SIMULATED SGLang: {warning}. Lower TUNER_SIM_TIME_SCALE, or the load.")
         return milliseconds / 1000.0 / self._scale
 
     def _tick(self, now: float) -> None:

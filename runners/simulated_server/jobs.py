@@ -39,6 +39,10 @@ OPEN_ARRIVAL = (b"x-tuner-arrival", b"open")
 """A header by which a load generator says that it sends by a timetable, not upon an answer."""
 
 
+_MOST_ANSWERS = 4096
+"""To one HTTP request: a million of them would take the machine's memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """One answer that is asked for."""
@@ -71,6 +75,10 @@ class Job:
         self.writers: list[ReplyWriter] = []
         arrived = ARRIVED.get() or asyncio.get_running_loop().time()
         opened = OPEN_ARRIVAL in scope["headers"]
+        if sum(max(1, one.sampling.n) for one in wanted) > _MOST_ANSWERS:
+            raise native_error(
+                f"The simulated server gives at most {_MOST_ANSWERS} answers to one request."
+            )
         for one in wanted:
             check_length(server, len(one.ids), one.sampling.max_new_tokens)
             if one.rid is not None and one.rid in server.live:

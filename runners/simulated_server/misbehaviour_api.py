@@ -33,7 +33,7 @@ _COUNTS = (
 _ASK_THE_SCHEDULER = frozenset(
     {
         *("/server_info", "/get_server_info", "/flush_cache", "/set_internal_state"),
-        *("/v1/loads", "/get_load"),
+        "/v1/loads",
     }
 )
 """What SGLang's HTTP server cannot answer by itself; `/metrics` and `/model_info` it can."""

@@ -44,6 +44,8 @@ _LATE_S = 0.002
 _WORTH_SAYING = 0.1
 _WORTH_SAYING_S = 0.1
 """Of the real time since the flush, and real seconds: less may be a debt that is being paid."""
+_SETTLED_S = 2.0
+"""Real seconds of work: before that the one debt of a common start may be much of it."""
 
 
 @dataclass(slots=True)
@@ -204,8 +206,8 @@ class Pace:
         if times:
             self._move(sum(times) / len(times))
 
-    async def forward(self, milliseconds: float, *, repays: bool) -> bool:
-        """Lets a forward's simulated time pass; returns whether a warning is due.
+    async def forward(self, milliseconds: float, *, repays: bool) -> str | None:
+        """Lets a forward's simulated time pass; returns what is to be warned of, if anything.
 
         Args:
             milliseconds: Simulated.
@@ -229,7 +231,7 @@ class Pace:
         self._slipped += max(0.0, self._debt - _LARGEST_DEBT_S)
         self._debt = min(_LARGEST_DEBT_S, self._debt)
 
-    def _look(self, seconds: float, behind: float) -> bool:
+    def _look(self, seconds: float, behind: float) -> str | None:
         # What was lent and not yet paid back delays the client as much as a late forward.
         lateness = self.lateness
         lateness.forwards += 1
@@ -238,8 +240,22 @@ class Pace:
         self._late = max(0.0, behind)
         behind = self._late + self._debt + self._slipped
         lateness.behind_s = behind * self.scale
-        due = behind > max(_WORTH_SAYING_S, _WORTH_SAYING * lateness.busy_s / self.scale)
-        if self._warned or not due:
-            return False
+        busy = lateness.busy_s / self.scale
+        if behind > max(_WORTH_SAYING_S, _WORTH_SAYING * busy):
+            return self._once(
+                "the simulation falls behind its own clock "
+                f"({lateness.behind_s:.2f} simulated seconds): what is measured now is too slow"
+            )
+        if busy > _SETTLED_S and lateness.repaid_s > _WORTH_SAYING * lateness.busy_s:
+            return self._once(
+                "clients are slow to send their next requests, and cycles are shortened for it: "
+                "times per output token measured now are too short, by "
+                f"{lateness.repaid_s / lateness.busy_s:.0%}"
+            )
+        return None
+
+    def _once(self, warning: str) -> str | None:
+        if self._warned:
+            return None
         self._warned = True
-        return True
+        return warning

@@ -256,10 +256,12 @@ def test_refusals(tree, recorded):
         ("/v1/completions", {"prompt": ["a", ""]}, "The prompt is empty"),
         ("/generate", {"text": "a", "sampling_params": {"stop": [1]}}, "list of strings, got [1]"),
         ("/generate", {"text": "a", "sampling_params": {"stop_token_ids": ["x"]}}, "integers"),
+        ("/generate", {"text": "a", "sampling_params": {"n": 1_000_000}}, "at most 4096 answers"),
+        ("/v1/completions", {"prompt": "a", "n": 1_000_000}, "at most 4096 answers"),
     ],
     ids=str,
 )
-def test_what_says_nothing_is_refused_clearly(plain, path, body, message):
+def test_what_makes_no_sense_is_refused_clearly(plain, path, body, message):
     reply = plain.client.post(path, json=body)
     assert reply.status_code == 400
     assert message in json.dumps(reply.json())

@@ -69,6 +69,16 @@ def test_it_says_by_how_much_cycles_were_shortened(new_bench):
     assert 1000.0 * bench.engine.pace.lateness.to_dict()["repaid_s"] == pytest.approx(short_ms)
 
 
+def test_it_warns_where_clients_are_too_slow_for_its_scale(new_bench):
+    bench = new_bench(scale=40.0)
+    bench.run(lambda b: b.closed_loop(1, 40, tokens=256, pause_s=0.02))
+    (warning,) = (line for line in bench.log.lines if line.startswith("SIMULATED"))
+    assert "times per output token measured now are too short" in warning
+    quick = new_bench(scale=8.0)
+    quick.run(lambda b: b.closed_loop(1, 40, tokens=256, pause_s=0.003))
+    assert not [line for line in quick.log.lines if line.startswith("SIMULATED")]
+
+
 def test_a_long_pause_is_the_clients_own(new_bench):
     seen = new_bench(scale=10.0).run(lambda b: b.closed_loop(1, 3, tokens=32, pause_s=0.2))
     for one in seen:
