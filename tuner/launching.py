@@ -20,6 +20,7 @@ from results.records import (
 from runners.base import RunnerError
 from runners.readback import differences
 from tuner.blame import KILLED, blame, killed_again
+from tuner.same_load import SameLoad
 from tuner.scoring import judge
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Launcher:
         self._shielded = shielded
         self._version = stored.sglang_version
         self._host_faults = 0
+        self._same_load = SameLoad(stored, store)
         self.running: ProcessIdentity | None = None
         """The server that runs now, for whoever has to end it at once. From before its process
         exists (pid 0, found by its mark) to the proof that it is gone."""
@@ -225,6 +227,7 @@ class Launcher:
         for point in self._workload.points:
             self._progress.measuring(f"trial {number}, {point.name}")
             measurement = session.measure(point)
+            self._same_load.check(measurement, number)
             with self._shielded():
                 self._store.add_measurement(
                     self._stored.id, number, launch.id, measurement, planned.purpose

@@ -1,0 +1,52 @@
+"""Whether a study's windows are all of one load: figures of different prompts are not compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.records import Failure
+from runners.base import RunnerError
+
+if TYPE_CHECKING:
+    from results.records import Measurement
+    from results.store import Store
+    from results.studies import StoredStudy
+    from search_spaces.workload import OperatingPoint
+
+
+class SameLoad:
+    """Knows what was sent at each operating point of a study, also before it was resumed.
+
+    Args:
+        stored: The study.
+        store: Where its measurements are.
+    """
+
+    def __init__(self, stored: StoredStudy, store: Store) -> None:
+        self._stored = stored
+        self._store = store
+        self._loads: dict[OperatingPoint, tuple[str, int]] | None = None
+
+    def check(self, measurement: Measurement, trial: int) -> None:
+        """Compares a new measurement with the first one at its point.
+
+        Raises:
+            RunnerError: Its prompts or its sampling are others; a fault of the study.
+        """
+        if self._loads is None:
+            self._loads = {
+                earlier.point: (earlier.workload_fingerprint, measured.number)
+                for measured in reversed(self._store.trials(self._stored.id))
+                for earlier in measured.measurements
+            }
+        mine = measurement.workload_fingerprint
+        load, first = self._loads.setdefault(measurement.point, (mine, trial))
+        if load == mine:
+            return
+        message = (
+            f"the prompts at {measurement.point.name} are no longer those that trial {first} was "
+            f"measured with (a file of prompts was changed, or another version of the tuner "
+            f"measured it): their figures cannot be compared. Bring the prompts back, then run "
+            f"`tuner resume --study {self._stored.name}`"
+        )
+        raise RunnerError(Failure("load_changed", "load", "study", message))
