@@ -127,12 +127,13 @@ def test_sigterm_waits_for_those_who_are_served(start):
     """As SGLang's `sigterm_watchdog` does; it ends with status 0 all the same."""
     served = start(scale=20.0).wait_ready()
     begun = threading.Event()
-    body = {**GENERATE, "rid": "last", "stream": True}
+    sampling = {"max_new_tokens": 2000, "ignore_eos": True}
+    body = {"text": "All", "rid": "last", "stream": True, "sampling_params": sampling}
     with ThreadPoolExecutor(1) as pool:
         text = pool.submit(answer, served, "/generate", body, begun)
         assert begun.wait(60)
         served.process.send_signal(signal.SIGTERM)
-        assert parts(text.result(60))[-1]["meta_info"]["completion_tokens"] == LONG
+        assert parts(text.result(60))[-1]["meta_info"]["completion_tokens"] == 2000
     assert served.exit_status() == 0
     assert (
         "Remaining number of requests 1. Remaining requests remaining_rids=['last']" in served.log
