@@ -35,6 +35,8 @@ _FEWEST_PACES = 3
 _KEEPS_UP = 0.9
 """Answers per arrival in the second half of an open loop that is kept up with."""
 _LONGEST_SILENCE = 0.1
+_SILENT = 0.2
+"""Part of the window that all streams together may stand still."""
 _SILENCE_S = 0.1
 """Real seconds that a busy machine may hold a client up."""
 
@@ -130,6 +132,36 @@ def stalled(evidence: Evidence) -> str | None:
     )
 
 
+def silent(evidence: Evidence) -> str | None:
+    """Closed loop: no stream at all was heard for a good part of the window.
+
+    A request was always in flight: server, client or network stood still, and tokens per second
+    are of that. A long prefill is no such silence: others are as long.
+    """
+    length = evidence.closed - evidence.opened
+    flights = [f for f in evidence.flights if f.error is None and f.chunk_times]
+    if evidence.point.is_open or length <= 0 or len(flights) < _FEWEST_PACES + 1:
+        return None
+    heard = sorted(
+        now
+        for flight in flights
+        for now in flight.chunk_times
+        if evidence.opened <= now <= evidence.closed
+    )
+    gaps = [b - a for a, b in itertools.pairwise([evidence.opened, *heard])] or [0.0]
+    longest = max(gaps)
+    waits = statistics.median(flight.chunk_times[0] - flight.sent for flight in flights)
+    if longest < max(_SILENT * length, _SILENCE_S):
+        return None
+    if longest <= 10 * max(waits, statistics.median(gaps)):
+        return None
+    return (
+        f"nothing was heard for {longest * evidence.time_scale:.2f} s on end, "
+        f"{longest / length:.0%} of the window; half of the requests waited "
+        f"{waits * evidence.time_scale:.2f} s at most for their first token"
+    )
+
+
 def queue_grows(evidence: Evidence) -> str | None:
     """Open loop: requests that come faster than they are served, so that nothing is steady.
 
@@ -183,4 +215,8 @@ def _in_flight(samples: Sequence[RequestSample], length: float) -> list[float]:
     return means
 
 
-STEADINESS: dict[str, Check] = {"unsteady": unsteady, "queue_grows": queue_grows}
+STEADINESS: dict[str, Check] = {
+    "unsteady": unsteady,
+    "silent": silent,
+    "queue_grows": queue_grows,
+}

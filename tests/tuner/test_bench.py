@@ -23,7 +23,14 @@ ROOT = Path(__file__).parents[2]
 
 KEY = "a-key-that-nobody-may-see"
 # What a busy machine does to a server that runs 40 times faster than life.
-BUSY = {"unsteady", "queue_grows", "client_late", "client_saturated", "simulation_behind"}
+BUSY = {
+    "unsteady",
+    "silent",
+    "queue_grows",
+    "client_late",
+    "client_saturated",
+    "simulation_behind",
+}
 
 
 def reasons(measured):

@@ -147,6 +147,17 @@ def _unsteady():
     return Load(pace=lambda now: 0.05 if now < 10 else 0.1)
 
 
+@case(CASES, "silent")
+def _standstill():
+    # From one answer's end to the next one's first token, so that no stream shows it.
+    load = Load(PLAIN, OperatingPoint(1), count=8, gap=4.0)
+    for request in load.requests[4:]:
+        request.sent += 12.0
+    load.requests[4].sent -= 12.0
+    load.requests[4].first = 12.1
+    return load
+
+
 @case(CASES, "queue_grows")
 def _queue():
     load = Load(PLAIN, OperatingPoint(request_rate=4.0), gap=0.25, count=40)
@@ -510,6 +521,16 @@ def test_noise_of_acceptance_is_not_unsteady(paces, accepted):
     for request, pattern in zip(load.requests, accepted, strict=True):
         request.accepted = pattern
     assert "unsteady" not in judged(load)[0]
+
+
+def test_long_prefills_are_no_standstill():
+    load = Load(PLAIN, OperatingPoint(1), count=4, gap=20.0)
+    for request in load.requests:
+        request.first = 16.0
+    assert "silent" not in judged(load)[0]
+    for request in load.requests[:3]:
+        request.first = 0.1
+    assert "silent" in judged(load)[0]
 
 
 def test_a_pause_is_not_unsteady_but_a_slower_server_is():

@@ -21,7 +21,7 @@ TOKENS = 41
 REQUESTS = 12
 EAGLE3 = Speculation("EAGLE3", 3, 1, 4)
 PLAIN = Speculation()
-TIMING = {"client_saturated", "unsteady", "simulation_behind"}
+TIMING = {"client_saturated", "silent", "unsteady", "simulation_behind"}
 """What a busy machine may do: client and server share one process here."""
 FACTS = {"model_path": "target", "version": "0.5.23", "random_seed": 7}
 
@@ -154,6 +154,18 @@ def slowing(bench):
     return bench.measure(lambda n: bench.reply(n, wait_s=0.005 if n < 48 else 0.02))
 
 
+def standstill(bench):
+    bench.speculation = PLAIN
+    bench.point = OperatingPoint(1, requests=12)
+
+    def reply(n):
+        status, parts = bench.reply(n)
+        # Not in the warm-up, which is one request at a time too, and shorter.
+        return status, ([3.0, *parts] if n == 8 else parts)
+
+    return bench.measure(reply)
+
+
 def queue(bench):
     bench.speculation = PLAIN
     bench.point = OperatingPoint(request_rate=40.0, requests=60)
@@ -230,6 +242,7 @@ INVALID = {
     "cached_tokens": cached,
     "duplicate_prompts": doubled,
     "unsteady": slowing,
+    "silent": standstill,
     "queue_grows": queue,
     "acceptance_unexpected": unexpected,
     "acceptance_missing": missing,

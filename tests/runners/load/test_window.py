@@ -22,7 +22,7 @@ from search_spaces.workload import Goodput, OperatingPoint, Workload
 
 NONE = Speculation()
 CHAIN = Speculation("EAGLE3", 3, 1, 4)
-TIMING = {"client_late", "client_saturated", "unsteady", "stalled"}
+TIMING = {"client_late", "client_saturated", "silent", "unsteady", "stalled"}
 
 
 def codes(measurement):

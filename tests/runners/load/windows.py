@@ -41,9 +41,10 @@ class Request:
     lose: int = 0
     one_piece: bool = False
     pause: float = 0.0
+    first: float = 0.1
 
     def flight(self) -> Flight:
-        now, count = self.sent + 0.1, 1
+        now, count = self.sent + self.first, 1
         times, counts = [now], [count]
         pattern = self.accepted if self.accepted is not None else [0]
         verify = correct = 0
