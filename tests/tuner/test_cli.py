@@ -14,7 +14,7 @@ from tuner.cli import run
 from tuner.export import dump
 from tuner.progress import Lines
 
-HEAVY = ("optuna", "sqlalchemy", "httpx", "aiohttp", "pydantic", "yaml", "numpy", "psutil", "rich")
+HEAVY = ("optuna", "sqlalchemy", "httpx", "pydantic", "yaml", "numpy", "psutil", "rich")
 
 
 def test_help_names_every_command(capsys):
