@@ -48,6 +48,7 @@ def export_shell(report: StudyReport, trial: Trial, command: LaunchCommand) -> s
             f"{measurement.point.name}"
             + (f", accept length {accept:.2f}" if accept is not None else "")
         )
+        lines += (f"# WARNING: {_one_line(reason)}" for reason in measurement.warnings)
     for name, base in report.standing.baselines.items():
         gain = report.standing.gain_over(name, trial)
         if gain is not None and base is not None and base.number != trial.number:

@@ -45,8 +45,8 @@ class SameLoad:
             return
         message = (
             f"the prompts at {measurement.point.name} are no longer those that trial {first} was "
-            f"measured with (a file of prompts was changed, or another version of the tuner "
-            f"measured it): their figures cannot be compared. Bring the prompts back, then run "
+            f"measured with (a file of prompts or arrivals was changed, or another version of the "
+            f"tuner measured it): their figures cannot be compared. Bring them back, then run "
             f"`tuner resume --study {self._stored.name}`"
         )
         raise RunnerError(Failure("load_changed", "load", "study", message))

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from search_spaces.workload import Workload
 
 
-def fingerprint(prompts: Sequence[Prompt], workload: Workload) -> str:
-    """A digest over what is sent: the rendered prompts in their order, and the sampling.
+def fingerprint(
+    prompts: Sequence[Prompt], workload: Workload, arrivals: Sequence[float] = ()
+) -> str:
+    """A digest over what is sent: the rendered prompts in their order, the sampling, and when.
 
     Args:
         prompts: The prompts of one window, as rendered.
         workload: Gives sampling and output length.
+        arrivals: Times of an open loop, in the server's own seconds; none in a closed one.
     """
     digest = hashlib.sha256()
     sampling = {
@@ -33,4 +36,6 @@ def fingerprint(prompts: Sequence[Prompt], workload: Workload) -> str:
         if prompt.messages is not None:
             content = prompt.messages
         digest.update(b"\n" + json.dumps(content).encode())
+    if arrivals:
+        digest.update(b"\n" + json.dumps(list(arrivals)).encode())
     return digest.hexdigest()

@@ -163,6 +163,7 @@ class LoadGenerator:
             workload=self._workload,
             point=point,
             speculation=speculation,
+            arrivals=() if arrivals is None else arrivals.times,
             time_scale=self._time_scale,
             simulated=self._simulated,
             watched=watched,

@@ -124,6 +124,7 @@ def measurement_of(
     speculation: Speculation,
     time_scale: float,
     simulated: bool,
+    arrivals: Sequence[float] = (),
     watched: Sequence[str] = (),
     adaptive_steps: tuple[int, ...] = (),
 ) -> Measurement:
@@ -139,6 +140,7 @@ def measurement_of(
         speculation: What the server says it runs; the acceptance is checked against it.
         time_scale: Simulated seconds per real second.
         simulated: Whether the server is a simulation.
+        arrivals: Times of an open loop, in the server's own seconds.
         watched: Reasons of the window's watches.
         adaptive_steps: Draft steps between which the server switches by itself; empty where they
             are fixed.
@@ -212,7 +214,7 @@ def measurement_of(
         prompt_tokens=sum(sample.prompt_tokens for sample in good),
         cached_tokens=sum(sample.cached_tokens for sample in good),
         histogram=_sum_of(sample.histogram for sample in good),
-        workload_fingerprint=fingerprint(prompts, workload),
+        workload_fingerprint=fingerprint(prompts, workload, arrivals),
         simulated=simulated,
         invalid=reasons_against(evidence, watched),
         warnings=warnings_about(evidence),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.load import Prompt, fingerprint
 from runners.load.arrivals import ArrivalTraceError, arrivals_of, poisson, read_trace
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -143,3 +144,13 @@ def test_the_arrivals_of_a_point(tmp_path):
     assert arrivals_of(rate, load, 3) == poisson(2.0, 9, 3)
     with pytest.raises(ValueError, match="closed loop"):
         arrivals_of(OperatingPoint(1), load, 0)
+
+
+def test_other_arrivals_are_another_load():
+    load = workload(OperatingPoint(request_rate=2.0))
+    prompts = (Prompt("a", text="Hello"),)
+    plain = fingerprint(prompts, load)
+    loads = {plain, *(fingerprint(prompts, load, poisson(2.0, 5, s).times) for s in (0, 1))}
+    assert len(loads) == 3
+    assert fingerprint(prompts, load, poisson(2.0, 5, 1).times) in loads
+    assert fingerprint(prompts, load, ()) == plain

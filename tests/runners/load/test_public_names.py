@@ -36,8 +36,7 @@ def test_public_names():
 
 def test_importing_it_loads_no_http_client():
     code = (
-        "import sys, runners.load;"
-        "print(sorted({'httpx', 'orjson', 'pydantic'} & set(sys.modules)))"
+        "import sys, runners.load;print(sorted({'httpx', 'orjson', 'pydantic'} & set(sys.modules)))"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
