@@ -20,7 +20,7 @@ from tuner.errors import CommandError, Exit
 
 app = typer.Typer(
     name="tuner",
-    help="Finds, and proves, the fastest SGLang launch command for one model, machine and "
+    help="Finds the fastest SGLang launch command for one model, machine and "
     "workload.",
     no_args_is_help=True,
     add_completion=False,
