@@ -34,6 +34,10 @@ _QUEUE_REQUESTS = 16
 _FEWEST_PACES = 3
 _KEEPS_UP = 0.9
 """Answers per arrival in the second half of an open loop that is kept up with."""
+_LEAST_WHOLE = 0.25
+"""Requests that end in the window they were sent in: where all are alike, it lasts 1.3 of them."""
+_LONG_ENOUGH = 4
+"""Times that a request should fit into the window of an open loop."""
 _LONGEST_SILENCE = 0.1
 _SILENT = 0.2
 """Part of the window that all streams together may stand still."""
@@ -190,6 +194,25 @@ def queue_grows(evidence: Evidence) -> str | None:
     )
 
 
+def short_window(evidence: Evidence) -> str | None:
+    """Open loop: hardly a request had its whole life in the window, which shows a start alone."""
+    length = evidence.window_s
+    inside = [s for s in evidence.good if 0 <= s.sent_s <= length]
+    if not evidence.point.is_open or length <= 0 or not inside:
+        return None
+    whole = sum(s.sent_s + s.e2e_s <= length for s in inside)
+    if whole >= _LEAST_WHOLE * len(inside):
+        return None
+    typical = statistics.median(s.e2e_s for s in inside)
+    count = max(2 * len(evidence.samples), math.ceil(_LONG_ENOUGH * typical * len(inside) / length))
+    source = " of a longer trace" if evidence.point.trace is not None else ""
+    return (
+        f"{whole} of the {len(inside)} requests that were sent in the window ({length:.1f} s) "
+        f"ended in it; half of them took {typical:.1f} s or more: raise `requests` to about "
+        f"{count}{source}"
+    )
+
+
 def _pace(samples: Sequence[RequestSample], quarter: int, length: float) -> float:
     """Median seconds per token, end to end, of the requests sent in a quarter; 0 for none."""
     begin, end = quarter * length / _PARTS, (quarter + 1) * length / _PARTS
@@ -218,5 +241,6 @@ def _in_flight(samples: Sequence[RequestSample], length: float) -> list[float]:
 STEADINESS: dict[str, Check] = {
     "unsteady": unsteady,
     "silent": silent,
+    "short_window": short_window,
     "queue_grows": queue_grows,
 }

@@ -158,6 +158,14 @@ def _standstill():
     return load
 
 
+@case(CASES, "short_window")
+def _short():
+    load = Load(PLAIN, OperatingPoint(request_rate=10.0), gap=0.1, count=64)
+    for request in load.requests:
+        request.pace = lambda _now: 12.0 / TOKENS
+    return load
+
+
 @case(CASES, "queue_grows")
 def _queue():
     load = Load(PLAIN, OperatingPoint(request_rate=4.0), gap=0.25, count=40)
@@ -569,6 +577,25 @@ def test_few_requests_are_not_called_unsteady():
 def test_a_queue_that_holds_is_no_reason(rate):
     point = OperatingPoint(request_rate=rate)
     assert judged(Load(PLAIN, point, gap=1 / rate, count=40))[0] == []
+
+
+def test_a_short_window_says_how_many_requests_are_enough():
+    load = CASES["short_window"]()
+    (reason,) = reasons_against(load.evidence())
+    assert "0 of the 64 requests that were sent in the window (6.3 s) ended in it" in reason
+    count = int(reason.rsplit(" ", 1)[1])
+    assert count > 300
+    longer = Load(PLAIN, load.point, gap=0.1, count=count)
+    for request in longer.requests:
+        request.pace = load.requests[0].pace
+    assert judged(longer)[0] == []
+
+
+def test_a_trace_that_is_too_short_has_to_be_longer():
+    load = CASES["short_window"]()
+    load.point = OperatingPoint(trace="day.jsonl")
+    (reason,) = reasons_against(load.evidence())
+    assert reason.endswith("of a longer trace")
 
 
 def test_late_by_less_than_matters_is_no_reason():
