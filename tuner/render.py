@@ -10,13 +10,16 @@ from rich.table import Table
 
 from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
+from search_spaces.figures import OUTPUT_TOK_S
 from tuner.words import (
     describe,
     describe_figures,
     describe_gain,
     describe_number,
     describe_reasons,
-    describe_speeds,
+    describe_result,
+    describe_unit,
+    describe_values,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +87,13 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
     # Only the configuration may fold where the terminal is narrow.
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
+    # What the study ranks by comes first, where that is not the speed that is always shown.
+    figure = standing.figure
+    ranked = figure.name != OUTPUT_TOK_S.name
+    if ranked:
+        header = "\n".join(describe_unit(figure)[0].split(" ", 1))
+        table.add_column(header, justify="right", no_wrap=True)
+    wide = wide and figure.name != "ttft_p95_ms"
     unit = "simulated\ntok/s" if report.study.simulated else "tok/s"
     table.add_column(unit, justify="right", no_wrap=True)
     table.add_column("accept\nlength", justify="right", no_wrap=True)
@@ -114,6 +124,7 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
         cells = [
             str(trial.number),
             describe(trial.configuration),
+            *([describe_values(trial.measurements, figure)] if ranked else []),
             " / ".join(f"{m.output_tok_s:.1f}" for m in trial.measurements),
             f"{accept:.2f}" if accept is not None else "",
         ]
@@ -178,17 +189,19 @@ def _answer(console: Console, report: StudyReport) -> None:
         return
     mark = "simulated " if study.simulated else ""
     points = len(best.measurements)
+    ranked = standing.figure.name != OUTPUT_TOK_S.name
+    unit = f" {describe_unit(standing.figure)[0]}" if ranked else ""
     gains = [
         f"{describe_gain(gain, points)} on baseline '{name}' "
-        f"({' / '.join(f'{m.output_tok_s:.1f}' for m in base.measurements)})"
+        f"({describe_values(base.measurements, standing.figure)}{unit})"
         for name, base in standing.baselines.items()
         if base is not None
         and base.number != best.number
         and (gain := standing.gain_over(name, best)) is not None
     ]
-    speeds = describe_speeds(best.measurements, mark)
+    result = describe_result(best.measurements, standing.figure, mark)
     console.print(
-        f"best: trial {best.number}, {speeds}" + "".join(f"; {g}" for g in gains),
+        f"best: trial {best.number}, {result}" + "".join(f"; {g}" for g in gains),
         style="bold",
         highlight=False,
         soft_wrap=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,16 @@ if TYPE_CHECKING:
 
     from results.records import Measurement
     from search_spaces.configuration import Configuration, Speculation
+    from search_spaces.figures import Figure
+
+MOST_CHARACTERS = 120
+"""Of a failure's message in a line or a table; whole messages are in `show --trial` and JSON."""
+
+_RATE_UNITS = {
+    "output_tok_s": ("tok/s", ".1f"),
+    "goodput_request_s": ("good req/s", ".2f"),
+    "request_s": ("req/s", ".2f"),
+}
 
 
 def describe_speculation(speculation: Speculation) -> str:
@@ -55,6 +66,47 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
     if len(measurements) == 1:
         return _speed(measurements[0], mark)
     return ", ".join(f"{_speed(m, mark)} at {m.point.name}" for m in measurements)
+
+
+def describe_unit(figure: Figure) -> tuple[str, str]:
+    """What a study ranks by, and the format of its values: `("TTFT p95 ms", ".1f")`."""
+    if figure.name in _RATE_UNITS:
+        return _RATE_UNITS[figure.name]
+    what, percentile, unit = figure.name.split("_")
+    return f"{what.upper()} {percentile} {unit}", ".1f"
+
+
+def describe_values(measurements: Sequence[Measurement], figure: Figure) -> str:
+    """`"2.50 / 4.71"`: a figure at each operating point, without its unit."""
+    spec = describe_unit(figure)[1]
+    return " / ".join(describe_number(getattr(m, figure.name), spec) or "?" for m in measurements)
+
+
+def describe_result(measurements: Sequence[Measurement], figure: Figure, mark: str) -> str:
+    """`"2.50 good req/s (93.8 tok/s)"`: what a study ranks by first, the speed behind it.
+
+    Args:
+        measurements: One per operating point.
+        figure: What the study ranks by.
+        mark: `"simulated "`, or nothing.
+    """
+    if figure.name == "output_tok_s":
+        return describe_speeds(measurements, mark)
+    unit, _ = describe_unit(figure)
+    parts = [
+        f"{describe_values([m], figure)} {mark}{unit} ({m.output_tok_s:.1f} tok/s)"
+        + (f" at {m.point.name}" if len(measurements) > 1 else "")
+        for m in measurements
+    ]
+    return ", ".join(parts)
+
+
+def shorten(message: str) -> str:
+    """A failure's message without its advice: the first sentence, cut where it is long."""
+    first = re.split(r"(?<=[.!?])\s+(?=[A-Z`])|\n", message.strip(), maxsplit=1)[0]
+    if len(first) <= MOST_CHARACTERS:
+        return first
+    return first[: MOST_CHARACTERS - 3].rsplit(" ", 1)[0].rstrip(" ,;:") + "..."
 
 
 def _speed(m: Measurement, mark: str) -> str:

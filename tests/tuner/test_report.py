@@ -13,6 +13,7 @@ import pytest
 from results import NewStudy, Store
 from results.records import Failure, Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
 from tuner.export import dump
 from tuner.render import render, render_trial
@@ -170,3 +171,32 @@ def test_an_invalid_trial_has_figures_and_no_score(report):
     assert shown["output_tok_s"] == 90.0
     assert shown["score"] is None
     assert shown["points"][0]["invalid"] == list(INVALID.invalid)
+
+
+@pytest.mark.parametrize(
+    ("figure", "column", "answer"),
+    [
+        (
+            Figure("goodput_request_s"),
+            "good",
+            "3.00 simulated good req/s (80.0 tok/s); +20.0% on baseline 'none' (2.50 good req/s)",
+        ),
+        (
+            Figure("ttft_p95_ms", larger_is_better=False),
+            "TTFT",
+            "35.5 simulated TTFT p95 ms (80.0 tok/s); +100.0% on baseline 'none' (71.0 TTFT",
+        ),
+    ],
+)
+def test_what_a_study_ranks_by_is_shown_first(report, capsys, figure, column, answer):
+    better = replace(FULL, output_tok_s=80.0, goodput_request_s=3.0, ttft_p95_ms=35.5)
+    plain, second, _ = report.standing.trials
+    trials = [plain, replace(second, measurements=(better,))]
+    standing = Standing.of(trials, {"none": plain.configuration}, figure)
+    report = replace(report, standing=standing, study=replace(report.study, simulated=True))
+    render(report)
+    shown = capsys.readouterr().out
+    header = next(line for line in shown.splitlines() if "accept" in line)
+    assert header.index(column) < header.index("simulated")
+    assert header.count("TTFT") == 1
+    assert f"best: trial 1, {answer}" in shown

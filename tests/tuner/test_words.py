@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.configuration import Configuration, Speculation
-from tuner.words import describe
+from search_spaces.figures import LATENCIES, RATES, Figure
+from tuner.words import MOST_CHARACTERS, describe, describe_unit, shorten
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,20 @@ from tuner.words import describe
 )
 def test_describe(configuration, words):
     assert describe(configuration) == words
+
+
+def test_every_figure_has_a_unit():
+    assert describe_unit(Figure("goodput_request_s")) == ("good req/s", ".2f")
+    assert describe_unit(Figure("ttft_p95_ms", False)) == ("TTFT p95 ms", ".1f")
+    units = {describe_unit(Figure(name))[0] for name in (*RATES, *LATENCIES)}
+    assert len(units) == len(RATES) + len(LATENCIES)
+
+
+def test_a_message_is_shortened_to_its_first_sentence():
+    oom = "Not enough memory: 1.5 GiB of 80.0 GiB free. Lower --mem-fraction-static."
+    assert shorten(oom) == "Not enough memory: 1.5 GiB of 80.0 GiB free."
+    assert shorten("short, v0.5.2 of it") == "short, v0.5.2 of it"
+    long = shorten("word " * 100)
+    assert len(long) <= MOST_CHARACTERS
+    assert long.endswith("word...")
+    assert len(shorten("x" * 400)) == MOST_CHARACTERS
