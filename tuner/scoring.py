@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.figures import Figure
 
-_CONSTRAINT = "constraint"
+CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""
 
 _LEAST_WINDOW_S = 1e-3
@@ -183,7 +183,7 @@ def judge(
     ]
     if broken:
         return TrialState.INFEASIBLE, Failure(
-            _CONSTRAINT, "load", "configuration", "; ".join(broken)
+            CONSTRAINT, "load", "configuration", "; ".join(broken)
         )
     return TrialState.COMPLETE, None
 
@@ -193,7 +193,7 @@ def comparable(trial: Trial) -> bool:
     return trial.state is TrialState.COMPLETE or (
         trial.state is TrialState.INFEASIBLE
         and trial.failure is not None
-        and trial.failure.kind == _CONSTRAINT
+        and trial.failure.kind == CONSTRAINT
     )
 
 

@@ -5,10 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from results.records import TrialState
+from tuner.scoring import CONSTRAINT, Reference
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.records import Measurement, Trial
+    from search_spaces.figures import Figure
     from tuner.scoring import Standing
 
 VerdictKind = Literal["winner", "baseline", "tie", "unconfirmed", "infeasible"]
+
+_CEILINGS = {"goodput_request_s": "request_s", "request_s": "offered_request_s"}
+"""What a rate can't exceed in an open loop, however fast the server is."""
+
+_AT_CEILING = 0.95
+_TIED_BELOW = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +42,55 @@ def verdict(standing: Standing) -> Verdict:
     if best is None:
         if not any(trial.state.is_verdict for trial in standing.trials):
             return Verdict("unconfirmed", "nothing was judged yet")
-        return Verdict("infeasible", "no configuration was measured that meets the constraints")
+        return Verdict("infeasible", f"no configuration was measured that {_lacking(standing)}")
     baselines = {trial.number for trial in standing.baselines.values() if trial is not None}
+    others = [
+        trial
+        for trial in standing.trials
+        if trial.state is TrialState.COMPLETE
+        and (trial.number in baselines) != (best.number in baselines)
+    ]
+    if _rate_is_the_loads(best, others, standing.figure):
+        kept = (
+            "was answered as it came; raise request_rate"
+            if standing.figure.name == "request_s"
+            else "kept the limits; raise request_rate or tighten goodput"
+        )
+        return Verdict("tie", f"the rate does not tell settings apart: nearly every request {kept}")
     if best.number in baselines:
         return Verdict("unconfirmed", "nothing was faster than this baseline in the search so far")
     return Verdict(
         "unconfirmed",
         "the best of the search; it was not launched again beside the best baseline",
     )
+
+
+def _lacking(standing: Standing) -> str:
+    """What no trial did, where none is complete."""
+    judged = [trial for trial in standing.trials if trial.state.is_verdict]
+    if any(t.failure is not None and t.failure.kind == CONSTRAINT for t in judged):
+        return "meets the constraints"
+    invalid = [trial.state is TrialState.INVALID for trial in judged]
+    if all(invalid):
+        return "can be believed"
+    return "runs and can be believed" if any(invalid) else "runs"
+
+
+def _rate_is_the_loads(best: Trial, others: Sequence[Trial], figure: Figure) -> bool:
+    """Whether the best rate is the one that was sent, and another trial has it as well.
+
+    Where requests arrive by themselves, no server answers more of them than arrive.
+    """
+    ceiling = _CEILINGS.get(figure.name)
+    if ceiling is None or not all(_at_ceiling(m, figure, ceiling) for m in best.measurements):
+        return False
+    references = [Reference.of([trial], figure) for trial in others]
+    return any(r is not None and r.gain(best.measurements) < _TIED_BELOW for r in references)
+
+
+def _at_ceiling(measurement: Measurement, figure: Figure, ceiling: str) -> bool:
+    most = getattr(measurement, ceiling)
+    if most is None or not measurement.point.is_open:
+        return False
+    value = float(getattr(measurement, figure.name) or 0.0)
+    return value >= _AT_CEILING * float(most) > 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.records import Measurement, Purpose, Trial, TrialState
+from results.records import Failure, Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
@@ -190,6 +190,66 @@ def test_the_verdict_says_no_more_than_was_measured():
     assert (best.kind, "not launched again" in best.reason) == ("unconfirmed", True)
     bad = Trial(0, Purpose.BASELINE, TrialState.INFEASIBLE, NONE)
     assert verdict(Standing.of([bad], BASELINES)).kind == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ({TrialState.INVALID: "invalid_measurement"}, "measured that can be believed"),
+        ({TrialState.INFEASIBLE: "cuda_oom"}, "measured that runs"),
+        ({TrialState.INFEASIBLE: "constraint"}, "measured that meets the constraints"),
+        (
+            {TrialState.INVALID: "invalid_measurement", TrialState.INFEASIBLE: "cuda_oom"},
+            "measured that runs and can be believed",
+        ),
+    ],
+)
+def test_a_verdict_without_a_best_says_what_no_configuration_did(states, words):
+    trials = [
+        Trial(n, Purpose.SEARCH, state, NONE, failure=Failure(kind, "load", "configuration", "?"))
+        for n, (state, kind) in enumerate(states.items())
+    ]
+    said = verdict(Standing.of(trials, BASELINES))
+    assert said.kind == "infeasible"
+    assert said.reason.endswith(words)
+
+
+def _open_trial(number: int, configuration: Configuration, good: float, sent: float = 4.0):
+    point = OperatingPoint(request_rate=4.0)
+    measured = measurement(
+        90.0, point=point, request_s=sent, offered_request_s=4.0, goodput_request_s=good
+    )
+    return Trial(
+        number, Purpose.SEARCH, TrialState.COMPLETE, configuration, measurements=(measured,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "kind"),
+    [
+        (3.99, 4.0, "tie"),
+        (4.0, 3.99, "tie"),
+        # The ceiling is reached, but not by all: the rate does tell them apart.
+        (3.5, 4.0, "unconfirmed"),
+        (4.0, 3.5, "unconfirmed"),
+        # Close to each other below the ceiling: one window each does not make that a tie.
+        (2.99, 3.0, "unconfirmed"),
+    ],
+)
+def test_a_rate_that_is_the_loads_own_names_no_winner(base, other, kind):
+    figure = Figure("goodput_request_s")
+    trials = [_open_trial(0, NONE, base), _open_trial(1, DEFAULT, other)]
+    said = verdict(Standing.of(trials, {"none": NONE}, figure))
+    assert said.kind == kind
+    assert ("raise request_rate or tighten goodput" in said.reason) == (kind == "tie")
+
+
+def test_a_rate_of_answers_ties_at_what_was_sent():
+    trials = [_open_trial(0, NONE, 1.0, 3.98), _open_trial(1, DEFAULT, 1.0, 4.0)]
+    said = verdict(Standing.of(trials, {"none": NONE}, Figure("request_s")))
+    assert said.kind == "tie"
+    assert said.reason.endswith("answered as it came; raise request_rate")
+    assert verdict(Standing.of(trials, {"none": NONE})).kind == "unconfirmed"
 
 
 def test_several_points_say_which_is_which():
