@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from tuner.words import describe, describe_speeds
+from tuner.words import describe, describe_speeds, shorten
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -93,14 +93,14 @@ class Lines:
             line += f": {describe_speeds(trial.measurements, self._mark)}"
             line += f", accept length {accept:.2f}" if accept is not None else ""
         if trial.failure is not None:
-            line += f" [{trial.state}: {trial.failure.message}]"
+            line += f" [{trial.state}: {shorten(trial.failure.message)}]"
         self.message(line)
 
     def launch_failed(self, launch: Launch, failure: Failure) -> None:
         """A launch ended without a server."""
         self.message(
             f"{self._clock()}   launch {launch.id} failed in {failure.phase} "
-            f"({failure.kind}, a fault of the {failure.fault}): {failure.message}"
+            f"({failure.kind}, a fault of the {failure.fault}): {shorten(failure.message)}"
             f"; log: {launch.intent.log}"
         )
 

@@ -17,9 +17,11 @@ from tuner.words import (
     describe_gain,
     describe_number,
     describe_reasons,
+    describe_resolved,
     describe_result,
     describe_unit,
     describe_values,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -49,11 +51,18 @@ def render(report: StudyReport) -> None:
 def render_trial(report: StudyReport, trial: Trial) -> None:
     """Prints one trial with all that is known of it."""
     console = _console()
-    data = report.trial_dict(trial)
     mark = " (simulated)" if report.study.simulated else ""
     console.print(f"trial {trial.number} of study {report.study.name}{mark}", style="bold")
-    for key in ("state", "purpose", "configuration", "resolved", "score"):
-        console.print(f"  {key}: {data[key]}", highlight=False, soft_wrap=True)
+    rows = {
+        "state": str(trial.state),
+        "purpose": str(trial.purpose),
+        "configuration": describe(trial.configuration),
+        "the server ran": describe_resolved(trial),
+        "score": describe_number(report.standing.score(trial), ".3f"),
+    }
+    for key, value in rows.items():
+        if value:
+            console.print(f"  {key}: {value}", highlight=False, soft_wrap=True)
     if trial.failure is not None:
         failure = trial.failure
         console.print(
@@ -69,8 +78,10 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
             console.print(f"    {reason}", highlight=False, soft_wrap=True, style="yellow")
     for launch in report.launches:
         if launch.id in trial.launches:
+            own = launch.failure if launch.failure != trial.failure else None
+            why = f": {own.message}" if own is not None else ""
             console.print(
-                f"  launch {launch.id}: {launch.state}, log {launch.intent.log}",
+                f"  launch {launch.id}: {launch.state}, log {launch.intent.log}{why}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -137,10 +148,13 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
 
 
 def _failures(console: Console, report: StudyReport) -> None:
+    shortened: int | None = None
     for trial in report.standing.trials:
         if trial.failure is not None:
+            if shortened is None and shorten(trial.failure.message) != trial.failure.message:
+                shortened = trial.number
             console.print(
-                f"trial {trial.number} is {trial.state}: {trial.failure.message}",
+                f"trial {trial.number} is {trial.state}: {shorten(trial.failure.message)}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -149,9 +163,19 @@ def _failures(console: Console, report: StudyReport) -> None:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
             continue
         counted = "" if launch.id in judging and not launch.is_lost else ", not counted"
-        why = launch.failure.message if launch.failure else "the tuner was stopped while it ran"
+        why = (
+            shorten(launch.failure.message)
+            if launch.failure
+            else "the tuner was stopped while it ran"
+        )
         console.print(
             f"launch {launch.id} is {launch.state}{counted}: {why}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if shortened is not None:
+        console.print(
+            f"all of it: `tuner show --study {report.study.name} --trial {shortened}`",
             highlight=False,
             soft_wrap=True,
         )

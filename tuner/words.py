@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from results.records import Measurement
+    from results.records import Measurement, Trial
     from search_spaces.configuration import Configuration, Speculation
     from search_spaces.figures import Figure
 
@@ -54,6 +54,14 @@ def describe(configuration: Configuration) -> str:
     speculation = describe_speculation(configuration.speculation)
     system = describe_system(configuration)
     return speculation if system == "defaults" else f"{speculation}, {system}"
+
+
+def describe_resolved(trial: Trial) -> str:
+    """What the server said it ran, where it is not what was asked for; else nothing."""
+    if trial.resolved is None or trial.resolved == trial.configuration:
+        return ""
+    ran, asked = describe(trial.resolved), describe(trial.configuration)
+    return ran if ran != asked else ""
 
 
 def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:

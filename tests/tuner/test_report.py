@@ -16,6 +16,7 @@ from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
 from tuner.export import dump
+from tuner.progress import Lines
 from tuner.render import render, render_trial
 from tuner.report import METRICS, StudyReport, point_dict
 from tuner.scoring import Standing
@@ -156,7 +157,37 @@ def test_a_trial_is_shown_with_its_reasons_and_warnings(report, capsys):
     assert "measured at concurrency 8:" in shown
     assert "do not believe it: cached_tokens: 300 of 400 prompt tokens came from the" in shown
     assert "warning: low_acceptance: accept length 1.040" in shown
-    assert "score: None" in shown
+    assert "configuration: EAGLE3 steps 3\n" in shown
+    assert not any(word in shown for word in ("score", "the server ran", "None", "{"))
+
+
+def test_a_trial_is_shown_with_what_the_server_made_of_it(report, capsys):
+    trial = report.standing.trials[1]
+    render_trial(report, replace(trial, resolved=trial.configuration))
+    shown = capsys.readouterr().out
+    assert "score: 1.000\n" in shown
+    assert "the server ran" not in shown
+    other = Configuration.of(Speculation("EAGLE3", 5, 1, 6))
+    render_trial(report, replace(trial, resolved=other))
+    assert "the server ran: EAGLE3 steps 5\n" in capsys.readouterr().out
+
+
+def test_a_long_message_is_whole_only_where_one_trial_is_shown(report, capsys):
+    advice = "Lower --mem-fraction-static."
+    failure = Failure("cuda_oom", "kv_cache", "configuration", f"No memory is left. {advice}")
+    *first, last = report.standing.trials
+    last = replace(last, failure=failure)
+    report = replace(report, standing=replace(report.standing, trials=(*first, last)))
+    lines = Lines(simulated=True)
+    lines.judged(last)
+    render(report)
+    shown = capsys.readouterr()
+    assert "trial 2 is invalid: No memory is left.\n" in shown.out
+    assert "[invalid: No memory is left.]" in shown.err
+    assert advice not in shown.out + shown.err
+    assert "all of it: `tuner show --study small --trial 2`" in shown.out
+    render_trial(report, last)
+    assert advice in capsys.readouterr().out
 
 
 def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):
