@@ -71,6 +71,23 @@ def read_any_server(
         return UNKNOWN_SERVER
 
 
+def refuse_unready(base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None) -> None:
+    """Raises where an SGLang server says that it is starting, stopping or hung (`/health` 503).
+
+    Any other answer is taken for ready: what stands before a server may not pass `/health` on.
+
+    Raises:
+        RunnerError: It is not ready, or nobody answers.
+    """
+    response = _get(base_url, ("/health",), timeout_s=timeout_s, api_key=api_key)
+    if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        message = (
+            f"{base_url}: the server says that it is not ready (/health 503): wait until it is, "
+            "or read its log"
+        )
+        raise _error("not_ready", "configuration", message)
+
+
 def read_models(
     base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
 ) -> tuple[str, ...]:

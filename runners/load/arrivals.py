@@ -23,6 +23,9 @@ _KEY = "timestamp"
 LONGEST_S = 7 * 86_400.0
 """Of one window. Beyond it a trace is not in seconds, or a rate is a slip of the pen."""
 
+LONGEST_MEAN_GAP_S = 60.0
+"""Between two arrivals. Slower ones load no server: most likely a trace is in milliseconds."""
+
 
 class ArrivalTraceError(ValueError):
     """A trace of arrival times cannot be used; the message says where and why."""
@@ -103,7 +106,8 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
         seed: Of a Poisson process.
 
     Raises:
-        ArrivalTraceError: The trace cannot be used, or has fewer arrivals than the window needs.
+        ArrivalTraceError: The trace cannot be used, or has fewer arrivals than the window needs;
+            or arrivals are so rare that they cannot be meant.
         ValueError: The point is a closed one.
     """
     count = workload.requests_at(point)
@@ -113,6 +117,11 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
             raise ArrivalTraceError(
                 f"{count} arrivals at {point.request_rate:g} requests/s take "
                 f"{process.times[-1]:.3g} s, over a week: give a higher rate or fewer `requests`"
+            )
+        if count > 1 and 1 / point.request_rate > LONGEST_MEAN_GAP_S:
+            raise ArrivalTraceError(
+                f"{point.request_rate:g} requests/s is one in {1 / point.request_rate:.3g} s: give "
+                f"a rate with a mean gap of {LONGEST_MEAN_GAP_S:g} s or less, in requests a second"
             )
         return process
     if point.trace is None:
@@ -129,6 +138,12 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
         raise ArrivalTraceError(
             f"the first {count} arrivals of the trace {path} take {times[-1]:.3g} s, over a week: "
             "its times must be seconds, not milliseconds"
+        )
+    if count > 1 and (gap := times[-1] / (count - 1)) > LONGEST_MEAN_GAP_S:
+        raise ArrivalTraceError(
+            f"the first {count} arrivals of the trace {path} take {times[-1]:.6g} s, one in "
+            f"{gap:.3g} s: are these milliseconds? Its times must be seconds, with a mean gap of "
+            f"{LONGEST_MEAN_GAP_S:g} s or less"
         )
     return ArrivalProcess(times, trace.stationary)
 

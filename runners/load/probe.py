@@ -12,7 +12,7 @@ from runners.load.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dia
 from runners.load.prompts import Prompt
 from runners.load.rendering import IdentityRenderer
 from runners.load.stream import GenerateEndpoint
-from runners.server_facts import read_any_server, read_models, read_server
+from runners.server_facts import read_any_server, read_models, read_server, refuse_unready
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -97,12 +97,15 @@ def find_target(
         request_timeout_s: Real seconds for each of the requests.
 
     Raises:
-        RunnerError: Nobody answers, or the server cannot be measured this way.
+        RunnerError: Nobody answers, or the server is not ready or cannot be measured this way.
     """
     if endpoint == "generate":
         facts = read_server(url, api_key=api_key)
+        refuse_unready(url, api_key=api_key)
         return Target(facts, GenerateEndpoint(), facts.speculation)
     facts = read_any_server(url, api_key=api_key)
+    if facts.is_sglang:
+        refuse_unready(url, api_key=api_key)
     if model is None:
         models = read_models(url, api_key=api_key)
         if not models:

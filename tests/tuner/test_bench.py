@@ -91,7 +91,8 @@ def test_bench(bench):
     measured = json.loads(done.stdout)
     assert measured["simulated"] is True
     assert reasons(measured) == set()
-    assert measured["unchecked"] == []
+    assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled"]
+    assert done.stderr == f"{measured['url']}/generate, concurrency 2: 6 requests\n"
     assert (measured["endpoint"], measured["sglang"]) == ("generate", True)
     assert measured["point"] == {"concurrency": 2}
     assert measured["requests"] >= 6
@@ -103,7 +104,9 @@ def test_in_words(bench):
     assert "(simulated)" in text
     assert "accept length" in text
     assert "TPOT p50 / p95 / p99" in text
-    assert "no inter-token latency" in text
+    assert "not inter-token latency, use TPOT" in text
+    assert "all figures simulated, times included" in text.splitlines()[0]
+    assert text.count("see docs/validity.md") == 1  # two requests are few
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
@@ -127,6 +130,45 @@ def test_an_open_loop_with_goodput(bench):
     measured = json.loads(done.stdout)
     assert measured["point"] == {"request_rate": 2.0}
     assert measured["goodput_request_s"] > 0
+
+
+def test_a_trace_is_sent_whole(bench, tuner):
+    (tuner.folder / "day.jsonl").write_text("".join(f"{n / 4}\n" for n in range(21)))
+    done = bench("--trace", "day.jsonl", "--output-tokens", "4", "--json")
+    assert ": 21 requests over 5.0 s, 4.00 a second on average" in done.stderr
+    assert json.loads(done.stdout)["requests"] == 21
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("noon", "--trace day.jsonl, line 3: "),
+        ("240000", "--trace day.jsonl: the first 3 arrivals of it take"),
+    ],
+)
+def test_a_trace_that_cannot_be_used(bench, tuner, line, says):
+    (tuner.folder / "day.jsonl").write_text(f"0\n1\n{line}\n")
+    said = bench("--trace", "day.jsonl", code=2).stderr
+    assert says in said
+    assert "http://" not in said
+
+
+def test_a_server_that_is_not_ready(tuner):
+    class Starting(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(503 if self.path == "/health" else 200)
+            self.end_headers()
+            self.wfile.write(b'{"version": "0.5.23", "model_path": "m"}')
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Starting) as starting:
+        thread = threading.Thread(target=starting.serve_forever)
+        thread.start()
+        try:
+            done = tuner.run("bench", "--url", f"http://127.0.0.1:{starting.server_port}", code=4)
+        finally:
+            starting.shutdown()
+            thread.join()
+    assert "the server says that it is not ready (/health 503)" in done.stderr
 
 
 def test_prompts_of_ones_own(bench, tuner):
@@ -214,7 +256,8 @@ def test_however_it_ends_the_server_is_idle_afterwards(url, tuner, end, code, pr
         client.send_signal(end)
         _, said = client.communicate(timeout=60)
         assert client.returncode == code
-        assert (said == "tuner: interrupted\n") is (end == signal.SIGINT)
+        assert said.endswith("\ntuner: interrupted\n") is (end == signal.SIGINT)
+        assert "concurrency 8: 64 requests" in said
         while in_flight(url) > 0:
             assert time.monotonic() < deadline
             time.sleep(0.02)

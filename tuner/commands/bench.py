@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import CommandError, Exit
@@ -11,6 +12,8 @@ from tuner.report import point_dict
 from tuner.words import describe_figures, describe_reasons
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from results.records import Measurement
     from runners.load.probe import Target
     from search_spaces.workload import Workload
@@ -31,9 +34,12 @@ _USAGE = frozenset(
 )
 
 
+_UNSEEN = "compiled: the server's log is not seen, so what it compiled in the window is not known"
+
+
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     """Measures one window and prints it; exit code 4 if the server fails meanwhile."""
-    workload = options.workload()
+    workload, arrivals = _with_arrivals(options, options.workload())
     point = workload.points[0]
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
     from runners.load import NotEnoughPromptsError, PromptFileError  # noqa: PLC0415
@@ -49,6 +55,7 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             api_key=key,
             natural_length=options.natural_length,
         )
+        _announce(url, target, workload, arrivals)
         measurement = measure(
             url,
             workload,
@@ -80,6 +87,43 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     return Exit.DONE
 
 
+def _with_arrivals(options: BenchOptions, workload: Workload) -> tuple[Workload, tuple[float, ...]]:
+    """The times of an open loop; without `--requests` all of a trace. None in a closed loop.
+
+    Raises:
+        CommandError: The trace or the rate cannot be used.
+    """
+    from runners.load.arrivals import ArrivalTraceError, arrivals_of, read_trace  # noqa: PLC0415
+
+    point = workload.points[0]
+    if not point.is_open:
+        return workload, ()
+    try:
+        if point.trace is not None and point.requests is None:
+            count = len(read_trace(workload.path(point.trace)).times)
+            workload = replace(workload, points=(replace(point, requests=count),))
+        return workload, arrivals_of(workload.points[0], workload, options.seed).times
+    except ArrivalTraceError as error:
+        if point.trace is None:
+            raise CommandError(f"--request-rate: {error}") from error
+        path = workload.path(point.trace)
+        what = str(error).replace(f"the trace {path}", "it")
+        what = f"--trace {what}" if what.startswith(f"{path}") else f"--trace {path}: {what}"
+        raise CommandError(what) from error
+
+
+def _announce(url: str, target: Target, workload: Workload, arrivals: Sequence[float]) -> None:
+    """Says what begins, on stderr: a long load is then no mystery."""
+    point = workload.points[0]
+    line = f"{url}{target.endpoint.path}, {point.name}: {workload.requests_at(point)} requests"
+    if arrivals:
+        line += f" over {arrivals[-1]:.1f} s"
+        if arrivals[-1] > 0:
+            line += f", {(len(arrivals) - 1) / arrivals[-1]:.2f} a second on average"
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 def _prompts(options: BenchOptions, workload: Workload, target: Target) -> Any:  # noqa: ANN401 - a heavy import's type
     from runners.load import prompt_source  # noqa: PLC0415
     from runners.load.server_python import ServerPython  # noqa: PLC0415
@@ -94,24 +138,25 @@ def _to_dict(url: str, target: Target, measurement: Measurement) -> dict[str, An
         "url": url,
         "endpoint": target.endpoint.name,
         "sglang": target.facts.is_sglang,
-        "unchecked": list(target.unchecked),
+        "unchecked": [_UNSEEN, *target.unchecked],
         **point_dict(measurement),
     }
 
 
 def _print(url: str, target: Target, measurement: Measurement) -> None:
+    mark = "; all figures simulated, times included" if measurement.simulated else ""
     rows = [
-        ("server", f"{url}{target.endpoint.path}, {measurement.point.name}"),
+        ("server", f"{url}{target.endpoint.path}, {measurement.point.name}{mark}"),
         *describe_figures(measurement),
     ]
     for name, value in rows:
         sys.stdout.write(f"{name:<26}{value}\n")
-    if measurement.tokens_per_chunk > 1:
+    if target.facts.speculation.enabled and measurement.tokens_per_chunk > 1:
         sys.stdout.write(
-            "a chunk carries all tokens of a verify: the time between chunks is no inter-token "
-            "latency; TPOT is\n"
+            "a chunk carries all tokens of a verify: the time between chunks is not inter-token "
+            "latency, use TPOT\n"
         )
-    for note in target.unchecked:
+    for note in (_UNSEEN, *target.unchecked):
         sys.stdout.write(f"not checked: {note}\n")
-    for reason in describe_reasons(measurement):
-        sys.stdout.write(f"{reason}\n")
+    for n, reason in enumerate(describe_reasons(measurement)):
+        sys.stdout.write(f"{reason}{'' if n else ' (see docs/validity.md)'}\n")

@@ -122,6 +122,21 @@ def test_a_rate_that_never_ends():
     assert arrivals_of(alone, workload(alone), 0).times == (0.0,)
 
 
+def test_a_trace_in_milliseconds(tmp_path):
+    (tmp_path / "day.jsonl").write_text("".join(f"{250_000 * n}\n" for n in range(8)))
+    point = OperatingPoint(trace="day.jsonl", requests=2)
+    with pytest.raises(ArrivalTraceError, match="are these milliseconds"):
+        arrivals_of(point, workload(point, base_dir=str(tmp_path)), 0)
+    (tmp_path / "day.jsonl").write_text("0\n60\n")
+    assert arrivals_of(point, workload(point, base_dir=str(tmp_path)), 0).times == (0.0, 60.0)
+
+
+def test_a_rate_so_low_that_it_is_no_load():
+    point = OperatingPoint(request_rate=0.01, requests=2)
+    with pytest.raises(ArrivalTraceError, match="one in 100 s"):
+        arrivals_of(point, workload(point), 0)
+
+
 def test_a_path_with_a_zero_byte():
     with pytest.raises(ArrivalTraceError, match="cannot be read"):
         read_trace("a\0b")
