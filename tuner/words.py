@@ -137,7 +137,7 @@ def describe_figures(m: Measurement) -> list[tuple[str, str]]:
         ("correct drafts", describe_histogram(m.histogram)),
         ("TTFT p50 / p95 / p99", _times(m.ttft_p50_ms, m.ttft_p95_ms, m.ttft_p99_ms, digits=1)),
         ("TPOT p50 / p95 / p99", _times(m.tpot_p50_ms, m.tpot_p95_ms, m.tpot_p99_ms, digits=2)),
-        ("end to end, the same", _times(m.e2e_p50_ms, m.e2e_p95_ms, m.e2e_p99_ms, digits=0)),
+        ("E2E p50 / p95 / p99", _times(m.e2e_p50_ms, m.e2e_p95_ms, m.e2e_p99_ms, digits=0)),
         ("between chunks p50 / p95", _times(m.chunk_p50_ms, m.chunk_p95_ms, digits=2)),
         ("tokens per chunk", describe_number(m.tokens_per_chunk, ".2f")),
         ("requests/s", _requests(m)),
