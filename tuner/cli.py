@@ -20,8 +20,7 @@ from tuner.errors import CommandError, Exit
 
 app = typer.Typer(
     name="tuner",
-    help="Finds the fastest SGLang launch command for one model, machine and "
-    "workload.",
+    help="Finds the fastest SGLang launch command for one model, machine and workload.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -64,6 +63,14 @@ FileOption = Annotated[
 ]
 StoredOption = Annotated[
     str, typer.Option("--study", help="A stored study's name, or the file it was made from.")
+]
+ShownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--study",
+        help="A stored study's name, or the file it was made from. May be left out where there "
+        "is only one.",
+    ),
 ]
 StorageOption = Annotated[
     str,
@@ -172,8 +179,8 @@ def resume(
 
 @app.command()
 def show(
-    study: StoredOption,
     *,
+    study: ShownOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
     trial: Annotated[int | None, typer.Option(help="All that is known of one trial.")] = None,
     as_json: JsonOption = False,
@@ -186,8 +193,8 @@ def show(
 
 @app.command()
 def export(
-    study: StoredOption,
     *,
+    study: ShownOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
     format_: Annotated[
         ExportFormat, typer.Option("--format", help="A shell script, or JSON.")

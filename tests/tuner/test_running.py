@@ -10,6 +10,8 @@ import time
 
 import optuna
 
+from results.store import Store
+
 
 def change(folder, *statements: str) -> None:
     """Changes the database behind the tuner's back."""
@@ -98,3 +100,21 @@ def test_a_signal_before_the_first_launch_is_told_and_stored(tuner, write_small)
         assert json.loads(stored)["budget"]["stopped"] == "interrupted"
     done = tuner.run("resume", "--study", "small", "--json") if shown.returncode == 0 else None
     assert done is None or json.loads(done.stdout)["budget"]["stopped"] == "exhausted"
+
+
+def test_the_only_study_need_not_be_named(tuner, write_small):
+    study = write_small(steps="[1]", protos="[null]", launches=1)
+    tuner.run("sweep", "--study", study)
+    assert json.loads(tuner.run("show", "--json").stdout)["study"] == "small"
+    assert "exec" in tuner.run("export").stdout
+    tuner.run("sweep", "--study", study, "--name", "other")
+    for command in ("show", "export"):
+        several = tuner.run(command, code=2).stderr
+        assert "2 studies are stored in sqlite:///tuner.db; name one with --study" in several
+        assert "small" in several
+        assert "other" in several
+
+
+def test_a_database_without_a_study_says_so(tuner):
+    Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}").close()
+    assert "no study is stored in sqlite:///tuner.db" in tuner.run("show", code=2).stderr

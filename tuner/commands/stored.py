@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def existing(storage: str, name_or_path: str) -> Iterator[tuple[Store, StoredStudy, Study]]:
-    """A stored study by its name, or by a file that it was made from."""
-    file = load_study(name_or_path) if _is_path(name_or_path) else None
+def existing(storage: str, name_or_path: str | None) -> Iterator[tuple[Store, StoredStudy, Study]]:
+    """A stored study by its name, or by a file that it was made from; `None` is the only one."""
+    file = load_study(name_or_path) if name_or_path and _is_path(name_or_path) else None
     name = file.name if file is not None else name_or_path
     try:
         store = Store.open(storage, create=False)
     except StoreMissing as error:
         raise CommandError(f"{error}; `tuner sweep` begins a study") from error
     with store:
+        if name is None:
+            name = _only_study(store, storage)
         try:
             stored = store.study(name)
         except StudyNotFound as error:
@@ -52,11 +54,23 @@ def existing(storage: str, name_or_path: str) -> Iterator[tuple[Store, StoredStu
         yield store, stored, assembly.stored_study_file(stored, base_dir=base_dir)
 
 
+def _only_study(store: Store, storage: str) -> str:
+    names = [study.name for study in store.studies()]
+    if not names:
+        raise CommandError(f"no study is stored in {storage}; `tuner sweep` begins a study")
+    if len(names) > 1:
+        raise CommandError(
+            f"{len(names)} studies are stored in {storage}; name one with --study: "
+            f"{', '.join(names)}"
+        )
+    return names[0]
+
+
 def _is_path(name_or_path: str) -> bool:
     return "/" in name_or_path or Path(name_or_path).suffix in {".yaml", ".yml"}
 
 
-def show(name_or_path: str, *, storage: str, trial: int | None, as_json: bool) -> Exit:
+def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
     """Shows a stored study."""
     with existing(storage, name_or_path) as (store, stored, study):
         _, report = report_of(store, stored, study)
@@ -74,7 +88,7 @@ def show(name_or_path: str, *, storage: str, trial: int | None, as_json: bool) -
 
 
 def export(
-    name_or_path: str,
+    name_or_path: str | None,
     *,
     storage: str,
     format_: str,
