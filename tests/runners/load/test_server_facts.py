@@ -12,6 +12,7 @@ from runners.server_facts import (
     ServerFacts,
     read_server,
     read_server_info,
+    refuse_unready,
     simulated_of,
     speculation_of,
 )
@@ -124,6 +125,17 @@ def test_a_hung_scheduler(server):
     with pytest.raises(RunnerError) as caught:
         read_server(server.url, timeout_s=0.2)
     assert caught.value.failure.kind == "server_hung"
+
+
+@pytest.mark.parametrize("status", [200, 404, 500, 503])
+def test_only_503_is_not_ready(server, status):
+    server.routes = {"/health": lambda _n, _b: (status, [b""])}
+    if status != 503:
+        refuse_unready(server.url)
+        return
+    with pytest.raises(RunnerError, match="says that it is not ready") as caught:
+        refuse_unready(server.url)
+    assert caught.value.failure.kind == "not_ready"
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:30000", "ftp://x", "nonsense"])
