@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tuner.agenda import Agenda
     from tuner.launching import Launcher
     from tuner.mirror import Mirror
-    from tuner.planners import Planner
+    from tuner.planners import LaunchPlan, Planner
     from tuner.progress import Progress
 
 
@@ -91,7 +91,7 @@ class Sweep:
         self._mirror = mirror
         self._shielded = shielded
         self._observed: set[int] = set()
-        self._launch_seconds: list[float] = []
+        self._launch_seconds: list[tuple[int, float]] = []
 
     def run(self) -> Outcome:
         """Runs to the target; stores and returns why it stopped. Ctrl-C is such a reason."""
@@ -136,14 +136,14 @@ class Sweep:
             launch = self._launcher.intend(plan, standing.trials, number=len(launches))
             if self._mirror is not None:
                 self._mirror.show(self._standing())
-            self._progress.launching(launch, plan, self._eta_s(standing.trials))
+            self._progress.launching(launch, plan, self._eta_s(plan, standing.trials))
             began, clock = self._runner.now(), time.monotonic()
             try:
                 self._launcher.carry_out(launch, plan)
             finally:
                 with self._shielded():
                     self._store.add_work(self._stored.id, self._runner.now() - began)
-            self._launch_seconds.append(time.monotonic() - clock)
+            self._launch_seconds.append((len(plan.trials), time.monotonic() - clock))
 
     def _standing(self) -> Standing:
         return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)
@@ -175,9 +175,13 @@ class Sweep:
             return Outcome("budget", f"{stored.budget_hours:g} hours of work are spent")
         return None
 
-    def _eta_s(self, trials: tuple[Trial, ...]) -> float | None:
-        """Seconds until the target, by the mean of this run's launches; `None` before the first."""
-        if not self._launch_seconds:
+    def _eta_s(self, plan: LaunchPlan, trials: tuple[Trial, ...]) -> float | None:
+        """Seconds until the target, by the mean of this run's launches; `None` before the first.
+
+        Also `None` where launches differ in their number of trials: how many trials each of those
+        to come has is not known, and a launch of five says little of one of one.
+        """
+        if {trials_met for trials_met, _ in self._launch_seconds} != {len(plan.trials)}:
             return None
         left = self._agenda.launches_left(trials)
         if self._stored.budget_launches is not None:
@@ -185,7 +189,7 @@ class Sweep:
             left = affordable if left is None else min(left, affordable)
         if left is None:
             return None
-        return left * sum(self._launch_seconds) / len(self._launch_seconds)
+        return left * sum(s for _, s in self._launch_seconds) / len(self._launch_seconds)
 
 
 def _check_reference(standing: Standing) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from results.records import Purpose
+from runners.replay import ReplayRunner
 from tuner.planners import PLANNERS
+from tuner.progress import Silent
 from tuner.replay import replay
 
-from .replays import chains, point, table
+from .replays import chains, play, point, table
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
@@ -93,3 +95,20 @@ def test_a_budget_that_just_reaches_every_point_ends_exhausted(small, store):
     assert (report.study.stopped, report.launches_spent) == ("exhausted", 8)
     one_less = replay(study, table(study), store, name="t", launches=7, planner="exhaustive")
     assert (one_less.study.stopped, one_less.launches_spent) == ("budget", 7)
+
+
+@pytest.mark.parametrize("hot_switch", [False, True])
+def test_time_left_is_told_only_where_launches_are_alike(small, store, monkeypatch, hot_switch):
+    told = []
+    monkeypatch.setattr(
+        Silent,
+        "launching",
+        lambda _self, _launch, plan, eta_s: told.append((len(plan.trials), eta_s)),
+    )
+    study = small()
+    runner = ReplayRunner(table(study), study, can_switch=chains)
+    play(study, store, runner, planner="exhaustive", hot_switch=hot_switch)
+    sizes = [size for size, _ in told]
+    assert (max(sizes) > 1) == hot_switch
+    for n, (_, eta_s) in enumerate(told):
+        assert (eta_s is not None) == (n > 0 and len(set(sizes[: n + 1])) == 1)
