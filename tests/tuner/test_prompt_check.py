@@ -37,7 +37,7 @@ def study(tmp_path):
         folder.mkdir(exist_ok=True)
         questions = "".join(json.dumps({"prompt": f"Question {n}?"}) + "\n" for n in range(lines))
         (folder / "mine.jsonl").write_text(questions)
-        (folder / "arrivals.jsonl").write_text("".join(f"{n / 4}\n" for n in range(times)))
+        (folder / "arrivals.jsonl").write_text("".join(f"{n * 2}\n" for n in range(times)))
         file = folder / "mine.yaml"
         file.write_text(STUDY.replace("{PROMPTS}", f"{{{prompts}}}").replace("{POINT}", point))
         return file

@@ -173,6 +173,13 @@ def queue(bench):
     return bench.measure(lambda n: bench.reply(n, wait_s=0.04 * n / 21))
 
 
+def too_short(bench):
+    bench.speculation = PLAIN
+    # All are sent in a tenth of a second, and each takes ten times as long at the least.
+    bench.point = OperatingPoint(request_rate=200.0, requests=20)
+    return bench.measure(lambda n: bench.reply(n, wait_s=0.1))
+
+
 def unexpected(bench):
     bench.speculation = PLAIN
     return bench.measure(lambda n: bench.reply(n, **accounts(n)))
@@ -243,6 +250,7 @@ INVALID = {
     "duplicate_prompts": doubled,
     "unsteady": slowing,
     "silent": standstill,
+    "short_window": too_short,
     "queue_grows": queue,
     "acceptance_unexpected": unexpected,
     "acceptance_missing": missing,
