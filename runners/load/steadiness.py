@@ -205,7 +205,8 @@ def short_window(evidence: Evidence) -> str | None:
         return None
     typical = statistics.median(s.e2e_s for s in inside)
     count = max(2 * len(evidence.samples), math.ceil(_LONG_ENOUGH * typical * len(inside) / length))
-    source = " of a longer trace" if evidence.point.trace is not None else ""
+    # At a load beyond the server's reach more requests take longer still: `queue_grows` says so.
+    source = " of a longer trace" if evidence.point.trace is not None else ", or lower the rate"
     return (
         f"{whole} of the {len(inside)} requests that were sent in the window ({length:.1f} s) "
         f"ended in it; half of them took {typical:.1f} s or more: raise `requests` to about "
