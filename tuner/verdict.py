@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 VerdictKind = Literal["winner", "baseline", "tie", "unconfirmed", "infeasible"]
 
-_CEILINGS = {"goodput_request_s": "request_s", "request_s": "offered_request_s"}
-"""What a rate can't exceed in an open loop, however fast the server is."""
-
 _AT_CEILING = 0.95
 _TIED_BELOW = 1.01
 
@@ -51,12 +48,11 @@ def verdict(standing: Standing) -> Verdict:
         and (trial.number in baselines) != (best.number in baselines)
     ]
     if _rate_is_the_loads(best, others, standing.figure):
-        kept = (
-            "was answered as it came; raise request_rate"
-            if standing.figure.name == "request_s"
-            else "kept the limits; raise request_rate or tighten goodput"
+        return Verdict(
+            "tie",
+            "the rate does not tell settings apart: nearly every request kept the limits; "
+            "raise request_rate or tighten goodput",
         )
-        return Verdict("tie", f"the rate does not tell settings apart: nearly every request {kept}")
     if best.number in baselines:
         return Verdict("unconfirmed", "nothing was faster than this baseline in the search so far")
     return Verdict(
@@ -81,16 +77,12 @@ def _rate_is_the_loads(best: Trial, others: Sequence[Trial], figure: Figure) -> 
 
     Where requests arrive by themselves, no server answers more of them than arrive.
     """
-    ceiling = _CEILINGS.get(figure.name)
-    if ceiling is None or not all(_at_ceiling(m, figure, ceiling) for m in best.measurements):
+    if figure.name != "goodput_request_s" or not all(map(_at_ceiling, best.measurements)):
         return False
     references = [Reference.of([trial], figure) for trial in others]
     return any(r is not None and r.gain(best.measurements) < _TIED_BELOW for r in references)
 
 
-def _at_ceiling(measurement: Measurement, figure: Figure, ceiling: str) -> bool:
-    most = getattr(measurement, ceiling)
-    if most is None or not measurement.point.is_open:
-        return False
-    value = float(getattr(measurement, figure.name) or 0.0)
-    return value >= _AT_CEILING * float(most) > 0
+def _at_ceiling(measurement: Measurement) -> bool:
+    good = measurement.goodput_request_s or 0.0
+    return measurement.point.is_open and good >= _AT_CEILING * measurement.request_s > 0

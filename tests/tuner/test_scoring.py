@@ -214,10 +214,10 @@ def test_a_verdict_without_a_best_says_what_no_configuration_did(states, words):
     assert said.reason.endswith(words)
 
 
-def _open_trial(number: int, configuration: Configuration, good: float, sent: float = 4.0):
+def _open_trial(number: int, configuration: Configuration, good: float):
     point = OperatingPoint(request_rate=4.0)
     measured = measurement(
-        90.0, point=point, request_s=sent, offered_request_s=4.0, goodput_request_s=good
+        90.0, point=point, request_s=4.0, offered_request_s=4.0, goodput_request_s=good
     )
     return Trial(
         number, Purpose.SEARCH, TrialState.COMPLETE, configuration, measurements=(measured,)
@@ -242,14 +242,6 @@ def test_a_rate_that_is_the_loads_own_names_no_winner(base, other, kind):
     said = verdict(Standing.of(trials, {"none": NONE}, figure))
     assert said.kind == kind
     assert ("raise request_rate or tighten goodput" in said.reason) == (kind == "tie")
-
-
-def test_a_rate_of_answers_ties_at_what_was_sent():
-    trials = [_open_trial(0, NONE, 1.0, 3.98), _open_trial(1, DEFAULT, 1.0, 4.0)]
-    said = verdict(Standing.of(trials, {"none": NONE}, Figure("request_s")))
-    assert said.kind == "tie"
-    assert said.reason.endswith("answered as it came; raise request_rate")
-    assert verdict(Standing.of(trials, {"none": NONE})).kind == "unconfirmed"
 
 
 def test_several_points_say_which_is_which():
