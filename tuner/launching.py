@@ -21,19 +21,19 @@ from runners.base import RunnerError
 from runners.readback import differences
 from tuner.blame import KILLED, blame, killed_again
 from tuner.same_load import SameLoad
-from tuner.scoring import judge
+from tuner.scoring import judge, was_disturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from results.records import Resolved
+    from results.records import Measurement, Resolved
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import LaunchCommand, Runner, Session
     from search_spaces.configuration import Configuration
-    from search_spaces.workload import Workload
+    from search_spaces.workload import OperatingPoint, Workload
     from tuner.planners import LaunchPlan, PlannedTrial
     from tuner.progress import Progress
 
@@ -226,12 +226,11 @@ class Launcher:
         measurements = []
         for point in self._workload.points:
             self._progress.measuring(f"trial {number}, {point.name}")
-            measurement = session.measure(point)
-            self._same_load.check(measurement, number)
-            with self._shielded():
-                self._store.add_measurement(
-                    self._stored.id, number, launch.id, measurement, planned.purpose
-                )
+            measurement = self._window(session, launch, number, planned, point)
+            if was_disturbed(measurement):
+                # A launch costs minutes, a window seconds: once more before it is given up.
+                self._progress.measuring(f"trial {number}, {point.name}, once more")
+                measurement = self._window(session, launch, number, planned, point)
             measurements.append(measurement)
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
@@ -247,6 +246,23 @@ class Launcher:
             (launch.id,),
         )
         self._finish(launch, trial, resolved)
+
+    def _window(
+        self,
+        session: Session,
+        launch: Launch,
+        number: int,
+        planned: PlannedTrial,
+        point: OperatingPoint,
+    ) -> Measurement:
+        """One measurement, stored whether it is believed or not."""
+        measurement = session.measure(point)
+        self._same_load.check(measurement, number)
+        with self._shielded():
+            self._store.add_measurement(
+                self._stored.id, number, launch.id, measurement, planned.purpose
+            )
+        return measurement
 
     def _finish(self, launch: Launch, trial: Trial, resolved: Resolved | None = None) -> None:
         with self._shielded():

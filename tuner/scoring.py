@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.figures import Figure
 
+DISTURBANCES = frozenset(
+    {"client_late", "client_saturated", "compiled", "silent", "simulation_behind", "unsteady"}
+)
+"""Checks of a window (`docs/validity.md`) that a moment's disturbance can fail: something else ran
+on the machine, or the server compiled what it will not compile again."""
+
 CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""
 
@@ -157,6 +163,12 @@ class Standing:
         if reference is None:
             return None
         return max(complete, key=lambda t: (reference.gain(t.measurements), -t.number))
+
+
+def was_disturbed(measurement: Measurement) -> bool:
+    """Whether a window is not believed for nothing but a disturbance: another one may be."""
+    codes = {reason.partition(":")[0] for reason in measurement.invalid}
+    return bool(codes) and codes <= DISTURBANCES
 
 
 def judge(

@@ -245,3 +245,37 @@ def test_a_study_that_reached_its_target_leaves_nothing_running(small, store):
     failed = [t for t in report.standing.trials if t.state is TrialState.FAILED]
     assert failed
     assert {t.failure.kind for t in failed} == {"not_measured"}
+
+
+def test_a_disturbed_window_is_measured_once_more_in_the_same_launch(small, store):
+    study = small(steps="[1]", protos="[null]")
+    seen = []
+
+    def bend(configuration, measurement):
+        seen.append(configuration)
+        disturbed = seen.count(configuration) == 1
+        return replace(measurement, invalid=("unsteady: x", "silent: y") if disturbed else ())
+
+    report = play(study, store, Odd(study, bend))
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert all(len(t.measurements) == 1 for t in report.standing.trials)
+    assert report.launches_spent == len(report.standing.trials) == 3
+    stored = store.study("s").id
+    assert [len(store.measurements(stored, t.number)) for t in report.standing.trials] == [2] * 3
+
+
+@pytest.mark.parametrize("invalid", ["unsteady: x", "cached_tokens: 8"])
+def test_what_is_not_believed_twice_or_for_another_reason_is_invalid(small, store, invalid):
+    study = small(steps="[1]", protos="[null]")
+    windows = []
+
+    def bend(configuration, measurement):
+        windows.append(configuration)
+        bad = configuration.speculation.enabled
+        return replace(measurement, invalid=(invalid,)) if bad else measurement
+
+    report = play(study, store, Odd(study, bend))
+    states = {t.configuration.speculation.enabled: t.state for t in report.standing.trials}
+    assert states == {False: TrialState.COMPLETE, True: TrialState.INVALID}
+    twice = 2 if invalid.startswith("unsteady") else 1
+    assert len(windows) == 1 + 2 * twice  # without speculation, the default's steps, and 1 step
