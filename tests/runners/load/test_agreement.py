@@ -62,10 +62,11 @@ FLAGS = (
 )
 SPECULATION = Speculation("EAGLE3", STEPS, 1, STEPS + 1)
 TOLERANCE = 0.01
-SLOWER = (1, 2, 4, 8)
+SLOWER = (1, 2, 4)
 """How much slower the simulated time runs in each attempt. What a busy machine's transport costs in
-real time is then so much less of the simulated: the figures must agree once it can keep up. (A
-machine that swaps out what sleeps takes tens of milliseconds to wake client and server.)"""
+real time is then so much less of the simulated: the figures must agree once it can keep up. (Not on
+a machine that takes the memory of what sleeps: a client that needs over 50 ms to wake up after a
+long forward misses the next one. So this is no part of `make test`.)"""
 
 
 class NumberedPrompts(PromptSource):
@@ -235,7 +236,7 @@ class Case:
 CASES = (
     Case(1, 4, 32, 1.5, 3000.0),
     Case(8, 24, 12, 1.0, 3000.0),
-    Case(64, 192, 12, 0.5, 3000.0),
+    Case(64, 192, 12, 0.5, 1500.0),
     Case(256, 768, 12, 0.25, 3000.0),
 )
 
