@@ -13,13 +13,14 @@ from results.errors import StoreError
 from results.records import Launch, LaunchState, TrialState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from results.records import (
         Failure,
         LaunchIntent,
+        Machine,
         ProcessIdentity,
         Purpose,
     )
@@ -47,6 +48,7 @@ class LaunchWriter(Connected):
         study_id: int,
         intent: LaunchIntent,
         trials: Sequence[int | tuple[Configuration, Purpose]],
+        machine: Machine | None = None,
     ) -> Launch:
         """Stores the intent of a launch, before anything is started.
 
@@ -56,6 +58,7 @@ class LaunchWriter(Connected):
             trials: What it is for, in order: new trials as (configuration, purpose), which get
                 the next numbers and state `running`; trials that exist (unfinished ones of a
                 killed run, say) by their number.
+            machine: Where it is to run.
 
         Returns:
             The launch in state `running`, with the numbers of its trials in the same order.
@@ -77,6 +80,7 @@ class LaunchWriter(Connected):
                 "environment": [],
                 "phases": [],
                 "created": now,
+                "machine": machine and machine.to_dict(),
             }
             launch_id = insert_row(connection, tables.launches, values)
             following = next_number(connection, tables.trials, study_id)
@@ -93,7 +97,7 @@ class LaunchWriter(Connected):
                 links.append({"launch_id": launch_id, "trial_id": trial_id, "position": position})
             if links:
                 connection.execute(insert(tables.launch_trials), links)
-        return Launch(number, LaunchState.RUNNING, intent, trials=tuple(numbers))
+        return Launch(number, LaunchState.RUNNING, intent, trials=tuple(numbers), machine=machine)
 
     def set_process(
         self,
@@ -130,14 +134,26 @@ class LaunchWriter(Connected):
         ready_s: float,
         phases: Sequence[tuple[str, float]],
         sglang_version: str,
+        *,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Stores that a launch serves; the study's first one sets the study's SGLang version."""
+        """Stores that a launch serves; the study's first one sets the study's SGLang version.
+
+        Args:
+            study_id: The study.
+            launch: Number of the launch.
+            ready_s: From its start to the first good generation.
+            phases: Seconds per start-up phase.
+            sglang_version: As the server states it.
+            environment: `Resolved.environment`.
+        """
         self._update_launch(
             study_id,
             launch,
             ready_s=ready_s,
             phases=[list(phase) for phase in phases],
             sglang_version=sglang_version,
+            effective_environment=dict(environment or {}),
         )
 
     def finish_launch(
@@ -147,6 +163,8 @@ class LaunchWriter(Connected):
         state: LaunchState,
         seconds: float | None = None,
         failure: Failure | None = None,
+        *,
+        log_digest: str | None = None,
     ) -> None:
         """Stores the end of a launch; final.
 
@@ -156,6 +174,7 @@ class LaunchWriter(Connected):
             state: What became of it.
             seconds: From its start to proof that it is gone; `None` where nobody saw its end.
             failure: Why it failed.
+            log_digest: SHA-256 of its log.
 
         Raises:
             StoreError: The launch does not exist, or is not running.
@@ -167,6 +186,7 @@ class LaunchWriter(Connected):
             launch,
             state=state.value,
             seconds=seconds,
+            log_digest=log_digest,
             **rows.failure_columns(failure),
         )
 

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from results.machine import Machine as Machine  # noqa: PLC0414, TC001 - a record like the rest
+
 if TYPE_CHECKING:
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.workload import OperatingPoint
@@ -142,6 +144,9 @@ class Resolved:
         simulated: Whether the server is a simulation; then so is every figure from it.
         time_scale: Simulated seconds per real second; 1.0 for a real server.
         server_info: The raw `/server_info` body, for audits.
+        environment: What the server's own process has in its environment, as far as it can be
+            seen, SGLang's rewrites included (it sets `NCCL_CUMEM_ENABLE` and others); only
+            variables that bear on serving, and nothing secret.
     """
 
     configuration: Configuration
@@ -149,6 +154,7 @@ class Resolved:
     simulated: bool = False
     time_scale: float = 1.0
     server_info: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +299,11 @@ class Launch:
         failure: Why it failed.
         trials: Numbers of the trials measured in it.
         sglang_version: As the server stated it.
+        machine: Where it ran; `None` where that was not recorded.
+        effective_environment: `Resolved.environment` once it was ready.
+        log_digest: SHA-256 of the log file at its end; `None` while it runs.
+        imported_from: `"study#launch"` where a forked study took it over from another one:
+            it was not spent by this study.
     """
 
     id: int
@@ -307,6 +318,10 @@ class Launch:
     failure: Failure | None = None
     trials: tuple[int, ...] = ()
     sglang_version: str | None = None
+    machine: Machine | None = None
+    effective_environment: tuple[tuple[str, str], ...] = ()
+    log_digest: str | None = None
+    imported_from: str | None = None
 
     @property
     def is_lost(self) -> bool:

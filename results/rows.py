@@ -11,6 +11,7 @@ from results.records import (
     Launch,
     LaunchIntent,
     LaunchState,
+    Machine,
     Measurement,
     ProcessIdentity,
     RequestSample,
@@ -107,6 +108,10 @@ def launch_of(row: RowMapping, trials: tuple[int, ...]) -> Launch:
         failure=failure_of(row),
         trials=trials,
         sglang_version=row["sglang_version"],
+        machine=row["machine"] and Machine.from_dict(row["machine"]),
+        effective_environment=tuple(sorted((row["effective_environment"] or {}).items())),
+        log_digest=row["log_digest"],
+        imported_from=row["imported_from"],
     )
 
 

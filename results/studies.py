@@ -30,6 +30,9 @@ class NewStudy:
         budget_hours: Hours at work; `None`: no limit.
         sglang_version: As known beforehand; else the first ready launch fills it in.
         options: What else must be the same on resume (JSON values).
+        base_dir: Folder that the file's relative paths start from; empty for the working
+            directory.
+        forked_from: Name of the study that it goes on from; `None` for one of its own.
     """
 
     name: str
@@ -45,6 +48,8 @@ class NewStudy:
     budget_hours: float | None = None
     sglang_version: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    base_dir: str = ""
+    forked_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,8 @@ class StoredStudy:
     work_s: float
     sglang_version: str | None
     options: dict[str, Any]
+    base_dir: str = ""
+    forked_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

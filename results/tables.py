@@ -82,6 +82,9 @@ class StudyRow(Base):
     owner_pid: Mapped[int | None]
     owner_started: Mapped[float | None]
     owner_host: Mapped[str | None]
+    # Since revision 0003.
+    base_dir: Mapped[str] = mapped_column(server_default="")
+    forked_from: Mapped[str | None]
 
 
 class LaunchRow(FailureColumns, Base):
@@ -109,6 +112,11 @@ class LaunchRow(FailureColumns, Base):
     seconds: Mapped[float | None]
     sglang_version: Mapped[str | None]
     created: Mapped[float]
+    # Since revision 0003; NULL in rows that are older.
+    machine: Mapped[dict[str, Any] | None] = mapped_column(_JSON)
+    effective_environment: Mapped[dict[str, Any] | None] = mapped_column(_JSON)
+    log_digest: Mapped[str | None]
+    imported_from: Mapped[str | None]
 
 
 class TrialRow(FailureColumns, Base):

@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from results.records import Machine
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -132,6 +134,10 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def check(self) -> str | None:
         """What is missing on this machine (SGLang, GPUs, models), with what to do; else `None`."""
+
+    def machine(self) -> Machine:
+        """Where its servers run, with which software; asked once, before the first launch."""
+        return Machine()
 
     @abc.abstractmethod
     def can_switch(self, a: Configuration, b: Configuration) -> bool:

@@ -23,6 +23,7 @@ from search_spaces.study_parts import (
     Budget,
     Model,
     Objective,
+    Production,
     Server,
     Simulated,
     SpaceSpec,
@@ -53,6 +54,7 @@ class Study(Part):
 
     Attributes:
         name: The study's name (key `study`).
+        production: Today's launch; `None` where the study was not made from one.
         runner: Who runs the servers, unless the command says otherwise.
     """
 
@@ -63,6 +65,7 @@ class Study(Part):
     workload: WorkloadSpec
     objective: Objective = Objective()
     budget: Budget
+    production: Production | None = None
     runner: Literal["sglang", "simulated"] = "sglang"
     simulated: Simulated = Simulated()
 

@@ -22,6 +22,9 @@ from search_spaces.study_values import (
     FlagNames,
     Integers,
     Limit,
+    OneOrMoreAlgorithms,
+    OneOrMoreEnvValues,
+    OneOrMoreFlagValues,
     Positive,
     Text,
     Variable,
@@ -69,17 +72,53 @@ class SubSpace(Part):
         num_steps: Draft steps per cycle.
         topk: Branches per draft step.
         num_draft_tokens: Tokens that one verify checks; used where `topk > 1`.
+        flags: Choices per flag that are given in this sub-space only.
     """
 
     algorithm: Algorithm
     num_steps: Integers | None = None
     topk: Integers | None = None
     num_draft_tokens: Integers | None = None
+    flags: Annotated[dict[str, FlagChoices], FlagNames] = Field(default_factory=dict)
 
     @property
     def canonical_algorithm(self) -> str:
         """The algorithm's one name."""
         return canonical_algorithm(self.algorithm)
+
+
+class Pattern(Part):
+    """A set of configurations, by their values. A key that is not given matches all.
+
+    Attributes:
+        algorithm: Any of these algorithms.
+        num_steps: Any of these.
+        topk: Any of these.
+        num_draft_tokens: Any of these.
+        draft_tp: Any of these.
+        flags: For each flag any of these values; `None` among them is "not given".
+        env: For each variable any of these values; `None` among them is "not set".
+    """
+
+    algorithm: OneOrMoreAlgorithms | None = None
+    num_steps: Integers | None = None
+    topk: Integers | None = None
+    num_draft_tokens: Integers | None = None
+    draft_tp: Integers | None = None
+    flags: Annotated[dict[str, OneOrMoreFlagValues], FlagNames] = Field(default_factory=dict)
+    env: dict[Variable, OneOrMoreEnvValues] = Field(default_factory=dict)
+
+
+class Condition(Part):
+    """Where `when` matches, `then` must match too.
+
+    Attributes:
+        when: Which configurations it speaks of.
+        then: What they must be.
+    """
+
+    when: Pattern
+    then: Pattern
 
 
 class SpaceSpec(Part):
@@ -90,12 +129,30 @@ class SpaceSpec(Part):
         draft_tp: Tensor-parallel sizes of the draft; `None` is the target's own.
         flags: Choices per flag; `None` among them is "not given".
         env: Choices per environment variable; `None` among them is "not set".
+        conditions: What must hold between them; a point that breaks one is left out.
     """
 
     speculation: tuple[SubSpace, ...] = Field(min_length=1)
     draft_tp: Integers | None = None
     flags: Annotated[dict[str, FlagChoices], FlagNames] = Field(default_factory=dict)
     env: dict[Variable, EnvChoices] = Field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def tuned_flags(self) -> tuple[str, ...]:
+        """Every flag that is varied, in all sub-spaces or in some of them, without repeats."""
+        own = (name for part in self.speculation for name in part.flags)
+        return tuple(dict.fromkeys((*self.flags, *own)))
+
+
+class Production(Part):
+    """Today's launch, where the study was made from one: the third baseline.
+
+    Attributes:
+        command: The whole command as one would type it, variables before it.
+    """
+
+    command: Text
 
 
 class Objective(Part):

@@ -212,3 +212,17 @@ FlagChoices = Annotated[
 EnvChoices = Annotated[
     tuple[EnvValue, ...], BeforeValidator(_choices), AfterValidator(_distinct_choices)
 ]
+
+
+def _one_or_more(value: object) -> object:
+    """A list as it is, anything else as a list of one; an empty list would match nothing."""
+    if isinstance(value, (list, tuple)):
+        if not value:
+            raise wrong("The list is empty; write at least one value, or leave the key out")
+        return value
+    return (value,)
+
+
+OneOrMoreAlgorithms = Annotated[tuple[Algorithm, ...], BeforeValidator(_one_or_more)]
+OneOrMoreFlagValues = Annotated[tuple[FlagValue, ...], BeforeValidator(_one_or_more)]
+OneOrMoreEnvValues = Annotated[tuple[EnvValue, ...], BeforeValidator(_one_or_more)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VERSION_TABLE: Final = "tuner_alembic_version"
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest revision; stated here so that opening a current database does not load Alembic."""
 
 

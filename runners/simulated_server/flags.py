@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_SPECIFICATION = Path(__file__).parent / "data" / "arguments_0.5.23.json"
+_SPECIFICATION = files("search_spaces") / "data" / "arguments_0.5.23.json"
 
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -43,7 +43,7 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sglang serve", argument_default=argparse.SUPPRESS)
-    for entry in json.loads(_SPECIFICATION.read_text()):
+    for entry in json.loads(_SPECIFICATION.read_text("utf-8")):
         flags, action = entry["flags"], entry.get("action", "_StoreAction")
         options: dict[str, Any] = {"dest": entry["dest"], "default": argparse.SUPPRESS}
         if action == "BooleanOptionalAction":

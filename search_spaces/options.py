@@ -1,0 +1,52 @@
+"""SGLang's options, as its own parser of three versions lists them (`data/arguments_*.json`)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
+"""Versions whose options are known, oldest first."""
+
+Version = Literal["0.5.9", "0.5.17", "0.5.23"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of SGLang's command line.
+
+    Attributes:
+        name: Its first spelling without dashes (`"tp-size"` has the second one `"tp"`).
+        spellings: All of them, without dashes.
+        takes: Words after it: `0` (a switch), `1`, `"?"`, `"*"` or `"+"`, as argparse has them.
+        choices: The values that it takes; empty where any is taken.
+        type: `"int"`, `"float"`, `"str"`, or the name of SGLang's own reader.
+    """
+
+    name: str
+    spellings: tuple[str, ...]
+    takes: int | str
+    choices: tuple[str, ...]
+    type: str
+
+
+@functools.cache
+def options(version: Version = "0.5.23") -> dict[str, Option]:
+    """Every option of a version, by each of its spellings without dashes."""
+    text = (files("search_spaces") / "data" / f"arguments_{version}.json").read_text("utf-8")
+    found: dict[str, Option] = {}
+    for entry in json.loads(text):
+        spellings = tuple(flag.lstrip("-") for flag in entry["flags"])
+        switch = entry.get("nargs") == 0
+        option = Option(
+            name=spellings[0],
+            spellings=spellings,
+            takes=0 if switch else entry.get("nargs", 1),
+            choices=tuple(str(choice) for choice in entry.get("choices") or ()),
+            type=entry.get("type", "str"),
+        )
+        found |= dict.fromkeys(spellings, option)
+    return found
