@@ -135,7 +135,8 @@ class Questions(Connected):
     def launches_spent(self, study_id: int) -> int:
         """Launches that ended in a verdict on a configuration: what the budget counts.
 
-        One that was lost (`Launch.is_lost`) is not counted, whatever was judged in it before.
+        One that was lost (`Launch.is_lost`) is not counted, whatever was judged in it before, and
+        neither is one that a fork took over.
         """
         launches, trials = tables.launches.c, tables.trials.c
         lost = or_(
@@ -150,6 +151,7 @@ class Questions(Connected):
                 select(func.count(trials.judged_launch_id.distinct()))
                 .join(tables.launches, launches.id == trials.judged_launch_id)
                 .where(trials.study_id == study_id, trials.state.in_(VERDICTS), not_(lost))
+                .where(launches.imported_from.is_(None))
             ).scalar_one()
         return int(spent)
 

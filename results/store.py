@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from results.database import in_memory, open_engine, resolve_url
 from results.errors import StoreError
+from results.fork_writer import ForkWriter
 from results.launch_writer import LaunchWriter
 from results.migrations import upgrade
 from results.questions import Questions
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-class Store(StudyWriter, LaunchWriter, TrialWriter, Questions):
+class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions):
     """One database. Owned by one thread; other processes may read it, or write other studies.
 
     Launches and trials are named by study id and number, as users see them. Where the database

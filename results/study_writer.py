@@ -11,10 +11,12 @@ from sqlalchemy.exc import IntegrityError
 
 from results import rows, tables
 from results.connection import Connected, lock_study, no_study
-from results.errors import StoreError, StudyBusy, StudyExists
+from results.errors import StudyBusy, StudyExists
 from results.ownership import Owner
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection, RowMapping
+
     from results.studies import NewStudy, Stopped, StoredStudy
 
 
@@ -27,20 +29,8 @@ class StudyWriter(Connected):
         Raises:
             StudyExists: There is one of that name.
         """
-        values = {**asdict(study), "created": time.time(), "work_s": 0.0}
-        try:
-            with self._writing() as connection:
-                connection.execute(insert(tables.studies).values(values))
-                row = connection.execute(
-                    select(tables.studies).where(tables.studies.c.name == study.name)
-                ).mappings()
-                return rows.study_of(row.one())
-        except StoreError as error:
-            if isinstance(error.__cause__, IntegrityError):
-                raise StudyExists(
-                    f"a study named {study.name!r} is stored already in {self._shown}"
-                ) from error
-            raise
+        with self._writing() as connection:
+            return rows.study_of(insert_study(connection, study, self._shown))
 
     def claim(self, study_id: int, owner: Owner | None = None, *, take_over: bool = False) -> None:
         """Makes `owner` (this process unless given) the one tuner of the study.
@@ -112,6 +102,31 @@ class StudyWriter(Connected):
             )
             if not changed.rowcount:
                 raise no_study(study_id)
+
+
+def insert_study(
+    connection: Connection, study: NewStudy, database: str, **changes: object
+) -> RowMapping:
+    """Inserts a new study; returns its row.
+
+    Args:
+        connection: In a writing transaction.
+        study: The study.
+        database: Its database, as errors name it.
+        changes: Columns that are to be other than the study says.
+
+    Raises:
+        StudyExists: There is one of that name.
+    """
+    values = {**asdict(study), "created": time.time(), "work_s": 0.0, **changes}
+    try:
+        connection.execute(insert(tables.studies).values(values))
+    except IntegrityError as error:
+        raise StudyExists(
+            f"a study named {study.name!r} is stored already in {database}"
+        ) from error
+    question = select(tables.studies).where(tables.studies.c.name == study.name)
+    return connection.execute(question).mappings().one()
 
 
 def _refuse_if_held(held: Owner, owner: Owner, *, take_over: bool) -> None:

@@ -1,0 +1,64 @@
+"""Studies that go on from another one, with what of it still holds."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from results import rows, tables
+from results.connection import Connected, lock_study
+from results.records import LaunchState
+from results.study_copy import copy_finished
+from results.study_writer import insert_study
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.studies import NewStudy, StoredStudy
+
+
+class ForkWriter(Connected):
+    """The part of `results.store.Store` that writes forks."""
+
+    def fork(self, source_id: int, new: NewStudy, trials: Sequence[int]) -> StoredStudy:
+        """Stores a new study that begins with trials of another one; all of it or nothing.
+
+        With each trial come its state, failure, resolved configuration, measurements and samples,
+        and every launch that worked on it: one launch once, however many of its trials come. A
+        launch keeps its state (one without an end is `lost` to the fork), times, command, process
+        and log; it gets a mark of its own, and `imported_from` says `"study#launch"`. It spends
+        nothing of the fork's budget (`launches_spent`).
+
+        Args:
+            source_id: The study to go on from.
+            new: The new study; its `forked_from` is set to the source's name.
+            trials: Numbers of finished trials of the source; in the fork they are 0, 1, 2, ...
+                in this order.
+
+        Returns:
+            The new study. Nobody owns it yet.
+
+        Raises:
+            StudyExists: There is a study of that name.
+            StudyNotFound: There is no such source.
+            StoreError: A trial does not exist, is named twice, or is not finished.
+        """
+        with self._writing() as connection:
+            lock_study(connection, source_id)
+            source = connection.execute(
+                select(tables.studies.c.name).where(tables.studies.c.id == source_id)
+            ).scalar_one()
+            study = rows.study_of(insert_study(connection, new, self._shown, forked_from=source))
+
+            def import_launch(row: dict[str, Any]) -> dict[str, object]:
+                running = row["state"] == LaunchState.RUNNING.value
+                return {
+                    "mark": uuid.uuid4().hex,
+                    "imported_from": f"{source}#{row['number']}",
+                    "state": LaunchState.LOST.value if running else row["state"],
+                }
+
+            copy_finished(connection, source_id, study.id, trials, import_launch)
+        return study
