@@ -14,6 +14,7 @@ from search_spaces.candidate import Candidate
 from search_spaces.configuration import Configuration, Speculation, Value
 from search_spaces.defaults import default_speculation, model_family
 from search_spaces.flags import canonical_env_value, canonical_flags
+from search_spaces.nccl_canonical import canonical_env
 from search_spaces.rules import RULES
 
 if TYPE_CHECKING:
@@ -48,19 +49,24 @@ def canonical(configuration: Configuration, study: Study) -> Configuration:
       writes (at topk 1 `num_draft_tokens` is `num_steps + 1`), or `None` where they do not apply.
     - Without speculation the other speculation numbers, `draft_tp` and `speculative-...` flags go.
     - `draft_tp` is the target's tp-size where nothing else was asked for, `None` without a draft.
-    - Every flag and variable that the study varies is present; `None` is "not set", and so is a
-      flag that is `False`.
+    - Every flag and variable that the study varies, in all sub-spaces or in some, is present;
+      `None` is "not set", and so is a flag that is `False`.
+    - Others are there only if they change the study's server: a fixed flag or variable that has
+      another value, or is taken away (`None`), or one that the study does not know.
     """
     speculation = canonical_speculation(configuration.speculation, study)
     flags = canonical_tuned_flags(dict(configuration.flags), speculation, study)
-    env: dict[str, Value] = dict.fromkeys(study.space.env)
-    env |= {name: canonical_env_value(value) for name, value in configuration.env}
+    env = canonical_tuned_env(dict(configuration.env), study)
     draft_tp = canonical_draft_tp(configuration.draft_tp, speculation, flags, study)
     return Configuration.of(speculation, draft_tp=draft_tp, flags=flags, env=env)
 
 
 def violations(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
-    """The rules that a configuration breaks under the study's server flags; empty if legal."""
+    """The rules of SGLang and NCCL that a configuration breaks in the study; empty if legal.
+
+    The study's own conditions are no part of it (`search_spaces.conditions`): a server that breaks
+    one runs, it is just no point of the space.
+    """
     return broken_rules(candidate(canonical(configuration, study), study))
 
 
@@ -78,8 +84,8 @@ def candidate(configuration: Configuration, study: Study) -> Candidate:
     return Candidate(
         speculation=configuration.speculation,
         draft_tp=configuration.draft_tp,
-        flags=_given(study.server.flags) | _given(dict(configuration.flags)),
-        env=_given(dict(study.server.env)) | _given(dict(configuration.env)),
+        flags=_given(study.server.flags | dict(configuration.flags)),
+        env=_given(study.server.env | dict(configuration.env)),
         has_draft_model=study.model.draft is not None,
     )
 
@@ -109,17 +115,34 @@ def canonical_tuned_flags(
     flags: Mapping[str, Value], speculation: Speculation, study: Study
 ) -> dict[str, Value]:
     """The one form of a configuration's flags, beside this speculation."""
-    out: dict[str, Value] = dict.fromkeys(study.space.flags)
-    out |= canonical_flags(flags)
+    fixed = study.server.flags
+    out: dict[str, Value] = dict.fromkeys(study.space.tuned_flags)
+    out |= {
+        name: value
+        for name, value in canonical_flags(flags).items()
+        if name in out or not _same(value, fixed.get(name))
+    }
     for name in out:
         # Without an algorithm SGLang ignores them without a word (0.5.23).
         if name.startswith("speculative-") and not speculation.enabled:
             out[name] = None
     if out.get("speculative-adaptive") is not None:
-        server = Candidate(speculation, None, _given(study.server.flags) | _given(out))
+        server = Candidate(speculation, None, _given(fixed | out))
         if server.drops_adaptive:
             out["speculative-adaptive"] = None
     return out
+
+
+def canonical_tuned_env(env: Mapping[str, Value], study: Study) -> dict[str, Value]:
+    """The one form of a configuration's variables."""
+    fixed = study.server.env
+    out: dict[str, str | None] = dict.fromkeys(study.space.env)
+    for name, value in env.items():
+        text = canonical_env_value(value)
+        # A variable that is taken away is not one that is left to the caller's environment.
+        if name in out or name not in fixed or text != fixed[name]:
+            out[name] = text
+    return dict(canonical_env(out, fixed))
 
 
 def canonical_draft_tp(
@@ -131,9 +154,13 @@ def canonical_draft_tp(
         return None
     if draft_tp is not None:
         return draft_tp
-    tp = flags.get("tp-size") or study.server.flags.get("tp-size") or 1
+    tp = {**study.server.flags, **flags}.get("tp-size") or 1
     return tp if isinstance(tp, int) else None
 
 
 def _given(values: Mapping[str, FixedValue]) -> dict[str, FixedValue]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _same(value: Value, fixed: FixedValue) -> bool:
+    return value == fixed and isinstance(value, bool) == isinstance(fixed, bool)

@@ -29,11 +29,16 @@ class Rule:
         name: Stable, shown with every violation.
         source: Version, file and line.
         check: The message for a candidate that breaks it, else `None`.
+        env: Environment variables that it looks at; none by default.
+        server: Whether it looks at anything else. A rule of the environment alone is checked
+            once per environment, whatever the server.
     """
 
     name: str
     source: str
     check: Callable[[Candidate], str | None]
+    env: frozenset[str] = frozenset()
+    server: bool = True
 
 
 _rules: list[Rule] = []
@@ -264,3 +269,6 @@ RULE_FLAGS = frozenset(
     }
 )
 """Flags that the rules look at: two candidates equal in them are equally legal."""
+
+RULE_ENV = frozenset[str]().union(*(rule.env for rule in RULES))
+"""Environment variables that the rules look at."""
