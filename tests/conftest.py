@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .postgres_server import empty_postgres_address, postgres, postgres_address  # noqa: F401
+
 ROOT = Path(__file__).parents[1]
 
 # A background job of a script inherits an ignored SIGINT, and would hand it on to the processes

@@ -23,6 +23,10 @@ HEAD: Final = "0003"
 """The newest revision; stated here so that opening a current database does not load Alembic."""
 
 
+_LOCK: Final = 0x7475_6E65_7200_0001
+"""Number of the lock that PostgreSQL knows an upgrade by; nobody else's (\"tuner\", 1)."""
+
+
 def configuration() -> Config:
     """Alembic's configuration; needs no ini file."""
     from alembic.config import Config  # noqa: PLC0415 - heavy, and rarely needed
@@ -60,6 +64,9 @@ def upgrade(engine: Engine) -> None:
 
     config = configuration()
     with engine.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            # SQLite's writers wait for each other anyway. Held until the transaction ends.
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
         version = current_version(connection)
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
         if version is not None and version not in known:

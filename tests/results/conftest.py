@@ -1,7 +1,7 @@
-"""A store on every database that can be had here, and records to put into it.
+"""A store on every database, and records to put into it.
 
 Tests that take `store` or `address` are the store's conformance suite: another database joins by
-another parameter.
+another parameter. Those of what is on disk, and shared by processes, take `lasting_address`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,27 @@ def sqlite_address(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'tuner.db'}"
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+ADDRESSES = {"sqlite": "sqlite_address", "postgres": "postgres_address"}
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
 def address(request: pytest.FixtureRequest) -> str:
-    return {"sqlite": request.getfixturevalue("sqlite_address"), "memory": "sqlite://"}[
-        request.param
-    ]
+    if request.param == "memory":
+        return "sqlite://"
+    return request.getfixturevalue(ADDRESSES[request.param])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lasting_address(request: pytest.FixtureRequest) -> str:
+    """A database that other processes can open too."""
+    return request.getfixturevalue(ADDRESSES[request.param])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_address(request: pytest.FixtureRequest) -> str:
+    """A database without any table."""
+    fixtures = {**ADDRESSES, "postgres": "empty_postgres_address"}
+    return request.getfixturevalue(fixtures[request.param])
 
 
 @pytest.fixture

@@ -5,36 +5,30 @@ import subprocess
 import sys
 import warnings
 
+import optuna
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import inspect, text
 
 from results import Store, StoreVersionError, tables
 from results.migrations import HEAD, VERSION_TABLE, configuration
 
-OURS = {table.name for table in tables.metadata.sorted_tables} | {VERSION_TABLE}
-
-
-def schema_of(address: str) -> set[str]:
-    engine = create_engine(address)
-    names = set(inspect(engine).get_table_names())
-    engine.dispose()
-    return names
+from .databases import OURS, connected, optuna_storage, optuna_trials, others, table_names
 
 
 def test_the_stated_head_is_the_newest_revision():
     assert ScriptDirectory.from_config(configuration()).get_heads() == [HEAD]
 
 
-def test_an_empty_database_gets_our_tables(sqlite_address):
-    Store.open(sqlite_address).close()
-    assert schema_of(sqlite_address) == OURS
+def test_an_empty_database_gets_our_tables(new_address):
+    Store.open(new_address).close()
+    assert table_names(new_address) == OURS
 
 
-def test_revisions_and_tables_say_the_same(sqlite_address):
-    with Store.open(sqlite_address) as store, store._engine.connect() as connection:
+def test_revisions_and_tables_say_the_same(new_address):
+    with Store.open(new_address) as store, store._engine.connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "version_table": VERSION_TABLE}
         )
@@ -46,57 +40,40 @@ def test_in_memory_stores_have_the_same_tables():
         assert set(inspect(store._engine).get_table_names()) == OURS - {VERSION_TABLE}
 
 
-def test_opening_again_changes_nothing(sqlite_address, new_study):
-    with Store.open(sqlite_address) as store:
+def test_opening_again_changes_nothing(new_address, new_study):
+    with Store.open(new_address) as store:
         study = store.create_study(new_study())
-    with Store.open(sqlite_address) as store:
+    with Store.open(new_address) as store:
         assert store.studies() == (study,)
 
 
-def test_optunas_tables_are_left_as_they_are(sqlite_address):
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(storage=sqlite_address, study_name="mine")
-    study.add_trial(optuna.trial.create_trial(value=1.0))
-    engine = create_engine(sqlite_address)
-
-    def dump():
-        with engine.connect() as connection:
-            return {
-                name: connection.execute(text(f"SELECT * FROM {name}")).all()
-                for name in inspect(engine).get_table_names()
-                if name not in OURS
-            }
-
-    before = dump()
+def test_optunas_tables_are_left_as_they_are(new_address):
+    with optuna_storage(new_address) as storage:
+        study = optuna.create_study(storage=storage, study_name="mine")
+        study.add_trial(optuna.trial.create_trial(value=1.0))
+    before = others(new_address)
     assert {"studies", "trials", "alembic_version"} <= set(before)
-    Store.open(sqlite_address).close()
-    assert dump() == before
-    assert set(before) | OURS == schema_of(sqlite_address)
-    assert optuna.load_study(study_name="mine", storage=sqlite_address).best_value == 1.0
-    engine.dispose()
+    Store.open(new_address).close()
+    assert others(new_address) == before
+    assert set(before) | OURS == table_names(new_address)
+    assert [trial.value for trial in optuna_trials(new_address, "mine")] == [1.0]
 
 
-def test_a_newer_database_is_refused_and_left_alone(sqlite_address):
-    with Store.open(sqlite_address) as store, store._writing() as connection:
+def test_a_newer_database_is_refused_and_left_alone(new_address):
+    with Store.open(new_address) as store, store._writing() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(StoreVersionError, match=r"newer tuner .*9999.*update sglang-tuner"):
-        Store.open(sqlite_address)
-    engine = create_engine(sqlite_address)
-    with engine.connect() as connection:
+        Store.open(new_address)
+    with connected(new_address) as connection:
         assert connection.execute(text(f"SELECT * FROM {VERSION_TABLE}")).scalar() == "9999"
-    engine.dispose()
 
 
-def test_a_migration_that_fails_leaves_nothing(sqlite_address):
-    engine = create_engine(sqlite_address)
-    with engine.begin() as connection:
+def test_a_migration_that_fails_leaves_nothing(new_address):
+    with connected(new_address) as connection:
         connection.execute(text("CREATE TABLE tuner_requests (somebody TEXT)"))
-    engine.dispose()
-    with pytest.raises(Exception, match="tuner_requests already exists"):
-        Store.open(sqlite_address)
-    assert schema_of(sqlite_address) == {"tuner_requests"}
+    with pytest.raises(Exception, match=r'tuner_requests"? already exists'):
+        Store.open(new_address)
+    assert table_names(new_address) == {"tuner_requests"}
 
 
 OPEN = """
@@ -109,10 +86,10 @@ Store.open(sys.argv[1]).close()
 """
 
 
-def test_processes_that_open_a_new_database_at_once_all_succeed(sqlite_address):
+def test_processes_that_open_a_new_database_at_once_all_succeed(new_address):
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", OPEN, sqlite_address],
+            [sys.executable, "-c", OPEN, new_address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -126,7 +103,7 @@ def test_processes_that_open_a_new_database_at_once_all_succeed(sqlite_address):
     for child in children:
         child.communicate()
     assert [child.returncode for child in children] == [0, 0, 0]
-    assert schema_of(sqlite_address) == OURS
+    assert table_names(new_address) == OURS
 
 
 def test_paths_with_odd_characters_work(tmp_path, new_study):
@@ -140,13 +117,13 @@ def test_paths_with_odd_characters_work(tmp_path, new_study):
     assert (folder / "tuner.db").exists()
 
 
-def test_alembic_is_not_loaded_for_a_current_database(sqlite_address):
-    Store.open(sqlite_address).close()
+def test_alembic_is_not_loaded_for_a_current_database(new_address):
+    Store.open(new_address).close()
     code = (
         "import sys; from results import Store; Store.open(sys.argv[1]).close(); "
         "assert not {'alembic', 'optuna'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code, sqlite_address], check=True)
+    subprocess.run([sys.executable, "-c", code, new_address], check=True)
 
 
 def test_logging_and_warnings_are_left_as_they_are(sqlite_address):

@@ -154,14 +154,14 @@ sys.stdin.readline()
 """
 
 
-def test_of_two_processes_one_gets_the_study(sqlite_address, new_study):
+def test_of_two_processes_one_gets_the_study(lasting_address, new_study):
     from results import Store
 
-    with Store.open(sqlite_address) as store:
+    with Store.open(lasting_address) as store:
         store.create_study(new_study())
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", CLAIM, sqlite_address],
+            [sys.executable, "-c", CLAIM, lasting_address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
