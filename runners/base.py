@@ -130,6 +130,8 @@ class Runner(abc.ABC):
     """`"sglang"`, `"simulated"` or `"replay"`: part of the study's identity."""
     simulated: bool
     """Whether its figures are simulated."""
+    time_scale: float = 1.0
+    """Seconds of the study's clock per real second, as far as known before a server runs."""
 
     @abc.abstractmethod
     def check(self) -> str | None:
@@ -138,6 +140,13 @@ class Runner(abc.ABC):
     def machine(self) -> Machine:
         """Where its servers run, with which software; asked once, before the first launch."""
         return Machine()
+
+    def devices(self) -> tuple[str, ...]:
+        """What of a machine its servers have to themselves (`"gpu-UUID"`), sorted.
+
+        Empty where a second tuner could measure beside it without either being wrong.
+        """
+        return ()
 
     @abc.abstractmethod
     def can_switch(self, a: Configuration, b: Configuration) -> bool:

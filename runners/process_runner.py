@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure, ProcessIdentity
 from runners.base import Runner, RunnerError
+from runners.effective_environment import effective_environment
 from runners.load import (
     IdentityRenderer,
     LoadGenerator,
@@ -56,11 +57,9 @@ class ProcessRunner(Runner):
 
     Attributes:
         environment: Where it runs.
-        time_scale: The server's seconds per real second, as far as known before it runs.
     """
 
     environment: ServerEnvironment
-    time_scale: float = 1.0
 
     def __init__(
         self,
@@ -202,6 +201,9 @@ class ProcessRunner(Runner):
             except RunnerError as error:
                 raise post_mortem.explain(error, READY) from error
             self._check_resolved(resolved)
+            # Also behind a prefix: docker's processes on this machine carry the mark.
+            environment = effective_environment(process.members())
+            resolved = replace(resolved, environment=environment)
             return ProcessSession(
                 process,
                 post_mortem,

@@ -15,7 +15,7 @@ from runners.load import ServerPython
 from runners.sglang_command import with_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from search_spaces.study import Study
 
@@ -82,17 +82,29 @@ class ServerEnvironment(abc.ABC):
         return () if self.sees_processes else ("--served-model-name", served_name(mark))
 
     def run(
-        self, arguments: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60.0
+        self,
+        arguments: Sequence[str],
+        *,
+        variables: Mapping[str, str | None] | None = None,
+        stdin: str | None = None,
+        timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """Runs the environment's interpreter with `arguments` and waits for it.
+
+        Args:
+            arguments: After the interpreter.
+            variables: To set, or (`None`) to remove.
+            stdin: What it reads.
+            timeout_s: Longest that it may take.
 
         Raises:
             EnvironmentUnusableError: It could not be started, or did not end in time.
         """
-        command = self.wrap(LaunchCommand((self.python, *arguments)))
+        command = self.wrap(with_variables((self.python, *arguments), variables or {}))
         try:
             return subprocess.run(
                 command.argv,
+                env=command.environment(),
                 input=stdin,
                 capture_output=True,
                 encoding="utf-8",

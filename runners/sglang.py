@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from runners.load import ChatTemplateRenderer
+from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.process_runner import ProcessRunner
 from runners.server_environment import (
     EnvironmentUnusableError,
     server_environment,
     server_python,
 )
-from runners.sglang_command import sglang_command, tp_size
+from runners.sglang_command import sglang_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from results.records import LaunchIntent
+    from results.records import LaunchIntent, Machine
     from runners.base import LaunchCommand
     from runners.load import Renderer, ServerPython
+    from runners.machine_facts import MachineFacts
     from runners.phases import StartTimeouts
     from search_spaces.configuration import Configuration
     from search_spaces.study import Study
@@ -64,7 +67,7 @@ class SGLangRunner(ProcessRunner):
         for key, path in local.items():
             if path in facts.missing_paths:
                 return f"{key} {path} does not exist; correct the study, or {_WITHOUT_GPU}"
-        needed = self._gpus_needed()
+        needed = len(gpus_used(self._study))
         if facts.gpus < needed:
             return (
                 f"the study needs {needed} GPU(s), {facts.gpus} found; run it where they are, set "
@@ -101,12 +104,17 @@ class SGLangRunner(ProcessRunner):
         """See `ProcessRunner.server_python`."""
         return server_python(self._study, self.environment)
 
-    def _gpus_needed(self) -> int:
-        flags = self._study.server.flags
-        if str(flags.get("device") or "cuda").split(":")[0] != "cuda":
-            return 0
-        nodes = int(flags.get("nnodes") or 1)
-        return -(-tp_size(self._study) * int(flags.get("pp-size") or 1) // nodes)
+    def machine(self) -> Machine:
+        """See `Runner.machine`."""
+        return self._machine_facts.machine
+
+    def devices(self) -> tuple[str, ...]:
+        """See `Runner.devices`."""
+        return device_names(self._study, self._machine_facts)
+
+    @functools.cached_property
+    def _machine_facts(self) -> MachineFacts:
+        return read_machine(self.environment, self._study.server.env)
 
 
 def _looks_local(path: str) -> bool:

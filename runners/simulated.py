@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+import socket
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from results.records import Machine
 from runners.process_runner import ProcessRunner
 from runners.server_environment import LocalEnvironment, server_environment, server_python
 from runners.sglang_command import sglang_command
@@ -83,6 +86,17 @@ class SimulatedRunner(ProcessRunner):
         return (
             f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
             f"`space.speculation`, or use `--runner sglang`"
+        )
+
+    def machine(self) -> Machine:
+        """The profile's machine, for all that it states; no GPU of this one is used."""
+        profile = load_profile(self._profile)
+        return Machine(
+            host=socket.gethostname(),
+            sglang=profile.sglang,
+            python=platform.python_version(),
+            gpus=profile.gpus,
+            kernel=platform.release(),
         )
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:

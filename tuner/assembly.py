@@ -122,17 +122,20 @@ def describe_new(
         hot_switch=hot_switch,
         budget_launches=budget,
         budget_hours=hours if hours is not None else study.budget.hours,
+        # A shipped study has none.
+        base_dir=str(Path(study.base_dir).resolve()) if study.base_dir else "",
     )
 
 
-def stored_study_file(stored: StoredStudy, *, base_dir: str = "") -> Study:
+def stored_study_file(stored: StoredStudy, file: Study | None = None) -> Study:
     """The study file as it was when the study was created: what is stored is the truth.
 
     Args:
         stored: The study.
-        base_dir: Folder of its file, from which its relative paths start; where it is named
-            without its file they start from the working directory.
+        file: The file by which it was named, if it was: its relative paths start there. Else they
+            start where the file was when the study was created.
     """
+    base_dir = file.base_dir if file is not None else stored.base_dir
     return parse_study(stored.text, source=f"study {stored.name} (stored)", base_dir=base_dir)
 
 
@@ -167,6 +170,7 @@ def make_sweep(
         progress=progress,
         log_dir=log_dir(store, stored),
         shielded=shielded,
+        machine=runner.machine(),
     )
     sweep = Sweep(
         stored=stored,

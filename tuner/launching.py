@@ -20,6 +20,7 @@ from results.records import (
 from runners.base import RunnerError
 from runners.readback import differences
 from tuner.blame import KILLED, blame, killed_again
+from tuner.leftovers import log_digest
 from tuner.same_load import SameLoad
 from tuner.scoring import judge, was_disturbed
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from results.records import Measurement, Resolved
+    from results.records import Machine, Measurement, Resolved
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import LaunchCommand, Runner, Session
@@ -71,6 +72,7 @@ class Launcher:
         progress: Told of every step.
         log_dir: Where the servers' logs go.
         shielded: Sections that an interrupt may not tear.
+        machine: Where the servers run.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Launcher:
         progress: Progress,
         log_dir: Path,
         shielded: Callable[[], AbstractContextManager[None]],
+        machine: Machine | None = None,
     ) -> None:
         self._stored = stored
         self._store = store
@@ -93,6 +96,7 @@ class Launcher:
         self._progress = progress
         self._log_dir = log_dir
         self._shielded = shielded
+        self._machine = machine
         self._version = stored.sglang_version
         self._host_faults = 0
         self._same_load = SameLoad(stored, store)
@@ -128,6 +132,7 @@ class Launcher:
                     unfinished.get(t.configuration.key, (t.configuration, t.purpose))
                     for t in plan.trials
                 ],
+                self._machine,
             )
 
     def carry_out(self, launch: Launch, plan: LaunchPlan) -> None:
@@ -165,6 +170,7 @@ class Launcher:
                     result.state,
                     self._runner.now() - began,
                     result.failure,
+                    log_digest=log_digest(launch),
                 )
         if result.failure is not None:
             self._progress.launch_failed(launch, result.failure)
@@ -201,7 +207,12 @@ class Launcher:
         version = session.resolved.sglang_version
         with self._shielded():
             self._store.launch_ready(
-                self._stored.id, launch.id, session.ready_s, session.phases, version
+                self._stored.id,
+                launch.id,
+                session.ready_s,
+                session.phases,
+                version,
+                environment=session.resolved.environment,
             )
         if self._version not in {None, version}:
             return _Result(

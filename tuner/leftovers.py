@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.records import LaunchState, ProcessIdentity
@@ -26,5 +29,31 @@ def end_leftovers(store: Store, study_id: int, runner: Runner) -> Iterator[tuple
         # Killed before the process was recorded: its mark alone has to do.
         process = launch.process or ProcessIdentity(0, 0.0, launch.intent.mark, 0)
         ended = runner.end_leftover(process)
-        store.finish_launch(study_id, launch.id, LaunchState.LOST, None)
+        store.finish_launch(
+            study_id, launch.id, LaunchState.LOST, None, log_digest=log_digest(launch)
+        )
         yield launch, len(ended)
+
+
+def log_digest(launch: Launch) -> str | None:
+    """SHA-256 of a launch's log as it is now; `None` where there is none to read."""
+    try:
+        with Path(launch.intent.log).open("rb") as log:
+            return hashlib.file_digest(log, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def seconds_seen(launch: Launch) -> float:
+    """How long a launch without an end was at work, in real seconds, as far as can be known.
+
+    From the start of its process to the last line of its log: with the tuner its requests ended,
+    and an idle server writes none (SGLang 0.5.23). 0 where neither is known.
+    """
+    if launch.process is None or launch.process.started <= 0:
+        return 0.0
+    try:
+        last = Path(launch.intent.log).stat().st_mtime
+    except OSError:
+        return 0.0
+    return max(0.0, min(last, time.time()) - launch.process.started)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.errors import ApiError, validation_error
-from runners.simulated_server.state import VERSION
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest
@@ -41,7 +40,7 @@ def answer(server: SimulatedServer, request: HttpRequest) -> dict[str, Any] | st
         return _prometheus(loads)
     return {
         "timestamp": datetime.now(UTC).isoformat(),
-        "version": VERSION,
+        "version": server.profile.sglang,
         "accelerator": server.accelerator,
         "num_accelerators": server.flags.tp_size,
         "loads": loads,

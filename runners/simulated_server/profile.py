@@ -14,6 +14,9 @@ __all__ = ["PROFILES", "Misbehaviour", "Profile", "When", "holds", "load_profile
 
 PROFILES = Path(__file__).parent / "profiles"
 
+VERSION = "0.5.23"
+"""The version of SGLang after which the simulation is made."""
+
 _Ms = Annotated[float, Field(ge=0.0)]
 _Seconds = Annotated[float, Field(ge=0.0)]
 _Deviation = Annotated[float, Field(ge=0.0, le=0.2)]
@@ -145,6 +148,8 @@ class Profile(_Part):
     """A simulated machine with its models; see `profiles/kimi.yaml` for what each number means.
 
     Attributes:
+        sglang: The version that the server says it is; this simulation is made after the default.
+        gpus: Names of its GPUs, as the driver would give them.
         algorithms: By SGLang's name, where an algorithm differs from the profile's own draft.
         kv_tokens: Tokens that the KV cache holds (`--max-total-tokens` sets another number).
         every_token_ms: Where given, a cycle takes this long for each token that it yields a
@@ -153,6 +158,8 @@ class Profile(_Part):
     """
 
     name: str
+    sglang: str = VERSION
+    gpus: tuple[str, ...] = ()
     decode_ms: _Ms
     verify: Verify
     draft: Draft

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
 
-VERSION = "0.5.23"
-"""The SGLang version whose API is simulated."""
-
 _DATA = Path(__file__).parent / "data"
 # Recorded from 0.5.23 on a CPU, with the values that name the device made those of a GPU server.
 _SERVER_INFO = _DATA / "server_info_0.5.23.json"
@@ -177,7 +174,7 @@ class SimulatedServer:
             "max_req_input_len": self.context_length - _UNUSABLE_TOKENS,
             "startup_time": self.startup_times,
             "internal_states": [state],
-            "version": VERSION,
+            "version": self.profile.sglang,
             "frontend": "python",
             "simulated": {
                 "profile": self.profile.name,

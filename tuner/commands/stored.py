@@ -28,6 +28,21 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def existing(storage: str, name_or_path: str | None) -> Iterator[tuple[Store, StoredStudy, Study]]:
     """A stored study by its name, or by a file that it was made from; `None` is the only one."""
+    with opened(storage, name_or_path) as (store, stored, file):
+        if file is not None and file.digest != stored.digest:
+            raise CommandError(
+                f"{name_or_path} is not the file that study {stored.name} was created from. "
+                f"`tuner resume --study {stored.name}` goes on with the stored one; "
+                f"`tuner sweep --study {name_or_path} --name NAME` begins another."
+            )
+        yield store, stored, assembly.stored_study_file(stored, file)
+
+
+@contextlib.contextmanager
+def opened(
+    storage: str, name_or_path: str | None
+) -> Iterator[tuple[Store, StoredStudy, Study | None]]:
+    """A stored study, and the file by which it was named, which may have been changed since."""
     file = load_study(name_or_path) if name_or_path and _is_path(name_or_path) else None
     name = file.name if file is not None else name_or_path
     try:
@@ -44,14 +59,7 @@ def existing(storage: str, name_or_path: str | None) -> Iterator[tuple[Store, St
             raise CommandError(
                 f"{error}; stored there: {others}. `tuner sweep` begins a study."
             ) from error
-        if file is not None and file.digest != stored.digest:
-            raise CommandError(
-                f"{name_or_path} is not the file that study {name} was created from. "
-                f"`tuner resume --study {name}` goes on with the stored one; "
-                f"`tuner sweep --study {name_or_path} --name NAME` begins another."
-            )
-        base_dir = file.base_dir if file is not None else ""
-        yield store, stored, assembly.stored_study_file(stored, base_dir=base_dir)
+        yield store, stored, file
 
 
 def _only_study(store: Store, storage: str) -> str:

@@ -1,0 +1,181 @@
+"""The machine and software that a server environment gives its servers."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from results.records import Machine
+from runners.server_environment import EnvironmentUnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runners.server_environment import ServerEnvironment
+    from search_spaces.study import Study
+
+# Runs in the server's interpreter, so standard library only: what is imported for its version
+# alone (torch, sglang) takes seconds, and the distributions' metadata says the same.
+#
+# PyTorch's wheels state their build as a local version where they come from its own index
+# ("2.9.1+cu128") and leave it out on PyPI; there the CUDA that they bring names it.
+# `CUDA_VISIBLE_DEVICES` selects by number, or by the beginning of a UUID, and ends at the first
+# entry that names none (CUDA's programming guide, "CUDA environment variables").
+_SCRIPT = r"""
+import importlib.metadata, json, os, platform, socket, subprocess
+
+def version(*names):
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except Exception:
+            pass
+
+def told(*command):
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=20)
+    except Exception:
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+def cpu():
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            found = [line for line in lines if line.startswith("model name")]
+        if found:
+            name = found[0].split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "%s x %s" % (os.cpu_count(), name)
+
+def torch():
+    found = version("torch")
+    if found and "+" not in found:
+        for cuda in ("13", "12", "11"):
+            if version("nvidia-cuda-runtime-cu" + cuda):
+                return "%s (cu%s)" % (found, cuda)
+        if version("nvidia-cuda-runtime"):
+            return "%s (cu%s)" % (found, version("nvidia-cuda-runtime").split(".")[0])
+    return found
+
+gpus = []
+for line in told("nvidia-smi", "--query-gpu=index,uuid,driver_version,name",
+                 "--format=csv,noheader").splitlines():
+    parts = [part.strip() for part in line.split(",", 3)]
+    if len(parts) == 4:
+        gpus.append(dict(zip(("index", "uuid", "driver", "name"), parts)))
+driver = gpus[0]["driver"] if gpus else None
+topology = told("nvidia-smi", "topo", "-m").strip() if len(gpus) > 1 else ""
+chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+if chosen is not None and gpus:
+    seen = []
+    for word in (word.strip() for word in chosen.split(",")):
+        match = [g for g in gpus if g["index"] == word
+                 or (len(word) > 4 and g["uuid"].startswith(word))]
+        if len(match) != 1:
+            break
+        seen += match
+    # MIG slices are none of the driver's GPUs: then those that they are slices of are not known.
+    gpus = seen if "MIG" not in chosen else []
+print(json.dumps({
+    "machine": {
+        "host": socket.gethostname(),
+        "sglang": version("sglang"),
+        "torch": torch(),
+        "nccl": version("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+        "python": platform.python_version(),
+        "driver": driver,
+        "gpus": [gpu["name"] for gpu in gpus],
+        "topology": topology or None,
+        "kernel": platform.release(),
+        "cpu": cpu(),
+    },
+    "uuids": [gpu["uuid"] for gpu in gpus],
+}))
+"""
+
+_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """A machine, and the GPUs on it that its servers may use.
+
+    Attributes:
+        machine: What is stored with every launch.
+        uuids: Of the GPUs in `machine.gpus`, in their order.
+    """
+
+    machine: Machine
+    uuids: tuple[str, ...] = ()
+
+
+def read_machine(
+    environment: ServerEnvironment, variables: Mapping[str, str | None] | None = None
+) -> MachineFacts:
+    """Asks a server environment's interpreter for versions, GPUs and topology.
+
+    NVIDIA's driver is asked through `nvidia-smi`, also behind a command prefix; without it the
+    GPUs, driver and topology stay empty (ROCm, a CPU).
+
+    Args:
+        environment: Where servers run.
+        variables: Those that servers are given (`CUDA_VISIBLE_DEVICES` among them).
+
+    Raises:
+        EnvironmentUnusableError: The interpreter could not be run.
+    """
+    done = environment.run(["-c", _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return MachineFacts(Machine.from_dict(found["machine"]), tuple(found["uuids"]))
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise EnvironmentUnusableError(
+            f"{environment.python} ended with exit code {done.returncode}: {salient}"
+        ) from error
+
+
+def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
+    """What of a machine the servers of a study have to themselves, sorted: its GPUs, or its CPU."""
+    used = gpus_used(study)
+    if not used:
+        return ("cpu",)
+    visible = facts.uuids
+    if not visible:  # no NVIDIA driver to ask, or slices of GPUs: by what was chosen, or by number
+        chosen = study.server.env.get("CUDA_VISIBLE_DEVICES") or os.environ.get(
+            "CUDA_VISIBLE_DEVICES", ""
+        )
+        visible = tuple(word.strip() for word in str(chosen).split(",") if word.strip())
+    if "CUDA_VISIBLE_DEVICES" in study.space.env:
+        # Which it is changes from launch to launch.
+        return tuple(sorted(f"gpu-{name}" for name in visible)) or ("gpus",)
+    names = (visible[n] if n < len(visible) else str(n) for n in used)
+    return tuple(sorted(f"gpu-{name.removeprefix('GPU-')}" for name in names))
+
+
+def gpus_used(study: Study) -> tuple[int, ...]:
+    """Numbers, among those that can be seen, of the GPUs that every launch of a study uses.
+
+    Of one node: `tp-size` x `pp-size` from `base-gpu-id` on by `gpu-id-step`, and once more per
+    data-parallel replica unless attention shares them (SGLang 0.5.23, data_parallel_controller).
+    Empty for a server on another device than CUDA.
+    """
+    flags = study.server.flags
+    if str(flags.get("device") or "cuda").split(":")[0] != "cuda":
+        return ()
+
+    def number(name: str, default: int) -> int:
+        value = flags.get(name)
+        return default if value is None else int(value)
+
+    ranks = number("tp-size", 1) * number("pp-size", 1)
+    if flags.get("enable-dp-attention") is not True:
+        ranks *= number("dp-size", 1)
+    count = -(-ranks // number("nnodes", 1))
+    first, step = number("base-gpu-id", 0), number("gpu-id-step", 1)
+    return tuple(first + step * n for n in range(count))
