@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.base import LaunchCommand
-from runners.sglang_command import flag_destination, flag_words, sglang_command, shell, tp_size
+from runners.sglang_command import (
+    flag_destination,
+    flag_words,
+    redacted,
+    sglang_command,
+    shell,
+    tp_size,
+)
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.study import parse_study
 
@@ -134,3 +141,74 @@ def test_a_shell_line_does_what_the_command_says():
 def test_without_removed_variables_the_line_is_plain():
     line = shell(LaunchCommand(("python", "-m", "m"), (("NCCL_PROTO", "LL,LL128,Simple"),)))
     assert line == "NCCL_PROTO=LL,LL128,Simple python -m m"
+
+
+KEYED = (
+    "study: s\nmodel: {path: m/m}\n"
+    "server:\n"
+    "  flags: {api-key: sk-1234, ssl-keyfile: /k.pem, host: 0.0.0.0, chunked-prefill-size: 4096}\n"
+    "  env: {HF_TOKEN: $T_TOKEN, MY_SECRET: s3cret, PLAIN: a b}\n"
+    "space: {speculation: [{algorithm: none}]}\n"
+    "workload: {prompts: {chat: 1}, output_tokens: 8}\nbudget: {launches: 1}\n"
+)
+
+
+def test_keys_are_for_the_exported_command_alone(monkeypatch):
+    study = parse_study(KEYED, "s")
+    monkeypatch.setenv("T_TOKEN", "hf_of_the_caller")
+    trial = sglang_command(study, Configuration(), python="python", host="127.0.0.1", port=1)
+    assert not {"--api-key", "--ssl-keyfile", "sk-1234"} & set(trial.argv)
+    assert dict(trial.env)["HF_TOKEN"] == "hf_of_the_caller", "a trial's server needs the real one"
+    assert dict(trial.env)["MY_SECRET"] == "s3cret"
+    exported = sglang_command(study, Configuration(), python="python")
+    assert exported.argv[4:8] == ("m/m", "--api-key", "sk-1234", "--ssl-keyfile")
+    assert dict(exported.env)["HF_TOKEN"] == "$T_TOKEN"
+
+
+def test_a_secret_that_the_caller_has_not_is_left_alone(monkeypatch):
+    monkeypatch.delenv("T_TOKEN", raising=False)
+    study = parse_study(KEYED, "s")
+    trial = sglang_command(study, Configuration(), python="python", host="127.0.0.1", port=1)
+    assert "HF_TOKEN" not in dict(trial.env)
+    assert "HF_TOKEN" not in trial.unset
+
+
+def test_no_secret_is_stored_or_shown():
+    command = LaunchCommand(
+        (
+            *("docker", "exec", "s", "env", "HF_TOKEN=hf_abc", "python", "--api-key", "sk-1"),
+            *("--admin-api-key=two", "--model-path", "m"),
+            *("--json", '{"t": "hf_0123456789abcdefgh"}'),
+        ),
+        (("HF_TOKEN", "hf_abc"), ("NCCL_PROTO", "LL")),
+    )
+    once = redacted(command)
+    assert once.argv[4] == "HF_TOKEN=$HF_TOKEN"
+    assert once.argv[7:9] == ("$SGLANG_API_KEY", "--admin-api-key=$SGLANG_ADMIN_API_KEY")
+    assert once.env == (("HF_TOKEN", "$HF_TOKEN"), ("NCCL_PROTO", "LL"))
+    assert redacted(once) == once
+    line = shell(command)
+    assert '--api-key "$SGLANG_API_KEY"' in line
+    assert line.startswith('HF_TOKEN="$HF_TOKEN" NCCL_PROTO=LL docker')
+    assert not {"hf_abc", "sk-1", "two", "hf_0123456789abcdefgh"} & set(shlex.split(line))
+
+
+def test_none_takes_a_fixed_flag_or_variable_away():
+    study = parse_study(KEYED, "s")
+    configuration = Configuration.of(
+        flags={"chunked-prefill-size": None, "speculative-draft-model-path": "x"},
+        env={"PLAIN": None},
+    )
+    command = sglang_command(study, configuration, python="python")
+    assert "--chunked-prefill-size" not in command.argv
+    assert "PLAIN" in command.unset
+    assert "--speculative-draft-model-path" not in command.argv, "nothing is drafted"
+
+
+def test_a_configuration_may_bring_another_draft(study):
+    configuration = Configuration.of(
+        Speculation("EAGLE3"), flags={"speculative-draft-model-path": "other/draft"}
+    )
+    argv = sglang_command(study, configuration, python="python").argv
+    assert argv.count("--speculative-draft-model-path") == 1
+    assert argv[argv.index("--speculative-draft-model-path") + 1] == "other/draft"
