@@ -118,23 +118,30 @@ class OptunaMirror:
             MirrorConflict: Optuna has a study of that name which is not the tuner's.
             StoreError: Optuna cannot use its tables there.
         """
-        import optuna  # noqa: PLC0415 - takes half a second
-
         self._own: RDBStorage | None = None
         with _optuna_at_work():
             if isinstance(storage, str):
                 storage = self._own = _rdb_storage(storage)
-            self.study: Study = optuna.create_study(
-                storage=storage, study_name=study_name, direction="maximize", load_if_exists=True
-            )
-            if self.study.user_attrs.get(_MARK) != study_name:
-                # Without trials it is one that a kill cut off before the mark was set.
-                if self.study.get_trials(deepcopy=False):
-                    raise MirrorConflict(
-                        f"Optuna's tables hold a study named {study_name!r} that is not the "
-                        "tuner's; give the study another --name, or use another --storage"
-                    )
-                self.study.set_user_attr(_MARK, study_name)
+            try:
+                self._open_study(storage, study_name)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open_study(self, storage: BaseStorage, study_name: str) -> None:
+        import optuna  # noqa: PLC0415
+
+        self.study: Study = optuna.create_study(
+            storage=storage, study_name=study_name, direction="maximize", load_if_exists=True
+        )
+        if self.study.user_attrs.get(_MARK) != study_name:
+            # Without trials it is one that a kill cut off before the mark was set.
+            if self.study.get_trials(deepcopy=False):
+                raise MirrorConflict(
+                    f"Optuna's tables hold a study named {study_name!r} that is not the "
+                    "tuner's; give the study another --name, or use another --storage"
+                )
+            self.study.set_user_attr(_MARK, study_name)
 
     def close(self) -> None:
         """Lets go of the database, where it was opened by address. Idempotent."""
