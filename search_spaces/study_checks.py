@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.env_checks import check_env
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
 from search_spaces.problems import Problem
 from search_spaces.workload_checks import check_objective, check_workload
@@ -44,6 +45,8 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
         found += _draft_tp(server, space)
     if model is not None and space is not None:
         found += _drafts(model, space)
+    if server is not None or space is not None:
+        found += check_env(server, space)
     if workload is not None:
         found += check_workload(workload)
     if workload is not None and objective is not None:

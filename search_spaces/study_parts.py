@@ -25,6 +25,7 @@ from search_spaces.study_values import (
     OneOrMoreAlgorithms,
     OneOrMoreEnvValues,
     OneOrMoreFlagValues,
+    OneSpelling,
     Positive,
     Text,
     Variable,
@@ -59,7 +60,7 @@ class Server(Part):
     """
 
     flags: Annotated[dict[str, FixedFlagValue], FlagNames] = Field(default_factory=dict)
-    env: dict[Variable, EnvValue] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, EnvValue], OneSpelling] = Field(default_factory=dict)
     python: Text | None = None
     prefix: tuple[Text, ...] = ()
 
@@ -106,7 +107,7 @@ class Pattern(Part):
     num_draft_tokens: Integers | None = None
     draft_tp: Integers | None = None
     flags: Annotated[dict[str, OneOrMoreFlagValues], FlagNames] = Field(default_factory=dict)
-    env: dict[Variable, OneOrMoreEnvValues] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, OneOrMoreEnvValues], OneSpelling] = Field(default_factory=dict)
 
 
 class Condition(Part):
@@ -135,7 +136,7 @@ class SpaceSpec(Part):
     speculation: tuple[SubSpace, ...] = Field(min_length=1)
     draft_tp: Integers | None = None
     flags: Annotated[dict[str, FlagChoices], FlagNames] = Field(default_factory=dict)
-    env: dict[Variable, EnvChoices] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, EnvChoices], OneSpelling] = Field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 
     @property

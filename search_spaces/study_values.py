@@ -17,6 +17,7 @@ from search_spaces.algorithms import NAMES
 from search_spaces.configuration import NO_SPECULATION, Value
 from search_spaces.figures import LATENCIES
 from search_spaces.flags import canonical_flag, canonical_flag_value
+from search_spaces.nccl import canonical_value
 from search_spaces.nearest import nearest
 from search_spaces.prompt_names import BUILT_IN_SETS, parse_prompt_name
 
@@ -223,6 +224,18 @@ def _one_or_more(value: object) -> object:
     return (value,)
 
 
+def _one_spelling(env: dict[str, Any]) -> dict[str, Any]:
+    """Values of NCCL's variables in their one spelling; what NCCL would refuse stays as it is."""
+
+    def spell(name: str, value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(spell(name, item) for item in value)
+        return canonical_value(name, value) if isinstance(value, str) else value
+
+    return {name: spell(name, value) for name, value in env.items()}
+
+
+OneSpelling = AfterValidator(_one_spelling)
 OneOrMoreAlgorithms = Annotated[tuple[Algorithm, ...], BeforeValidator(_one_or_more)]
 OneOrMoreFlagValues = Annotated[tuple[FlagValue, ...], BeforeValidator(_one_or_more)]
 OneOrMoreEnvValues = Annotated[tuple[EnvValue, ...], BeforeValidator(_one_or_more)]

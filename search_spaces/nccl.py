@@ -1,0 +1,250 @@
+"""What NCCL would ignore, take for another value or refuse, said before a launch is spent on it.
+
+NCCL reads numbers with `strtoll` and tells only `NCCL_DEBUG=INFO` of what it does with the rest
+(`src/misc/param.cc`, 2.24.3 to 2.30.7): `abc` is 0, `4M` is 4, `010` is 8, `true` is 0. It compares
+levels by their case and takes an unknown one for none (`src/graph/paths.cc`, `ncclGetLevel`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from search_spaces import nccl_lists
+from search_spaces.nccl_variables import LAST_READ_BY, LEVELS, NEWEST, OLD_LEVELS, VARIABLES
+from search_spaces.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from search_spaces.nccl_variables import Variable
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*|0[xX][0-9a-fA-F]+)")
+_OCTAL = re.compile(r"-?0[0-9]+")
+_UNIT = re.compile(r"([0-9]+) *([KMG])i?B?", re.IGNORECASE)
+_MULTIPLES = {"K": 2**10, "M": 2**20, "G": 2**30}
+_YES = ("true", "yes", "on")
+_NO = ("false", "no", "off")
+
+BOUNDS = (
+    (("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"), ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS")),
+    (("NCCL_MIN_P2P_NCHANNELS",), ("NCCL_MAX_P2P_NCHANNELS",)),
+)
+"""Least and most of one number. The channels of a communicator are at least the larger of the two
+minima and at most the smaller of the two maxima; where they cross, NCCL takes one of them and says
+so at `NCCL_DEBUG=INFO` at best (`graph/connect.cc:492-505`, `init.cc:2190`, `graph/paths.cc:980`,
+2.30.7)."""
+
+_OLD_NAMES = {
+    "NCCL_MIN_NRINGS": "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NRINGS": "NCCL_MAX_NCHANNELS",
+}
+"""Old names, and the new ones that win over them (`graph/connect.cc:334-358`, 2.30.7)."""
+
+BOUNDED = frozenset((*_OLD_NAMES, *(name for least, most in BOUNDS for name in (*least, *most))))
+"""Every variable that `crossed_bounds` looks at."""
+
+
+def value_problem(name: str, value: str | None) -> str | None:
+    """What NCCL would not take as it is written; `None` if nothing.
+
+    Args:
+        name: A variable's name. One that NCCL does not read is nobody's problem here: see
+            `unknown_variable`.
+        value: Its text; `None` is "not set".
+    """
+    variable = VARIABLES.get(name)
+    if variable is None or value is None:
+        return None
+    if not value:
+        return "Is empty, which NCCL takes for not set: write null"
+    if value != value.strip():
+        return f"{value!r} has blanks around it: write {value.strip()!r}"
+    return _READERS[variable.kind](variable, value)
+
+
+def unknown_variable(name: str) -> str | None:
+    """What to know of a variable that NCCL does not read; `None` if it does, or is not NCCL's."""
+    if name in LAST_READ_BY:
+        return f"NCCL {LAST_READ_BY[name]} was the last to read it; newer ones ignore it in silence"
+    upper = name.upper()
+    if not upper.startswith("NCCL_") or name in VARIABLES:
+        return None
+    close = difflib.get_close_matches(upper, VARIABLES, n=1, cutoff=0.75)
+    hint = f"; did you mean `{close[0]}`?" if close else ""
+    return f"NCCL {NEWEST} reads no such variable, and ignores it in silence{hint}"
+
+
+def canonical_value(name: str, value: str) -> str:
+    """The one spelling of a value (`simple,ll` is `LL,Simple`); what NCCL refuses stays as it is.
+
+    Only what NCCL reads as the same is the same: 0 is not "not set", which leaves the variable to
+    NCCL's configuration file and to SGLang.
+    """
+    variable = VARIABLES.get(name)
+    if variable is None or value_problem(name, value) is not None:
+        return value
+    match variable.kind:
+        case "switch" | "number":
+            return str(int(value, 0))
+        case "level":
+            return OLD_LEVELS[min(int(value), 4)] if value.isdigit() else value
+        case "words":
+            given = value.removeprefix("^").upper().split(variable.joined_by or None)
+            words = (variable.joined_by or "").join(w for w in variable.words if w in given)
+            return f"^{words}" if value.startswith("^") else words
+        case "list":
+            return nccl_lists.write(name, nccl_lists.read(name, value))
+    return value
+
+
+def same_value(name: str, value: str | None) -> str | None:
+    """A key that is equal for two spellings of one value; `None` is "not set"."""
+    return None if value is None else canonical_value(name, value)
+
+
+def crossed_bounds(env: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Minima above their maxima: the two variables, and what to say.
+
+    Args:
+        env: Variables that are set, with their values.
+    """
+    for minima, maxima in BOUNDS:
+        least = _extreme(env, minima, largest=True)
+        most = _extreme(env, maxima, largest=False)
+        if least and most and least[0] > most[0]:
+            message = (
+                f"{least[1]} {least[0]} is more than {most[1]} {most[0]}: NCCL would ignore one of "
+                "them in silence"
+            )
+            yield least[1], most[1], message
+
+
+def shadowed(env: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Variables that are set but not looked at, each with the one that wins over it.
+
+    Sources: `graph/paths.cc:244-281` (`ncclGetLevel`), `graph/connect.cc:334-358`, 2.30.7.
+    """
+    if "NCCL_P2P_LEVEL" in env and env.get("NCCL_P2P_DISABLE") == "1":
+        yield "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"
+    for old, new in _OLD_NAMES.items():
+        if old in env and new in env:
+            yield old, new
+
+
+def nothing_left(env: Mapping[str, object]) -> str | None:
+    """Why `NCCL_ALGO` and `NCCL_PROTO` together leave a collective nothing; `None` if they do not.
+
+    Source: `graph/tuning.cc:293-304`, `enqueue.cc:2052-2065`, 2.30.7; `enqueue.cc:1656`, 2.24.3.
+    """
+    lists: dict[str, nccl_lists.Enabled] = {}
+    for name in ("NCCL_ALGO", "NCCL_PROTO"):
+        value = env.get(name)
+        if isinstance(value, str) and value and value_problem(name, value) is None:
+            lists[name] = nccl_lists.read(name, value)
+    lost = nccl_lists.without_any(lists.get("NCCL_ALGO"), lists.get("NCCL_PROTO"))
+    if lost is None:
+        return None
+    return (
+        f"NCCL_ALGO {env['NCCL_ALGO']} and NCCL_PROTO {env['NCCL_PROTO']} leave {lost} nothing, "
+        "and NCCL stops at the first one"
+    )
+
+
+def _switch(variable: Variable, value: str) -> str | None:
+    if value in {"0", "1"}:
+        return None
+    if value.lower() in _YES:
+        return f"NCCL reads {value!r} as 0: write 1"
+    if value.lower() in _NO:
+        return f"NCCL takes a number only, and reads {value!r} as 0: write 0"
+    return f"Must be 0 or 1, not {value!r}" + _own_choice(value, variable)
+
+
+def _number(variable: Variable, value: str) -> str | None:
+    span = f"a whole number from {variable.least} to {variable.most}"
+    if _OCTAL.fullmatch(value):
+        plain = int(value)
+        return f"NCCL reads {value!r}, with a 0 before it, to base 8: write {plain}"
+    if unit := _UNIT.fullmatch(value):
+        count = int(unit[1]) * _MULTIPLES[unit[2].upper()]
+        return f"NCCL reads {value!r} as {int(unit[1])}, without its unit: write {count}"
+    if not _NUMBER.fullmatch(value):
+        digits = re.match(r"-?[0-9]+", value)
+        taken = int(digits[0]) if digits else 0
+        return (
+            f"NCCL reads {value!r} as {taken}, in silence: write {span}, such as {variable.example}"
+        )
+    number = int(value, 0)
+    if not variable.least <= number <= variable.most:
+        return f"Must be {span}, not {value}: NCCL would take another in silence" + _own_choice(
+            value, variable
+        )
+    if number % variable.step:
+        return (
+            f"Must be a multiple of {variable.step}, not {value}: NCCL would take "
+            f"{variable.most} in silence; write {variable.example}"
+        )
+    return None
+
+
+def _own_choice(value: str, variable: Variable) -> str:
+    chooses = value in {"-1", "-2"} and variable.least >= 0
+    return "; for NCCL's own choice write null" if chooses else ""
+
+
+def _level(_: Variable, value: str) -> str | None:
+    if value in LEVELS or re.fullmatch(r"[0-9]+", value):
+        if value.isdigit() and value != str(int(value)):
+            return f"Must be the name of a level or a number without a 0 before it, not {value!r}"
+        return None
+    if value.upper() in LEVELS:
+        return f"NCCL knows it in capitals only, and ignores {value!r}: write {value.upper()}"
+    hint = nearest(value, LEVELS)
+    return f"NCCL knows no level {value!r}, and ignores it in silence; {hint}"
+
+
+def _words(variable: Variable, value: str) -> str | None:
+    plain = value.removeprefix("^") if variable.joined_by == "," else value
+    words = plain.split(variable.joined_by) if variable.joined_by else [plain]
+    for word in words:
+        if word.upper() not in variable.words:
+            hint = nearest(word, variable.words)
+            return f"NCCL knows no {word!r} here, and ignores it; {hint}"
+    if variable.capitals and value not in variable.words:
+        return f"NCCL knows it in capitals only: write {value.upper()}"
+    return None
+
+
+def _list(variable: Variable, value: str) -> str | None:
+    try:
+        nccl_lists.read(variable.name, value)
+    except nccl_lists.BadListError as error:
+        return str(error)
+    return None
+
+
+_READERS: Mapping[str, Callable[[Variable, str], str | None]] = {
+    "switch": _switch,
+    "number": _number,
+    "level": _level,
+    "words": _words,
+    "list": _list,
+    "text": lambda _variable, _value: None,
+}
+
+
+def _extreme(
+    env: Mapping[str, object], names: tuple[str, ...], *, largest: bool
+) -> tuple[int, str] | None:
+    found = []
+    for name in names:
+        old = next((o for o, new in _OLD_NAMES.items() if new == name), name)
+        actual = name if name in env else old
+        value = env.get(actual)
+        if isinstance(value, str) and value_problem(actual, value) is None:
+            found.append((int(value, 0), actual))
+    if not found:
+        return None
+    return max(found) if largest else min(found)
