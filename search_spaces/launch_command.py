@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from search_spaces.flags import canonical_flag
+from search_spaces.launch_files import Kind, UnreadableFileError, file_commands, kind_of
+from search_spaces.launch_flags import read_flags
+from search_spaces.launch_layers import InContainer, Layer, Words, one_line
+from search_spaces.launch_words import Found, from_words, launches, mentions_sglang
+from search_spaces.pasted import fenced, plain, shell_text
+from search_spaces.secrets import (
+    SECRET_FLAGS,
+    is_reference,
+    is_secret,
+    redact_text,
+    reference,
+)
+from search_spaces.shell_words import UnfinishedShellError, live, live_names, shown
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from search_spaces.study_values import FixedValue
+
+_DEFAULT_ENTRY = ("python3", "-m", "sglang.launch_server")
+_LOOKED_FOR = "looked for `python -m sglang.launch_server ...` and `sglang serve ...`"
+_NO_SERVER = {
+    "sglang_router": "starts a router, not a server; give the command of one server",
+    "sglang.launch_router": "starts a router, not a server; give the command of one server",
+    "dynamo.sglang": "starts SGLang within Dynamo; give the flags after it to "
+    "`python -m sglang.launch_server`",
+    "sglang.bench": "measures a server and starts none; give the server's own command",
+    "vllm": "is another engine; give SGLang's command",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +84,148 @@ class LaunchText:
 
 class UnreadableCommandError(ValueError):
     """The text holds no SGLang launch command; the message says what was looked for."""
+
+
+def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
+    """Reads the launch of SGLang out of a command line or a whole file.
+
+    The first command that starts a server counts. Nothing is run and no file is read: variables
+    that the text does not set stay `$NAMES`.
+
+    Args:
+        text: One command, a shell script, a Dockerfile, a compose file, a Kubernetes manifest, a
+            systemd unit, or any of them as pasted from a page.
+        kind: Which of them it is; `None` guesses.
+
+    Raises:
+        UnreadableCommandError: It starts no server of SGLang, or cannot be read.
+    """
+    clean = plain(text)
+    if not clean.strip():
+        raise UnreadableCommandError(f"The text is empty; {_LOOKED_FOR}")
+    try:
+        for block in (*fenced(clean), clean):
+            found = list(_found(block, kind or kind_of(block)))
+            if found:
+                return _read(found)
+    except (UnreadableFileError, UnfinishedShellError) as error:
+        raise UnreadableCommandError(f"{error}; {_LOOKED_FOR}") from None
+    except RecursionError:
+        raise UnreadableCommandError(f"It is nested too deeply; {_LOOKED_FOR}") from None
+    raise UnreadableCommandError(_why_not(clean))
+
+
+def _found(text: str, kind: Kind) -> Iterator[Found]:
+    if kind == "shell":
+        yield from _in_shell(shell_text(text))
+        return
+    for command in file_commands(text, kind):
+        if isinstance(command.command, str):
+            inner = launches(shell_text(command.command), command.env, command.variables)
+        else:
+            words = command.command
+            image = command.container.image if command.container else ""
+            if words and words[0].startswith("--") and "sglang" in image:
+                words = (*_DEFAULT_ENTRY, *words)
+            inner = from_words(words, command.env)
+        around = (command.container,) if command.container else ()
+        for found in inner:
+            yield replace(
+                found, layers=(*around, *found.layers), notes=(*command.notes, *found.notes)
+            )
+
+
+def _in_shell(text: str) -> list[Found]:
+    try:
+        found = list(launches(text))
+    except UnfinishedShellError:
+        # Prose around a command has quotes of its own.
+        found = [f for part in _paragraphs(text) for f in launches(part)]
+        if not found:
+            raise
+    if not found and text.lstrip().startswith("--"):
+        found = list(launches(f"{' '.join(_DEFAULT_ENTRY)} {text.lstrip()}"))
+        note = f"It names no program; read as flags of `{' '.join(_DEFAULT_ENTRY)}`"
+        found = [replace(f, notes=(note, *f.notes)) for f in found]
+    return found
+
+
+def _paragraphs(text: str) -> list[str]:
+    """The lines that name SGLang's entry point, each with the lines that continue it."""
+    joined = re.sub(r"\\\n", " ", text)
+    return [line for line in joined.split("\n") if mentions_sglang(line)]
+
+
+def _read(all_found: Sequence[Found]) -> LaunchText:
+    found = all_found[0]
+    notes = list(found.notes)
+    if len(all_found) > 1:
+        notes.append(f"The text starts SGLang {len(all_found)} times; this is the first")
+    read = read_flags(found.arguments, model_first=found.entry[-1:] == ("serve",))
+    env: dict[str, str | None] = {}
+    secrets = list(read.secrets)
+    for name, value in found.env.items():
+        if value is not None and name in live_names(value):
+            if not is_secret(name):
+                notes.append(f"`{name}` is passed on or extended from the caller's; left out")
+                continue
+        if is_secret(name) and value is not None:
+            secrets.append(name)
+            value = value if _is_live(value) else live(reference(name).lstrip("$"))
+        env[name] = redact_text(value) if value is not None else None
+    layers = tuple(_redacted(layer) for layer in found.layers)
+    line = one_line(layers, env, (*found.entry, *read.words))
+    container = next((layer for layer in layers if isinstance(layer, InContainer)), None)
+    for name, value in found.defaults.items():
+        if value:
+            notes.append(f"`${name}` is taken as its default, `{shown(value)}`")
+    return LaunchText(
+        text=line,
+        flags=read.flags,
+        env={name: None if value is None else shown(value) for name, value in env.items()},
+        python=None if found.python is None else shown(found.python),
+        prefix=tuple(
+            shown(word) for layer in layers if isinstance(layer, Words) for word in layer.words
+        ),
+        secrets=tuple(dict.fromkeys(secrets)),
+        variables=_variables(env, read.words, found, layers),
+        container=None
+        if container is None
+        else Container(
+            container.engine,
+            shown(container.image),
+            tuple(shown(word) for word in container.options),
+        ),
+        notes=tuple(dict.fromkeys((*notes, *read.notes))),
+    )
+
+
+def _is_live(value: str) -> bool:
+    return value != shown(value) and is_reference(shown(value))
+
+
+def _redacted(layer: Layer) -> Layer:
+    if isinstance(layer, Words):
+        return replace(layer, words=tuple(redact_text(word) for word in layer.words))
+    return replace(layer, options=tuple(redact_text(word) for word in layer.options))
+
+
+def _variables(
+    env: Mapping[str, str | None], words: Sequence[str], found: Found, layers: Sequence[Layer]
+) -> tuple[str, ...]:
+    texts = [v for name, v in env.items() if v is not None and not is_secret(name)]
+    for before, word in zip(("", *words), words, strict=False):
+        flag = word.partition("=")[0] if word.startswith("--") else before
+        if canonical_flag(flag) not in SECRET_FLAGS:
+            texts.append(word)
+    texts += found.entry
+    for layer in layers:
+        texts += layer.words if isinstance(layer, Words) else (layer.image, *layer.options)
+    return tuple(dict.fromkeys(name for text in texts for name in live_names(text)))
+
+
+def _why_not(text: str) -> str:
+    for name, why in _NO_SERVER.items():
+        if name in text:
+            return f"`{name}` {why}; {_LOOKED_FOR}"
+    return f"No command in it starts SGLang; {_LOOKED_FOR}"

@@ -1,0 +1,68 @@
+"""Text as people paste it: prompts, fences and typographic signs taken out."""
+
+from __future__ import annotations
+
+import re
+
+from search_spaces.shell_words import LIVE
+
+_PLAIN = str.maketrans(
+    {
+        "\u00a0": " ", "\u2007": " ", "\u202f": " ", "\u3000": " ",
+        "\u200b": "", "\u200c": "", "\u200d": "", "\ufeff": "", "\u2060": "",
+        "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'",
+        "\u2010": "-", "\u2011": "-", "\u2212": "-",
+        LIVE: "",
+        "\0": "",
+        "\r": "\n", "\x0b": "\n", "\x0c": "\n", "\u2028": "\n", "\u2029": "\n", "\x85": "\n",
+    }
+)  # fmt: skip
+# A web page's long dash is the two hyphens of a flag.
+_DASHES = re.compile(r"(?<!\S)(?:-?[\u2013\u2014\u2015]-?)(?=[A-Za-z])")
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*$", re.MULTILINE)
+_PROMPT = re.compile(
+    r"^[ \t]*(?:(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+[:~ ][^\n$#]*[$#]|[$%>\u276f])[ \t]+)+"
+)
+_CONTINUED = re.compile(r"\\[ \t]*(?:[ \t]#.*)?$")
+_FLAG_LINE = re.compile(r"[ \t]*--?[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    """Straight quotes, plain blanks and line ends, double hyphens before flags."""
+    return _DASHES.sub("--", text.replace("\r\n", "\n").translate(_PLAIN))
+
+
+def fenced(text: str) -> list[str]:
+    """What stands between the fences of Markdown; empty where there are none."""
+    marks = list(_FENCE.finditer(text))
+    blocks = []
+    for opening, closing in zip(marks[::2], marks[1::2], strict=False):
+        blocks.append(text[opening.end() + 1 : closing.start()])
+    if len(marks) % 2:
+        blocks.append(text[marks[-1].end() + 1 :])
+    return blocks
+
+
+def shell_text(text: str) -> str:
+    """Shell text without prompts, with continued lines joined as they were meant.
+
+    Blanks and comments after the backslash, comment lines between, and lines of flags after a
+    line whose backslash was lost are taken as parts of the command.
+    """
+    out: list[str] = []
+    continued = False
+    for raw in text.split("\n"):
+        line = _PROMPT.sub("", raw, count=1)
+        if continued and line.lstrip().startswith("#"):
+            # A shell would end the command here; nobody means that.
+            continue
+        if out and not continued and _FLAG_LINE.match(line) and out[-1].strip():
+            out[-1] += " \\"
+        match = _CONTINUED.search(line)
+        continued = match is not None
+        if match is not None:
+            line = line[: match.start()] + "\\"
+        out.append(line)
+    if continued:
+        out[-1] = out[-1].removesuffix("\\")
+    return "\n".join(out)
