@@ -38,9 +38,11 @@ class Connected:
 
     Attributes:
         url: The full address, password included, for Optuna's storage.
+        read_only: Whether it may only be asked.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
+        self.read_only = read_only
         self._engine = engine
         self._writer = engine.execution_options(**{WRITE_OPTION: True})
         self._reader = engine
@@ -78,6 +80,8 @@ class Connected:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """One transaction; durable when the block has ended."""
+        if self.read_only:
+            raise StoreError(f"the database {self._shown} was opened for reading only")
         self._check_file()
         try:
             with self._writer.begin() as connection:

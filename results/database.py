@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import sqlite3
 import time
@@ -16,6 +18,8 @@ from sqlalchemy.pool import StaticPool
 from results.errors import StoreError, StoreMissing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection, Engine
 
 BUSY_TIMEOUT_S: Final = 60.0
@@ -84,6 +88,60 @@ def open_engine(url: URL, *, create: bool) -> Engine:
     return engine
 
 
+def open_for_reading(url: URL) -> Engine:
+    """An engine that writes nothing: neither into the database nor beside it.
+
+    Raises:
+        StoreMissing: There is no such file, or (in memory) there never is one.
+        StoreError: It cannot be read, the driver is missing, or it is no database.
+    """
+    if url.get_backend_name() != "sqlite":
+        return _postgres(url, execution_options={"postgresql_readonly": True})
+    path = Path(str(url.database))
+    if in_memory(url) or not path.exists():
+        raise StoreMissing(f"there is no database at {path}")
+    engine = _engine(url, creator=_reading_connections(path))
+    _prepare_sqlite(engine)
+    return engine
+
+
+def _reading_connections(path: Path) -> Callable[[], sqlite3.Connection]:
+    """How to connect to a file that may be, or lie in, what must not be written.
+
+    SQLite reads a file in WAL mode through two others beside it. Where it can neither find nor
+    make them, nobody else writes the file either, and it may be taken as it is (`immutable`).
+    """
+
+    def connect(how: str) -> sqlite3.Connection:
+        return sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=BUSY_TIMEOUT_S)
+
+    for how in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            with contextlib.closing(connect(how)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            problem: sqlite3.Error = error
+            unwritten = path.with_name(f"{path.name}-wal")
+            if _size_of(unwritten):
+                raise StoreError(
+                    f"cannot read {path} ({error}): its last records are still in "
+                    f"{unwritten.name}, which takes permission to write its folder; copy both "
+                    "files to a folder of yours, and name the copy as --storage"
+                ) from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{path} is not an SQLite database ({error})") from error
+        else:
+            return functools.partial(connect, how)
+    raise StoreError(f"cannot read the database {path}: {problem}") from problem
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _engine(url: URL, **options: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy's own
     return create_engine(
         url,
@@ -109,9 +167,9 @@ def _from_json(text: str) -> object:
         return json.loads(text)
 
 
-def _postgres(url: URL) -> Engine:
+def _postgres(url: URL, **options: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy's own
     try:
-        return _engine(url, pool_pre_ping=True)
+        return _engine(url, pool_pre_ping=True, **options)
     except ImportError as error:
         raise StoreError(
             f"the driver for {url.drivername} is not installed; "

@@ -15,6 +15,10 @@ class StoreVersionError(StoreError):
     """The database was written by a newer tuner."""
 
 
+class StoreOutdated(StoreError):  # noqa: N818 - names the state, as the CLI tells it
+    """The database is of an older schema, and was to be read only."""
+
+
 class StudyExists(StoreError):  # noqa: N818 - names the state, as the CLI tells it
     """A study of that name is stored already."""
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Self
 
 from sqlalchemy.exc import DBAPIError
 
-from results.database import in_memory, open_engine, resolve_url
+from results.database import in_memory, open_engine, open_for_reading, resolve_url
 from results.errors import StoreError
 from results.fork_writer import ForkWriter
 from results.launch_writer import LaunchWriter
-from results.migrations import upgrade
+from results.migrations import require_head, upgrade
 from results.questions import Questions
 from results.study_writer import StudyWriter
 from results.tables import metadata
@@ -48,26 +48,31 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions):
         in_memory: Whether it is gone with this object.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
+        super().__init__(engine, read_only=read_only)
         self.in_memory = in_memory(engine.url)
 
     @classmethod
-    def open(cls, address: str, *, create: bool = True) -> Self:
+    def open(cls, address: str, *, create: bool = True, read_only: bool = False) -> Self:
         """Opens a database and brings its tables to this code's version.
 
         Args:
             address: `sqlite:///FILE` (relative to the working directory), `sqlite://` (in memory,
                 thrown away) or `postgresql://USER:PASSWORD@HOST/DATABASE`.
             create: Whether an SQLite file that does not exist is made.
+            read_only: To ask it, and not to write it: needs no permission to write the database,
+                its file or its folder, and leaves it at its version.
 
         Raises:
-            StoreMissing: It does not exist, and `create` is false.
+            StoreMissing: It does not exist, and `create` is false; or holds nothing of the tuner,
+                and was to be read only.
+            StoreOutdated: It is of an older version, and was to be read only.
             StoreVersionError: It was written by a newer tuner.
             StoreError: It cannot be opened.
         """
         url = resolve_url(address)
-        store = cls(open_engine(url, create=create))
+        engine = open_for_reading(url) if read_only else open_engine(url, create=create)
+        store = cls(engine, read_only=read_only)
         try:
             store._prepare()
         except BaseException:
@@ -77,7 +82,9 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions):
 
     def _prepare(self) -> None:
         try:
-            if self.in_memory:
+            if self.read_only:
+                require_head(self._engine)
+            elif self.in_memory:
                 # Nothing to migrate, and a replay opens hundreds of these.
                 metadata.create_all(self._writer)
             else:

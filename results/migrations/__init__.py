@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect, text
 
-from results.errors import StoreVersionError
+from results.errors import StoreMissing, StoreOutdated, StoreVersionError
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -47,6 +47,36 @@ def current_version(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
+def require_head(engine: Engine) -> None:
+    """Sees that a database can be read as it is.
+
+    Raises:
+        StoreMissing: It holds no tables of the tuner.
+        StoreOutdated: Its schema is older than `HEAD`.
+        StoreVersionError: Its schema is newer.
+    """
+    shown = engine.url.render_as_string()
+    with engine.connect() as connection:
+        version = current_version(connection)
+    if version is None:
+        raise StoreMissing(f"the database {shown} holds no tables of the tuner yet")
+    if version > HEAD:
+        raise _newer(engine, version)
+    if version < HEAD:
+        raise StoreOutdated(
+            f"the database {shown} is of schema {version}, and this tuner reads {HEAD}; somebody "
+            "who may write it must open it once (`tuner show`, for one), which upgrades it"
+        )
+
+
+def _newer(engine: Engine, version: str) -> StoreVersionError:
+    return StoreVersionError(
+        f"the database {engine.url.render_as_string()} was written by a newer tuner "
+        f"(schema {version}; this one knows up to {HEAD}); "
+        "update sglang-tuner, or use another --storage"
+    )
+
+
 def upgrade(engine: Engine) -> None:
     """Upgrades to `HEAD`, in one transaction, or leaves the database as it was.
 
@@ -70,10 +100,6 @@ def upgrade(engine: Engine) -> None:
         version = current_version(connection)
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
         if version is not None and version not in known:
-            raise StoreVersionError(
-                f"the database {engine.url.render_as_string()} was written by a newer tuner "
-                f"(schema {version}; this one knows up to {HEAD}); "
-                "update sglang-tuner, or use another --storage"
-            )
+            raise _newer(engine, version)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
