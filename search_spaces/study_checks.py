@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.env_checks import check_env
+from search_spaces.flag_checks import check_flags
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
 from search_spaces.problems import Problem
 from search_spaces.workload_checks import check_objective, check_workload
@@ -47,6 +48,7 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
         found += _drafts(model, space)
     if server is not None or space is not None:
         found += check_env(server, space)
+        found += check_flags(server, space, document.data)
     if workload is not None:
         found += check_workload(workload)
     if workload is not None and objective is not None:
