@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from search_spaces.baseline import baselines
     from search_spaces.catalog import shipped
     from search_spaces.configuration import Configuration, Setting, Speculation, Value
-    from search_spaces.legality import Violation, canonical, violations
+    from search_spaces.legality import canonical, violations
     from search_spaces.parameters import Parameter
     from search_spaces.problems import Problem, StudyFileError
     from search_spaces.space import NotInSpaceError, Space, SpaceTooLargeError
     from search_spaces.study import Study, load_study, parse_study
+    from search_spaces.violation import Violation
     from search_spaces.workload import OperatingPoint, Workload
 
 __all__ = [
@@ -50,11 +51,12 @@ _HOMES = {
     "baseline": ("baselines",),
     "catalog": ("shipped",),
     "configuration": ("Configuration", "Setting", "Speculation", "Value"),
-    "legality": ("Violation", "canonical", "violations"),
+    "legality": ("canonical", "violations"),
     "parameters": ("Parameter",),
     "problems": ("Problem", "StudyFileError"),
     "space": ("NotInSpaceError", "Space", "SpaceTooLargeError"),
     "study": ("Study", "load_study", "parse_study"),
+    "violation": ("Violation",),
     "workload": ("OperatingPoint", "Workload"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""The legal servers of a study: its points, but for the environment, which no rule looks at."""
+"""The legal servers of a study: its points, but for their environments."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ import itertools
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS
-from search_spaces.configuration import Configuration, Speculation, Value
-from search_spaces.legality import (
-    Violation,
-    broken_rules,
-    candidate,
-    canonical_draft_tp,
-    canonical_tuned_flags,
-)
-from search_spaces.rules import RULE_FLAGS
+from search_spaces.combinations import Pairs, combinations
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.legality import canonical_draft_tp, canonical_tuned_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from search_spaces.checks import Checks, Kind
     from search_spaces.parameters import SubSpaceTree
     from search_spaces.study import Study
-
-Pairs = tuple[tuple[str, Value], ...]
-"""Names with values, sorted by name."""
+    from search_spaces.violation import Violation
 
 Server = tuple[Speculation, int | None, Pairs]
 """Speculation, draft_tp and flags, in canonical form."""
@@ -37,62 +30,73 @@ class LegalServers:
         self,
         study: Study,
         trees: tuple[SubSpaceTree, ...],
+        checks: Checks,
         draft_tp_allowed: Callable[[int], bool],
     ) -> None:
         self._study = study
         self._trees = trees
+        self._checks = checks
         self._draft_tp_allowed = draft_tp_allowed
-        # Servers that differ only in flags that no rule looks at are judged once.
-        self._judge = functools.cache(self._broken)
+        own = {name for name in study.space.tuned_flags if name.startswith("speculative-")}
+        # SGLang drops some flags beside others; a draft's placement follows the target's.
+        self._watched = checks.flags | own
 
     @functools.cached_property
-    def all(self) -> tuple[Server, ...]:
-        """Every legal server."""
-        found: dict[Server, None] = {}
+    def all(self) -> dict[Server, Kind]:
+        """Every legal server, with what the checks of pairs see of it."""
+        found: dict[Server, Kind] = {}
         for tree in self._trees:
-            for server in self._combinations(tree):
-                if server not in found and not self._violations(server):
-                    found[server] = None
-        return tuple(found)
+            for server, kind in self.of_tree(tree):
+                found.setdefault(server, kind)
+        return found
 
     @functools.cached_property
-    def as_set(self) -> frozenset[Server]:
-        """The same, to look one up."""
-        return frozenset(self.all)
+    def kinds(self) -> dict[Kind, int]:
+        """How many servers there are of each kind."""
+        out: dict[Kind, int] = {}
+        for kind in self.all.values():
+            out[kind] = out.get(kind, 0) + 1
+        return out
 
-    def has_legal(self, tree: SubSpaceTree) -> bool:
-        """Whether a sub-space holds any legal server."""
-        return any(not self._violations(server) for server in self._combinations(tree))
+    def of_tree(self, tree: SubSpaceTree) -> Iterator[tuple[Server, Kind]]:
+        """The legal servers of a sub-space, one after the other, repeats included."""
+        for server, verdict in self._combinations(tree):
+            if isinstance(verdict, tuple):
+                yield server, verdict
 
     @property
     def first_violation(self) -> Violation | None:
-        """Why the first illegal combination is illegal; `None` if all are legal."""
+        """Why the first illegal server is illegal; `None` if all are legal."""
         for tree in self._trees:
-            for server in self._combinations(tree):
-                if broken := self._violations(server):
-                    return broken[0]
+            for _, verdict in self._combinations(tree):
+                if not isinstance(verdict, tuple):
+                    return verdict
         return None
 
-    def _combinations(self, tree: SubSpaceTree) -> Iterator[Server]:
-        tuned = self._study.space.flags
+    def _combinations(self, tree: SubSpaceTree) -> Iterator[tuple[Server, Kind | Violation]]:
         sizes: tuple[int | None, ...] = (None,)
         if ALGORITHMS[tree.algorithm].has_draft and self._study.space.draft_tp is not None:
             sizes = self._study.space.draft_tp
+        choices = dict.fromkeys(self._study.space.tuned_flags, (None,)) | tree.flags
         for speculation, size in itertools.product(tree.paths, sizes):
-            for values in itertools.product(*tuned.values()):
-                given = dict(zip(tuned, values, strict=True))
-                flags = canonical_tuned_flags(given, speculation, self._study)
-                draft_tp = canonical_draft_tp(size, speculation, flags, self._study)
-                if draft_tp is None or self._draft_tp_allowed(draft_tp):
-                    yield speculation, draft_tp, tuple(sorted(flags.items()))
 
-    def _violations(self, server: Server) -> tuple[Violation, ...]:
-        speculation, draft_tp, flags = server
-        seen = tuple((name, value) for name, value in flags if name in RULE_FLAGS)
-        return self._judge(speculation, draft_tp, seen)
+            def settle(
+                seen: Pairs, speculation: Speculation = speculation, size: int | None = size
+            ) -> tuple[Pairs, tuple[int | None, Kind | Violation]] | None:
+                return self._settle(seen, speculation, size)
 
-    def _broken(
-        self, speculation: Speculation, draft_tp: int | None, flags: Pairs
-    ) -> tuple[Violation, ...]:
-        configuration = Configuration(speculation, draft_tp, flags)
-        return broken_rules(candidate(configuration, self._study))
+            for flags, (draft_tp, verdict) in combinations(choices, self._watched, settle):
+                yield (speculation, draft_tp, flags), verdict
+
+    def _settle(
+        self, seen: Pairs, speculation: Speculation, size: int | None
+    ) -> tuple[Pairs, tuple[int | None, Kind | Violation]] | None:
+        canonical = canonical_tuned_flags(dict(seen), speculation, self._study)
+        flags = tuple((name, canonical[name]) for name, _ in seen)
+        draft_tp = canonical_draft_tp(size, speculation, canonical, self._study)
+        if draft_tp is not None and not self._draft_tp_allowed(draft_tp):
+            return None
+        # What is not watched changes nothing of what the checks see.
+        server = Configuration(speculation, draft_tp, flags)
+        broken = self._checks.of_server(server)
+        return flags, (draft_tp, broken[0] if broken else self._checks.server_kind(server))

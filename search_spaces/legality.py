@@ -6,7 +6,7 @@ is a violation that names its rule (`violations`). The rules themselves are in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, Shape, canonical_algorithm
@@ -22,24 +22,7 @@ if TYPE_CHECKING:
 
     from search_spaces.study import Study
     from search_spaces.study_values import FixedValue
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that a configuration breaks.
-
-    Attributes:
-        rule: The rule's name (`"tree_capacity"`).
-        message: What is wrong with this configuration, and what would be legal.
-        source: Where the rule was read.
-    """
-
-    rule: str
-    message: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.message} [{self.rule}; {self.source}]"
+    from search_spaces.violation import Violation
 
 
 def canonical(configuration: Configuration, study: Study) -> Configuration:
@@ -72,11 +55,8 @@ def violations(configuration: Configuration, study: Study) -> tuple[Violation, .
 
 def broken_rules(server: Candidate) -> tuple[Violation, ...]:
     """The rules that a server breaks."""
-    return tuple(
-        Violation(rule.name, message, rule.source)
-        for rule in RULES
-        if (message := rule.check(server)) is not None
-    )
+    found = (rule.violation(server) for rule in RULES)
+    return tuple(violation for violation in found if violation is not None)
 
 
 def candidate(configuration: Configuration, study: Study) -> Candidate:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.configuration import Speculation, Value
+from search_spaces.flags import distinct
 from search_spaces.legality import canonical_speculation
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class Parameter:
 
     Attributes:
         name: `"algorithm"`, `"EAGLE3.num_steps"`, `"draft_tp"`, `"flag.page-size"`,
-            `"env.NCCL_PROTO"`.
+            `"env.NCCL_PROTO"`; a flag of one sub-space is `"EAGLE3-2.flag.speculative-adaptive"`.
         choices: Distinct values; in rising order if `ordered`.
         ordered: Whether they are numbers whose order means something.
     """
@@ -70,13 +72,42 @@ class SubSpaceTree:
 
     @property
     def size(self) -> int:
-        """At most so many different speculations."""
+        """At most so many different speculations with their flags."""
         part = self._part
         return (
             len(part.num_steps or (0,))
             * len(part.topk or (0,))
             * len(part.num_draft_tokens or (0,))
+            * math.prod(len(choices) for choices in self.flags.values())
         )
+
+    @property
+    def own_flags(self) -> dict[str, tuple[Value, ...]]:
+        """Choices per flag that is given in this sub-space only."""
+        return self._part.flags
+
+    @property
+    def flags(self) -> dict[str, tuple[Value, ...]]:
+        """Choices per flag: those of every sub-space, then its own."""
+        return self._study.space.flags | self.own_flags
+
+    @functools.cached_property
+    def _flag_parameters(self) -> dict[str, Parameter]:
+        own = self.own_flags
+        return {
+            name: Parameter.of(
+                f"{self.label}.flag.{name}" if name in own else f"flag.{name}", distinct(choices)
+            )
+            for name, choices in self.flags.items()
+        }
+
+    def flag_parameters(self, speculation: Speculation) -> dict[str, Parameter]:
+        """The flags that apply beside a speculation, by name, in the order of the file."""
+        return {
+            name: parameter
+            for name, parameter in self._flag_parameters.items()
+            if speculation.enabled or not name.startswith("speculative-")
+        }
 
     def walk(self, choose: Choose) -> Speculation:
         """Chooses the numbers; the result is canonical, and may be illegal."""

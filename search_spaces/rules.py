@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, Shape
+from search_spaces.nccl import BOUNDED, crossed_bounds, nothing_left
+from search_spaces.nccl_variables import NEWEST
+from search_spaces.violation import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from search_spaces.candidate import Candidate
 
@@ -40,6 +43,11 @@ class Rule:
     env: frozenset[str] = frozenset()
     server: bool = True
 
+    def violation(self, server: Candidate) -> Violation | None:
+        """The violation of a candidate that breaks it, else `None`."""
+        message = self.check(server)
+        return None if message is None else Violation(self.name, message, self.source)
+
 
 _rules: list[Rule] = []
 
@@ -47,6 +55,18 @@ _rules: list[Rule] = []
 def _rule(source: str) -> Callable[[Callable[[Candidate], str | None]], None]:
     def register(check: Callable[[Candidate], str | None]) -> None:
         _rules.append(Rule(check.__name__.lstrip("_"), f"{ENGINE}, {source}", check))
+
+    return register
+
+
+def _nccl_rule(
+    source: str, env: Iterable[str]
+) -> Callable[[Callable[[Candidate], str | None]], None]:
+    """A rule of NCCL's, which looks at these variables and at nothing else."""
+
+    def register(check: Callable[[Candidate], str | None]) -> None:
+        name = check.__name__.lstrip("_")
+        _rules.append(Rule(name, f"NCCL {NEWEST}, {source}", check, frozenset(env), server=False))
 
     return register
 
@@ -240,6 +260,16 @@ def _draft_tp_divides_tp(server: Candidate) -> str | None:
     if server.draft_tp is None or (server.draft_tp >= 1 and tp % server.draft_tp == 0):
         return None
     return f"draft_tp {server.draft_tp} does not divide the target's tp-size {tp}"
+
+
+@_nccl_rule("src/graph/connect.cc:492-505, src/init.cc:2190, src/graph/paths.cc:980", BOUNDED)
+def _nccl_bounds(server: Candidate) -> str | None:
+    return next((message for _, _, message in crossed_bounds(server.env)), None)
+
+
+@_nccl_rule("src/graph/tuning.cc:293-304, src/enqueue.cc:2052-2065", ("NCCL_ALGO", "NCCL_PROTO"))
+def _nccl_nothing_left(server: Candidate) -> str | None:
+    return nothing_left(server.env)
 
 
 RULES: tuple[Rule, ...] = tuple(_rules)

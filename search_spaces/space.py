@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import math
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS
+from search_spaces.checks import Checks
+from search_spaces.conditions import condition_content
 from search_spaces.configuration import Configuration
+from search_spaces.environments import Environments
 from search_spaces.flags import distinct
-from search_spaces.legal_servers import LegalServers, Pairs
-from search_spaces.legality import canonical, canonical_tuned_flags
+from search_spaces.legal_servers import LegalServers
+from search_spaces.legality import canonical, canonical_tuned_env, canonical_tuned_flags
 from search_spaces.parameters import Parameter, sub_space_trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from search_spaces.checks import Kind
+    from search_spaces.combinations import Pairs
     from search_spaces.configuration import Speculation, Value
-    from search_spaces.legality import Violation
-    from search_spaces.parameters import Choose, Path
+    from search_spaces.parameters import Choose, Path, SubSpaceTree
     from search_spaces.study import Study
+    from search_spaces.violation import Violation
 
 MOST_POINTS = 1_000_000
 """Spaces with more combinations than this are refused."""
@@ -57,12 +61,14 @@ class Space:
         self.study = study
         self._draft_tp_allowed = draft_tp_allowed
         self._trees = sub_space_trees(study)
-        self._servers = LegalServers(study, self._trees, draft_tp_allowed)
+        self._tuned = frozenset(study.space.tuned_flags)
+        self._checks = Checks(study)
+        self._servers = LegalServers(study, self._trees, self._checks, draft_tp_allowed)
+        self._environments = Environments(study, self._checks)
         spec = study.space
         combinations = (
             sum(tree.size for tree in self._trees)
             * len(spec.draft_tp or (None,))
-            * math.prod(len(choices) for choices in spec.flags.values())
             * math.prod(len(choices) for choices in spec.env.values())
         )
         if combinations > MOST_POINTS:
@@ -83,19 +89,28 @@ class Space:
         return tuple(self)
 
     def __iter__(self) -> Iterator[Configuration]:
-        for speculation, draft_tp, flags in self._servers.all:
-            for env in self._environments:
+        for (speculation, draft_tp, flags), kind in self._servers.all.items():
+            for env in self._beside(kind):
                 yield Configuration(speculation, draft_tp, flags, env)
 
     def __len__(self) -> int:
-        return len(self._servers.all) * len(self._environments)
+        return sum(
+            servers * environments
+            for server, servers in self._servers.kinds.items()
+            for env, environments in self._environments.kinds.items()
+            if self._checks.hold_together(server, env)
+        )
 
     def __contains__(self, configuration: object) -> bool:
         """Whether a configuration is a point, as it stands: bring it to canonical form first."""
         if not isinstance(configuration, Configuration):
             return False
         server = (configuration.speculation, configuration.draft_tp, configuration.flags)
-        return server in self._servers.as_set and configuration.env in self._environment_set
+        of_server = self._servers.all.get(server)
+        of_env = self._environments.all.get(configuration.env)
+        if of_server is None or of_env is None:
+            return False
+        return self._checks.hold_together(of_server, of_env)
 
     @property
     def is_empty(self) -> bool:
@@ -104,8 +119,16 @@ class Space:
 
     @property
     def first_violation(self) -> Violation | None:
-        """Why the first illegal combination is illegal; `None` if all are legal."""
-        return self._servers.first_violation
+        """Why the first combination that is no point is none; `None` if all are points."""
+        alone = self._servers.first_violation or self._environments.first_violation
+        if alone is not None or not self._checks.pairs_matter:
+            return alone
+        for (speculation, draft_tp, flags), server in self._servers.all.items():
+            for env, kind in self._environments.all.items():
+                if not self._checks.hold_together(server, kind):
+                    point = Configuration(speculation, draft_tp, flags, env)
+                    return self._checks.of_pair(point)[0]
+        return None
 
     # Parameters
 
@@ -131,7 +154,7 @@ class Space:
         if (parameter := self._draft_tp(speculation)) is not None:
             chosen = choose(parameter)
             draft_tp = chosen if isinstance(chosen, int) else None
-        flags = {name: choose(p) for name, p in self._flags(speculation).items()}
+        flags = {name: choose(p) for name, p in tree.flag_parameters(speculation).items()}
         env = {name: choose(p) for name, p in self._env.items()}
         configuration = Configuration.of(speculation, draft_tp=draft_tp, flags=flags, env=env)
         return canonical(configuration, self.study)
@@ -165,7 +188,7 @@ class Space:
         def sorted_texts(values: object) -> list[str]:
             return sorted({json.dumps(v) for v in values})  # type: ignore[attr-defined]
 
-        speculations = {s for tree in self._trees for s in tree.paths}
+        speculations = {s for tree in self._trees if not tree.own_flags for s in tree.paths}
         content = {
             "model": study.model.model_dump(),
             "flags": {k: v for k, v in study.server.flags.items() if v is not None},
@@ -173,30 +196,56 @@ class Space:
             "speculation": sorted_texts(s.to_dict() for s in speculations),
             "draft_tp": sorted(study.space.draft_tp or ()),
             "tuned_flags": {k: sorted_texts(v) for k, v in study.space.flags.items()},
-            "tuned_env": {k: sorted_texts(v) for k, v in study.space.env.items()},
+            "tuned_env": {
+                k: sorted_texts(canonical_tuned_env({k: v}, study)[k] for v in choices)
+                for k, choices in study.space.env.items()
+            },
         }
+        # Studies without these keep the digest that they were stored with.
+        if any(tree.own_flags for tree in self._trees):
+            content["sub_space_flags"] = sorted_texts(
+                [s.to_dict(), {k: sorted_texts(v) for k, v in sorted(tree.own_flags.items())}]
+                for tree in self._trees
+                if tree.own_flags
+                for s in tree.paths
+            )
+        if study.space.conditions:
+            content["conditions"] = sorted_texts(
+                condition_content(condition) for condition in study.space.conditions
+            )
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     # How points are made
 
     @functools.cached_property
-    def _environments(self) -> tuple[Pairs, ...]:
-        tuned = self.study.space.env
-        return tuple(
-            tuple(sorted(zip(tuned, values, strict=True)))
-            for values in itertools.product(*tuned.values())
+    def _beside(self) -> Callable[[Kind], tuple[Pairs, ...]]:
+        @functools.cache
+        def beside(server: Kind) -> tuple[Pairs, ...]:
+            environments = self._environments.all.items()
+            return tuple(e for e, kind in environments if self._checks.hold_together(server, kind))
+
+        return beside
+
+    def _has_point(self, tree: SubSpaceTree) -> bool:
+        if not self._checks.pairs_matter:
+            return any(True for _ in self._servers.of_tree(tree)) and self._has_environment
+        kinds = self._environments.kinds
+        return any(
+            self._checks.hold_together(server, env)
+            for _, server in self._servers.of_tree(tree)
+            for env in kinds
         )
 
     @functools.cached_property
-    def _environment_set(self) -> frozenset[Pairs]:
-        return frozenset(self._environments)
+    def _has_environment(self) -> bool:
+        return any(True for _ in self._environments)
 
     # The tree of choices
 
     @functools.cached_property
     def _legal_labels(self) -> tuple[str, ...]:
-        return tuple(tree.label for tree in self._trees if self._servers.has_legal(tree))
+        return tuple(tree.label for tree in self._trees if self._has_point(tree))
 
     @property
     def _algorithm(self) -> Parameter:
@@ -208,13 +257,6 @@ class Space:
             return None
         return Parameter.of("draft_tp", [s for s in sizes if self._draft_tp_allowed(s)])
 
-    def _flags(self, speculation: Speculation) -> dict[str, Parameter]:
-        return {
-            name: Parameter.of(f"flag.{name}", distinct(choices))
-            for name, choices in self.study.space.flags.items()
-            if speculation.enabled or not name.startswith("speculative-")
-        }
-
     @functools.cached_property
     def _env(self) -> dict[str, Parameter]:
         return {
@@ -224,21 +266,36 @@ class Space:
 
     def _path(self, configuration: Configuration) -> Path:
         speculation = configuration.speculation
-        trees = [tree for tree in self._trees if tree.label in self._legal_labels]
-        tree = next((tree for tree in trees if speculation in tree.paths), None)
-        if tree is None:
+        trees = [
+            tree
+            for tree in self._trees
+            if tree.label in self._legal_labels and speculation in tree.paths
+        ]
+        if not trees:
             raise NotInSpaceError(f"No sub-space of the study holds {speculation.to_dict()}")
+        for tree in trees[:-1]:
+            try:
+                return self._path_through(tree, configuration)
+            except NotInSpaceError:
+                continue  # sub-spaces of one algorithm may differ in their flags alone
+        return self._path_through(trees[-1], configuration)
+
+    def _path_through(self, tree: SubSpaceTree, configuration: Configuration) -> Path:
+        speculation = configuration.speculation
         path: list[tuple[Parameter, Value]] = [(self._algorithm, tree.label)]
         path += tree.paths[speculation]
         if (parameter := self._draft_tp(speculation)) is not None:
             path.append((parameter, _among(parameter, configuration.draft_tp)))
         flags = dict(configuration.flags)
-        for name, parameter in self._flags(speculation).items():
-            path.append((parameter, self._flag_choice(parameter, name, flags, speculation)))
-        env = dict(configuration.env)
-        path += [
-            (parameter, _among(parameter, env.get(name))) for name, parameter in self._env.items()
-        ]
+        for name, value in flags.items():
+            if name not in tree.flags and (value is not None or name not in self._tuned):
+                raise NotInSpaceError(f"The flag {name} is not varied in sub-space {tree.label}")
+        for name, flag in tree.flag_parameters(speculation).items():
+            path.append((flag, self._flag_choice(flag, name, flags, speculation)))
+        env = self._environments.choices_of(dict(configuration.env))
+        if env is None:
+            raise NotInSpaceError("It sets other variables than those that are varied")
+        path += [(parameter, _among(parameter, env[name])) for name, parameter in self._env.items()]
         return tuple(path)
 
     def _flag_choice(
