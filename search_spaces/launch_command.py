@@ -165,14 +165,15 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
     env: dict[str, str | None] = {}
     secrets = list(read.secrets)
     for name, value in found.env.items():
-        if value is not None and name in live_names(value):
-            if not is_secret(name):
-                notes.append(f"`{name}` is passed on or extended from the caller's; left out")
-                continue
-        if is_secret(name) and value is not None:
+        if value is None:
+            env[name] = None
+        elif is_secret(name):
             secrets.append(name)
-            value = value if _is_live(value) else live(reference(name).lstrip("$"))
-        env[name] = redact_text(value) if value is not None else None
+            env[name] = value if _is_live(value) else live(reference(name).lstrip("$"))
+        elif name in live_names(value):
+            notes.append(f"`{name}` is passed on or extended from the caller's; left out")
+        else:
+            env[name] = redact_text(value)
     layers = tuple(_redacted(layer) for layer in found.layers)
     line = one_line(layers, env, (*found.entry, *read.words))
     container = next((layer for layer in layers if isinstance(layer, InContainer)), None)

@@ -225,8 +225,8 @@ def _compose_env(value: object) -> dict[str, str | None]:
         items = [(str(name), content) for name, content in value.items()]
     elif isinstance(value, list):
         for item in value:
-            name, equals, content = str(item).partition("=")
-            items.append((name, content if equals else None))
+            named, equals, text = str(item).partition("=")
+            items.append((named, text if equals else None))
     for name, content in items:
         plain = None if content is None else _interpolated(_scalar(content))
         out[name] = live(name) if plain is None else plain.replace(_DOLLAR, "$")
@@ -332,7 +332,7 @@ def _scalar(value: object) -> str:
 
 def _documents(text: str, what: str) -> list[Any]:
     try:
-        return list(yaml.load_all(text, Loader=yaml.BaseLoader))  # noqa: S506 - builds only text
+        return list(yaml.load_all(text, Loader=yaml.BaseLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""

@@ -42,6 +42,9 @@ REPLACED = {
 }
 """What took the place of flags that SGLang 0.5.23 no longer has."""
 
+RENAMED = {"speculative-draft": "speculative-draft-model-path"}
+"""Names that were flags of their own before 0.5 and now say too little for argparse."""
+
 
 @dataclass(slots=True)
 class ReadFlags:
@@ -198,6 +201,9 @@ def resolve(spelled: str) -> _Found:
         option = known.get(plain) or known.get(name)
         if option is not None:
             return _Found(name, option, _changed(spelled, name, version))
+    if (newer := RENAMED.get(name)) is not None:
+        note = f"`{spelled}` is the old name of `--{newer}`"
+        return _Found(newer, options(VERSIONS[-1])[newer], note)
     for version in reversed(VERSIONS):
         short = _abbreviated(plain.replace("_", "-"), version)
         if short is not None:
@@ -232,13 +238,13 @@ def _near(name: str) -> str:
 
 @functools.cache
 def _canonical_names(version: str) -> frozenset[str]:
-    return frozenset(canonical_flag(name) for name in options(version))  # type: ignore[arg-type]
+    return frozenset(canonical_flag(name) for name in options(version))
 
 
 def _abbreviated(plain: str, version: str) -> tuple[str, Option] | None:
     if not plain:
         return None
-    known = options(version)  # type: ignore[arg-type]
+    known = options(version)
     fitting = [name for name in known if name.startswith(plain)]
     if len({known[name].name for name in fitting}) != 1:
         return None

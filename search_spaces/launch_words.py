@@ -12,6 +12,7 @@ from search_spaces.shell_words import (
     LIVE,
     Command,
     Variables,
+    Word,
     assignment,
     commands,
     expand,
@@ -40,7 +41,10 @@ _LAUNCH = re.compile(r"sglang\.(launch_server|srt\.)|\bsglang\s+serve\b|launch_s
 _SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _EXPORTED = re.compile(r"--export=(.*)", re.DOTALL)
 _SSH_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _DEEPEST = 8
+
+_Assignment = tuple[str, bool, Word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +78,29 @@ class _Scope:
     exported: dict[str, str | None] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     all_exported: bool = False
-    notes: list[str] = field(default_factory=list)
 
-    def assign(self, command_word: tuple[str, bool, object], value: str | tuple[str, ...]) -> None:
-        name, appends, _ = command_word
+    def value_of(self, target: _Assignment) -> str | tuple[str, ...]:
+        word = target[2]
+        if word.array is None:
+            return expand_one(word, self.variables, self.defaults)
+        return tuple(m for w in word.array for m in expand(w, self.variables, self.defaults))
+
+    def assign(self, target: _Assignment, value: str | tuple[str, ...]) -> None:
+        name, appends, _ = target
         old = self.variables.get(name)
-        if appends and old is not None:
-            if isinstance(old, tuple):
-                value = (*old, *((value,) if isinstance(value, str) else value))
-            else:
-                value = old + (value if isinstance(value, str) else " ".join(value))
+        if appends and isinstance(old, tuple):
+            value = (*old, value) if isinstance(value, str) else (*old, *value)
+        elif appends and isinstance(old, str):
+            value = old + (value if isinstance(value, str) else " ".join(value))
         self.variables[name] = value
         if isinstance(value, str) and (self.all_exported or name in self.exported):
             self.exported[name] = value
+
+    def unset(self, names: Sequence[str]) -> None:
+        for name in names:
+            if _NAME.fullmatch(name):
+                self.variables.pop(name, None)
+                self.exported[name] = None
 
 
 def launches(
@@ -117,49 +131,39 @@ def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
     words = list(command.words)
     while words and len(words[0].parts) == 1 and words[0].parts[0].text in _KEYWORDS:
         del words[0]
-    own: dict[str, str | None] = {}
-    assigned = []
-    while words and (found := assignment(words[0])) is not None:
-        name, _, value = found
-        if value.array is not None:
-            members = [m for w in value.array for m in expand(w, scope.variables, scope.defaults)]
-            assigned.append((found, tuple(members)))
-        else:
-            text = expand_one(value, scope.variables, scope.defaults)
-            assigned.append((found, text))
-            own[name] = text
+    assigned: list[tuple[_Assignment, str | tuple[str, ...]]] = []
+    while words and (target := assignment(words[0])) is not None:
+        assigned.append((target, scope.value_of(target)))
         del words[0]
     if not words:
-        for target, value_of in assigned:
-            scope.assign(target, value_of)
+        for target, value in assigned:
+            scope.assign(target, value)
         return
+    own = {target[0]: value for target, value in assigned if isinstance(value, str)}
     first = "".join(part.text for part in words[0].parts)
     if first in {"export", "declare", "typeset", "readonly", "local"}:
         _declaration(first, words[1:], scope)
         return
     expanded = [f for word in words for f in expand(word, scope.variables, scope.defaults)]
     if first == "unset":
-        for name in expanded[1:]:
-            scope.variables.pop(name, None)
-            scope.exported[name] = None
+        scope.unset(expanded[1:])
     elif first == "set":
-        scope.all_exported = scope.all_exported or "-a" in expanded or "allexport" in expanded
+        scope.all_exported |= "-a" in expanded or "allexport" in expanded
     else:
         for found in from_words(expanded, {**scope.exported, **own}, depth):
             yield replace(found, defaults={**scope.defaults, **found.defaults})
 
 
-def _declaration(kind: str, words: Sequence[object], scope: _Scope) -> None:
+def _declaration(kind: str, words: Sequence[Word], scope: _Scope) -> None:
     exports = kind == "export"
     for word in words:
-        found = assignment(word)  # type: ignore[arg-type]
-        if found is not None and found[2].array is None:
-            name = found[0]
+        target = assignment(word)
+        if target is not None:
             if exports:
-                scope.exported.setdefault(name, None)
-            scope.assign(found, expand_one(found[2], scope.variables, scope.defaults))
+                scope.exported.setdefault(target[0], None)
+            scope.assign(target, scope.value_of(target))
             continue
-        for text in expand(word, scope.variables, scope.defaults):  # type: ignore[arg-type]
+        for text in expand(word, scope.variables, scope.defaults):
             if text.startswith("-"):
                 exports = exports or "x" in text
             elif exports and isinstance(value := scope.variables.get(text), str):
@@ -178,53 +182,59 @@ def from_words(
     """
     if depth > _DEEPEST:
         return
-    words = list(words)
+    rest = list(words)
     variables = dict(env)
     prefix: list[str] = []
-    at = 0
-    while at < len(words):
-        word, rest = words[at], words[at + 1 :]
+    while rest:
+        if (entry := _entry(rest)) is not None:
+            yield _entered(entry, rest, variables, prefix)
+            return
+        inner = _around(rest, variables, prefix, depth + 1)
+        if inner is not None:
+            yield from inner
+            return
+        word = rest.pop(0)
         base = word.rsplit("/", 1)[-1]
-        if (entry := _entry(words[at:])) is not None:
-            yield _entered(entry, words[at:], variables, prefix)
-            return
         if base == "env" and rest and (_SET.match(rest[0]) or rest[0].startswith("-")):
-            at += 1 + _env_words(rest, variables)
+            del rest[: _env_words(rest, variables)]
             continue
-        if base == "sudo":
-            while at + 1 < len(words) and (found := _SET.fullmatch(words[at + 1])):
-                variables[found[1]] = found[2]
-                words = [*words[: at + 1], *words[at + 2 :]]
-        inner: Iterator[Found] | None = None
-        if base in CONTAINER_ENGINES and (layer := container_layer(words[at:], variables)):
-            # Only what the container is given reaches SGLang; the rest stays outside.
-            notes = layer.notes
-            inner = from_words(layer.words, layer.env, depth + 1)
-            yield from _within(inner, prefix, layer.layer, notes)
-            return
-        if base == "kubectl" and (layer := kubectl_layer(words[at:])):
-            inner = from_words(layer.words, {}, depth + 1)
-            yield from _within(inner, prefix, layer.layer, ())
-            return
-        if base == "ssh" and (end := _ssh_end(rest)) is not None:
-            text = " ".join(unread(w) for w in rest[end:])
-            layer_words = Words((word, *rest[:end]), joins=True)
-            yield from _within(launches(text, depth=depth + 1), prefix, layer_words, ())
-            return
-        if (script := _script(base, rest)) is not None:
-            yield from _within(launches(unread(script), variables, depth=depth + 1), prefix)
-            return
-        if _holds_script(word):
-            found_any = list(launches(unread(word), variables, depth=depth + 1))
-            note = f"It is started within `{shown(' '.join(prefix))} ...`, which is left out"
-            yield from _within(iter(found_any), [], None, (note,) if prefix else ())
-            return
-        if (exported := _EXPORTED.fullmatch(word)) is not None:
-            for item in exported[1].split(","):
-                if set_here := _SET.fullmatch(item):
-                    variables[set_here[1]] = set_here[2]
         prefix.append(word)
-        at += 1
+        if base == "sudo":
+            while rest and (found := _SET.fullmatch(rest[0])):
+                variables[found[1]] = found[2]
+                del rest[0]
+        elif (exported := _EXPORTED.fullmatch(word)) is not None:
+            items = filter(None, map(_SET.fullmatch, exported[1].split(",")))
+            variables |= {item[1]: item[2] for item in items}
+
+
+def _around(
+    words: list[str], env: Mapping[str, str | None], prefix: list[str], depth: int
+) -> Iterator[Found] | None:
+    """The launches inside the container, the other machine or the shell that begins here."""
+    word, rest = words[0], words[1:]
+    base = word.rsplit("/", 1)[-1]
+    contained = None
+    if base in CONTAINER_ENGINES:
+        contained = container_layer(words, env)
+    elif base == "kubectl":
+        contained = kubectl_layer(words)
+    if contained is not None:
+        inner = from_words(contained.words, contained.env, depth)
+        return _within(inner, prefix, contained.layer, contained.notes)
+    if base == "ssh" and (end := _ssh_end(rest)) is not None:
+        text = " ".join(unread(w) for w in rest[end:])
+        layer = Words((word, *rest[:end]), joins=True)
+        return _within(launches(text, depth=depth), prefix, layer)
+    if (script := _script(base, rest)) is not None:
+        return _within(launches(unread(script), env, depth=depth), prefix)
+    if _holds_script(word):
+        notes = []
+        if prefix:
+            shown_prefix = shown(" ".join(prefix))
+            notes.append(f"It is started within `{shown_prefix} ...`, which is left out")
+        return _within(launches(unread(word), env, depth=depth), [], None, notes)
+    return None
 
 
 def _within(

@@ -22,6 +22,7 @@ Kind = Literal["bare", "double", "literal"]
 Variables = dict[str, "str | tuple[str, ...]"]
 """Values by name; a tuple is an array."""
 
+_BLANKS = re.compile(r"[ \t\n]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
@@ -133,46 +134,41 @@ class _Reader:
 
     def _word(self) -> Word:
         parts: list[Part] = []
-        bare = ""
-
-        def end_bare() -> None:
-            nonlocal bare
-            if bare:
-                parts.append(Part("bare", bare))
-            bare = ""
-
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char == "(" and not parts and _ARRAY.fullmatch(bare):
-                return Word((Part("bare", bare),), self._array())
+            if char == "(" and len(parts) == 1 and _ARRAY.fullmatch(parts[0].text):
+                return Word(tuple(parts), self._array())
             if char in " \t\n;|&()<>":
                 break
-            if char == "\\":
-                following = self._text[self._at + 1 : self._at + 2]
-                self._at += 2
-                if following != "\n":
-                    end_bare()
-                    parts.append(Part("literal", following))
-            elif char == "'":
-                end_bare()
-                parts.append(Part("literal", self._until("'")))
-            elif char == '"':
-                end_bare()
-                parts += self._double()
-            elif char == "$" and self._text[self._at + 1 : self._at + 2] in {"'", '"'}:
-                self._at += 1  # $'...' and $"...": read as the plain quotes
-            elif char in "$`":
-                bare += self._expansion()
-            else:
-                bare += char
-                self._at += 1
-        end_bare()
+            for part in self._parts(char):
+                if parts and part.kind == parts[-1].kind == "bare":
+                    parts[-1] = Part("bare", parts[-1].text + part.text)
+                else:
+                    parts.append(part)
         return Word(tuple(parts))
+
+    def _parts(self, char: str) -> list[Part]:
+        """The piece of a word that begins here."""
+        following = self._text[self._at + 1 : self._at + 2]
+        if char == "\\":
+            self._at += 2
+            return [] if following == "\n" else [Part("literal", following)]
+        if char == "$" and following in {"'", '"'}:
+            self._at += 1  # $'...' and $"...": read as the plain quotes
+            char = following
+        if char == "'":
+            return [Part("literal", self._until("'"))]
+        if char == '"':
+            return self._double()
+        if char in "$`":
+            return [Part("bare", self._expansion())]
+        self._at += 1
+        return [Part("bare", char)]
 
     def _array(self) -> tuple[Word, ...]:
         start = self._at
         self._at += 1
-        words = []
+        words: list[Word] = []
         while self._at < len(self._text):
             char = self._text[self._at]
             if char == ")":
@@ -277,32 +273,26 @@ def expand(word: Word, variables: Variables, defaults: dict[str, str] | None = N
 def _fields(
     word: Word, variables: Variables, defaults: dict[str, str], *, split: bool
 ) -> list[str]:
+    # An unquoted word that expands to nothing is no word; an empty quoted one is.
     fields: list[str] = []
-    current: str | None = "" if not word.parts else None
+    current: str | None = None if any(part.kind == "bare" for part in word.parts) else ""
     for part in word.parts:
         if part.kind != "bare":
             current = current or ""
-        if part.kind == "literal":
-            current = (current or "") + part.text
-            continue
-        for text, from_variable in _pieces(part.text, variables, defaults):
-            if isinstance(text, tuple):
-                # "${ARRAY[@]}" is one word per member.
-                for index, member in enumerate(text):
-                    if index:
-                        fields.append(current or "")
-                        current = ""
+        pieces: list[tuple[str | tuple[str, ...], bool]] = [(part.text, False)]
+        if part.kind != "literal":
+            pieces = list(_pieces(part.text, variables, defaults))
+        for text, expanded in pieces:
+            texts = text
+            if isinstance(texts, str):
+                splits = part.kind == "bare" and expanded and split
+                texts = tuple(_BLANKS.split(texts)) if splits else (texts,)
+            for index, member in enumerate(texts):
+                if index and current is not None:
+                    fields.append(current)
+                    current = None
+                if member or isinstance(text, tuple):
                     current = (current or "") + member
-            elif part.kind == "bare" and from_variable and split:
-                pieces = re.split(r"[ \t\n]+", text)
-                for index, piece in enumerate(pieces):
-                    if index and current is not None:
-                        fields.append(current)
-                        current = None
-                    if piece:
-                        current = (current or "") + piece
-            else:
-                current = (current or "") + text
     return fields if current is None else [*fields, current]
 
 
