@@ -10,6 +10,7 @@ from sqlalchemy import select
 from results import rows, tables
 from results.connection import Connected, lock_study
 from results.records import LaunchState
+from results.studies import ForkedTrial
 from results.study_copy import copy_finished
 from results.study_writer import insert_study
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 class ForkWriter(Connected):
     """The part of `results.store.Store` that writes forks."""
 
-    def fork(self, source_id: int, new: NewStudy, trials: Sequence[int]) -> StoredStudy:
+    def fork(
+        self, source_id: int, new: NewStudy, trials: Sequence[int | ForkedTrial]
+    ) -> StoredStudy:
         """Stores a new study that begins with trials of another one; all of it or nothing.
 
         With each trial come its state, failure, resolved configuration, measurements and samples,
@@ -34,8 +37,8 @@ class ForkWriter(Connected):
         Args:
             source_id: The study to go on from.
             new: The new study; its `forked_from` is set to the source's name.
-            trials: Numbers of finished trials of the source; in the fork they are 0, 1, 2, ...
-                in this order.
+            trials: Finished trials of the source; in the fork they are 0, 1, 2, ... in this
+                order. Given by their number they stay as they are.
 
         Returns:
             The new study. Nobody owns it yet.
@@ -50,7 +53,7 @@ class ForkWriter(Connected):
             source = connection.execute(
                 select(tables.studies.c.name).where(tables.studies.c.id == source_id)
             ).scalar_one()
-            study = rows.study_of(insert_study(connection, new, self._shown, forked_from=source))
+            study = rows.study_of(insert_study(connection, new, self.shown, forked_from=source))
 
             def import_launch(row: dict[str, Any]) -> dict[str, object]:
                 running = row["state"] == LaunchState.RUNNING.value
@@ -60,5 +63,23 @@ class ForkWriter(Connected):
                     "state": LaunchState.LOST.value if running else row["state"],
                 }
 
-            copy_finished(connection, source_id, study.id, trials, import_launch)
+            changes = {t.number: _judged(t) for t in trials if isinstance(t, ForkedTrial)}
+            numbers = [t.number if isinstance(t, ForkedTrial) else t for t in trials]
+            copy_finished(
+                connection,
+                source_id,
+                study.id,
+                numbers,
+                change_launch=import_launch,
+                change_trial=lambda row: changes.get(row["number"], {}),
+            )
         return study
+
+
+def _judged(trial: ForkedTrial) -> dict[str, object]:
+    return {
+        **rows.failure_columns(trial.failure),
+        "configuration": trial.configuration.to_dict(),
+        "configuration_key": trial.configuration.key,
+        "state": trial.state.value,
+    }

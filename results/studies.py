@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from results.records import Launch, Measurement, Purpose, Trial
+    from results.records import Failure, Launch, Measurement, Purpose, Trial, TrialState
+    from search_spaces.configuration import Configuration
 
 Stopped = Literal["exhausted", "budget", "converged", "interrupted", "fault"]
 """Why a study is at rest: every point judged, budget spent, planner satisfied, Ctrl-C, a fault."""
@@ -50,6 +51,23 @@ class NewStudy:
     options: dict[str, Any] = field(default_factory=dict)
     base_dir: str = ""
     forked_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedTrial:
+    """A finished trial that a fork takes over, as it is to be there.
+
+    Attributes:
+        number: Of the trial in its own study.
+        configuration: As the fork spells it: its file may vary what the other one held fixed.
+        state: Its state by the fork's limits.
+        failure: Why it is not `complete`.
+    """
+
+    number: int
+    configuration: Configuration
+    state: TrialState
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,9 @@ def copy_finished(
     source_id: int,
     target_id: int,
     numbers: Sequence[int],
+    *,
     change_launch: Callable[[Row], Mapping[str, object]],
+    change_trial: Callable[[Row], Mapping[str, object]] = lambda _: {},
 ) -> Counts:
     """Copies some finished trials, and the launches that worked on them, within a database.
 
@@ -57,6 +59,7 @@ def copy_finished(
         target_id: A study without trials and launches.
         numbers: The trials' numbers in the source; they become 0, 1, 2, ... in this order.
         change_launch: What of a launch's row is to be other than it was.
+        change_trial: The same of a trial's row.
 
     Raises:
         StoreError: There is no such trial, it is named twice, or it is not finished.
@@ -69,7 +72,7 @@ def copy_finished(
             raise StoreError(f"study {source_id} has no trial {number}, or it is named twice")
         if row["state"] == TrialState.RUNNING.value:
             raise StoreError(f"trial {number} of study {source_id} is not finished")
-        trials.append({**row, "study_id": target_id, "number": position})
+        trials.append({**row, **change_trial(row), "study_id": target_id, "number": position})
     ids = {row["id"] for row in trials}
     links = tables.launch_trials.c
     worked = {

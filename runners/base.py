@@ -148,6 +148,14 @@ class Runner(abc.ABC):
         """
         return ()
 
+    def load_fingerprint(self, point: OperatingPoint) -> str | None:
+        """`Measurement.workload_fingerprint` of what would be sent now, without a server.
+
+        `None` where only a launch can tell.
+        """
+        del point
+        return None
+
     @abc.abstractmethod
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
         """Whether one launch can be measured at both, by `Session.apply`.

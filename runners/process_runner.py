@@ -19,8 +19,10 @@ from runners.load import (
     LoadGenerator,
     NotEnoughPromptsError,
     PromptFileError,
+    fingerprint,
     prompt_source,
 )
+from runners.load.arrivals import ArrivalTraceError, arrivals_of
 from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from runners.load import PromptSource, Renderer, ServerPython
     from runners.server_environment import ServerEnvironment
     from search_spaces.study import Study
+    from search_spaces.workload import OperatingPoint
 
 _EXHAUSTED = frozenset(
     {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
@@ -123,6 +126,19 @@ class ProcessRunner(Runner):
         except (NotEnoughPromptsError, PromptFileError) as error:
             return f"workload.prompts: {error}"
         return None
+
+    def load_fingerprint(self, point: OperatingPoint) -> str | None:
+        """See `Runner.load_fingerprint`; renders the prompts in the server environment."""
+        workload = self._workload
+        count = workload.requests_at(point)
+        try:
+            # As a window selects and renders them: the warm-up's prompts among them.
+            selected = self.prompts.select(count + workload.warmup_at(point), self._seed)
+            prompts = self.renderer().render(selected)[:count]
+            times = arrivals_of(point, workload, self._seed).times if point.is_open else ()
+        except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError, RunnerError):
+            return None  # a window says better what is wrong with them
+        return fingerprint(prompts, workload, times)
 
     def supports_draft_tp(self, draft_tp: int) -> bool:
         """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""

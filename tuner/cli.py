@@ -80,6 +80,9 @@ StorageOption = Annotated[
         help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
     ),
 ]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait for another tuner on this study or these GPUs.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DEFAULT_STORAGE = "sqlite:///tuner.db"
 
@@ -138,6 +141,7 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be launched, and launch nothing.")
     ] = False,
+    wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a study and run it to its end: the table, the verdict and the launch command."""
@@ -155,6 +159,7 @@ def sweep(
             planner=planner.value,
             hot_switch=hot_switch,
             dry=dry_run,
+            wait=wait,
             as_json=as_json,
         )
     )
@@ -169,12 +174,39 @@ def resume(
         bool,
         typer.Option("--take-over", help="The tuner that had it, on another machine, is gone."),
     ] = False,
+    wait: WaitOption = False,
+    fork: Annotated[
+        str | None,
+        typer.Option(
+            "--fork",
+            metavar="NEW",
+            help="Begin a study of this name with what still holds of it: after a change, or to "
+            "go on beyond its target.",
+        ),
+    ] = None,
+    launches: Annotated[int | None, typer.Option(min=1, help="Of the fork: its budget.")] = None,
+    hours: Annotated[float | None, typer.Option(help="Of the fork: its hours at work.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a study to its original target, after cleaning up what a killed run left."""
-    from tuner.commands import running  # noqa: PLC0415
+    """Go on with a study to its original target, after cleaning up what a killed run left.
 
-    _leave(running.resume(study, storage=storage, take_over=take_over, as_json=as_json))
+    Refuses where engine, GPUs, space or workload are others than it was measured with, and says
+    which; --fork goes on with what still holds.
+    """
+    from tuner.commands import resuming  # noqa: PLC0415
+
+    _leave(
+        resuming.resume(
+            study,
+            storage=storage,
+            take_over=take_over,
+            wait=wait,
+            fork=fork,
+            launches=launches,
+            hours=hours,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()

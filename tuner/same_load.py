@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from results.records import Measurement
     from results.store import Store
     from results.studies import StoredStudy
-    from search_spaces.workload import OperatingPoint
+    from runners.base import Runner
+    from search_spaces.workload import OperatingPoint, Workload
 
 
 class SameLoad:
@@ -27,20 +28,29 @@ class SameLoad:
         self._store = store
         self._loads: dict[OperatingPoint, tuple[str, int]] | None = None
 
+    def changed(self, runner: Runner, workload: Workload) -> str | None:
+        """Which point's prompts are no longer those of its measurements; before any launch.
+
+        `None` where they are the same, or where only a launch can tell.
+        """
+        loads = self._known()
+        for point in workload.points:
+            if point not in loads:
+                continue
+            load, first = loads[point]
+            now = runner.load_fingerprint(point)
+            if now is not None and now != load:
+                return f"{point.name} are not those that trial {first} was measured with"
+        return None
+
     def check(self, measurement: Measurement, trial: int) -> None:
         """Compares a new measurement with the first one at its point.
 
         Raises:
             RunnerError: Its prompts or its sampling are others; a fault of the study.
         """
-        if self._loads is None:
-            self._loads = {
-                earlier.point: (earlier.workload_fingerprint, measured.number)
-                for measured in reversed(self._store.trials(self._stored.id))
-                for earlier in measured.measurements
-            }
         mine = measurement.workload_fingerprint
-        load, first = self._loads.setdefault(measurement.point, (mine, trial))
+        load, first = self._known().setdefault(measurement.point, (mine, trial))
         if load == mine:
             return
         message = (
@@ -50,3 +60,12 @@ class SameLoad:
             f"`tuner resume --study {self._stored.name}`"
         )
         raise RunnerError(Failure("load_changed", "load", "study", message))
+
+    def _known(self) -> dict[OperatingPoint, tuple[str, int]]:
+        if self._loads is None:
+            self._loads = {
+                earlier.point: (earlier.workload_fingerprint, measured.number)
+                for measured in reversed(self._store.trials(self._stored.id))
+                for earlier in measured.measurements
+            }
+        return self._loads

@@ -1,35 +1,40 @@
-"""`tuner sweep` and `tuner resume`."""
+"""`tuner sweep`, and what runs a study that is stored."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
-from results.errors import StoreError, StudyExists
+from results.errors import StoreError, StudyBusy, StudyExists
 from results.store import Store
 from runners.base import RunnerError
+from runners.gpu_locks import FOLDER_VARIABLE, DeviceBusyError, DeviceLocks
 from search_spaces import load_study, warnings
 from search_spaces.study_values import study_name_problem
 from tuner import assembly
 from tuner.commands.dry_run import dry_run
-from tuner.commands.stored import existing, exit_code, print_report, report_of
+from tuner.commands.stored import exit_code, print_report
 from tuner.errors import CommandError, Exit
 from tuner.interrupts import Interrupts
-from tuner.leftovers import end_leftovers
+from tuner.leftovers import end_leftovers, seconds_seen
 from tuner.progress import Lines
 from tuner.prompt_check import check_prompts
 from tuner.sweep import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from results.studies import StoredStudy
     from runners.base import Runner
     from tuner.assembly import Problem
     from tuner.launching import Launcher
     from tuner.mirror import Mirror
+
+_POLL_S = 1.0
 
 
 def sweep(
@@ -44,6 +49,7 @@ def sweep(
     planner: str,
     hot_switch: bool,
     dry: bool,
+    wait: bool,
     as_json: bool,
 ) -> Exit:
     """Creates a study and runs it."""
@@ -71,7 +77,8 @@ def sweep(
         return Exit.DONE
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
-    with Store.open(storage) as store:
+    # The devices first: a study that cannot begin is not created.
+    with Store.open(storage) as store, holding(servers, new.name, wait=wait):
         if store.in_memory:
             raise CommandError(
                 f"--storage {storage} keeps nothing; name a file, such as sqlite:///tuner.db"
@@ -83,56 +90,55 @@ def sweep(
                 f"{error}. `tuner resume --study {new.name}` goes on with it; "
                 f"`tuner sweep --study {name_or_path} --name NAME` begins another one."
             ) from error
-        return _run(store, stored, problem, servers, as_json=as_json)
+        return run_study(store, stored, problem, servers, as_json=as_json)
 
 
-def resume(name_or_path: str, *, storage: str, take_over: bool, as_json: bool) -> Exit:
-    """Goes on with a stored study."""
-    with existing(storage, name_or_path) as (store, stored, study):
-        if stored.stopped in {"exhausted", "budget", "converged"}:
-            sys.stderr.write(f"study {stored.name} is finished already: {stored.stop_reason}\n")
-            _, report = report_of(store, stored, study)
-            print_report(report, as_json=as_json)
-            return Exit.DONE
-        check_prompts(study)
-        servers = assembly.reopen_servers(store, stored, study)
-        if (missing := servers.check()) is not None:
-            raise CommandError(missing)
-        problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
-        if problem.space.digest != stored.space_digest:
-            raise CommandError(
-                f"the space of study {stored.name} is not what this version of the tuner makes "
-                f"of its file; begin another study with `tuner sweep --name NAME`"
-            )
-        return _run(store, stored, problem, servers, take_over=take_over, as_json=as_json)
-
-
-def _run(
+def run_study(
     store: Store,
     stored: StoredStudy,
     problem: Problem,
     servers: Runner,
     *,
     take_over: bool = False,
+    wait: bool = False,
+    locks: AbstractContextManager[object] | None = None,
+    notes: Sequence[str] = (),
     as_json: bool,
 ) -> Exit:
+    """Runs a stored study to its target, and prints what came of it.
+
+    Args:
+        store: The open database.
+        stored: The study.
+        problem: What it asks.
+        servers: Its runner.
+        take_over: Replace an owner on another machine.
+        wait: Wait for another tuner that works on the study.
+        locks: Entered once the study is this tuner's.
+        notes: What its user should know beside what `problem` says.
+        as_json: Whether the report is JSON.
+
+    Raises:
+        CommandError: It could not be run, or stopped on a fault.
+    """
     launcher: Launcher | None = None
 
     def end_at_once() -> None:
         if launcher is not None and launcher.running is not None:
             servers.end_leftover(launcher.running)
 
-    store.claim(stored.id, take_over=take_over)
+    _claim(store, stored, take_over=take_over, wait=wait)
     go_on = f"`tuner resume --study {stored.name}`"
     progress = Lines(simulated=stored.simulated)
     try:
         with (
+            locks or contextlib.nullcontext(),
             Interrupts(end_at_once, f"; {go_on} cleans up and goes on") as interrupts,
             _mirrored(store, stored, problem, progress) as mirror,
         ):
             _clean_up(store, stored, servers, progress)
             store.stop_study(stored.id, None, None)
-            for note in (*problem.notes, *warnings(problem.study)):
+            for note in (*notes, *problem.notes, *warnings(problem.study)):
                 progress.message(f"note: {note}")
             loop, launcher = assembly.make_sweep(
                 problem,
@@ -166,9 +172,54 @@ def _run(
     return exit_code(report)
 
 
+def _claim(store: Store, stored: StoredStudy, *, take_over: bool, wait: bool) -> None:
+    told = False
+    while True:
+        try:
+            return store.claim(stored.id, take_over=take_over)
+        except StudyBusy as error:
+            # Of one on another machine it can't be seen when it is gone.
+            if error.host != socket.gethostname():
+                raise
+            if not wait:
+                raise CommandError(f"{error}; --wait waits for it") from error
+            if not told:
+                sys.stderr.write(f"waiting for the tuner that works on it (pid {error.pid})\n")
+                told = True
+            time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def holding(servers: Runner, study: str, *, wait: bool) -> Iterator[None]:
+    """What the servers have of this machine, to themselves.
+
+    Raises:
+        CommandError: Another tuner has it, and is not waited for.
+    """
+
+    def tell(busy: DeviceBusyError) -> None:
+        sys.stderr.write(f"waiting: {busy}\n")
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(
+                DeviceLocks(servers.devices(), study, waiting=tell if wait else None)
+            )
+        except DeviceBusyError as error:
+            raise CommandError(f"{error}. Wait for it (--wait does), or stop it first") from error
+        except OSError as error:
+            raise CommandError(
+                f"the devices cannot be locked against other tuners: {error}; name a folder that "
+                f"can be written as {FOLDER_VARIABLE}"
+            ) from error
+        yield
+
+
 def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Lines) -> None:
     """Ends what a killed run left, and says so."""
     for launch, ended in end_leftovers(store, stored.id, servers):
+        # The run that was killed could not store it; its launch was work all the same.
+        store.add_work(stored.id, seconds_seen(launch) * servers.time_scale)
         left = f"; {ended} of its processes were still alive and are ended" if ended else ""
         process = launch.process
         if process is not None and process.host not in {"", socket.gethostname()}:
