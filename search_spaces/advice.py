@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.allreduce import advice as all_reduce
 from search_spaces.baseline import baselines, default_baseline
 from search_spaces.defaults import family_is_guessed, model_family
+from search_spaces.flag_values import unknown_flag
 from search_spaces.legality import violations
+from search_spaces.nccl import shadowed, unknown_variable
 from search_spaces.parameters import sub_space_trees
 
 if TYPE_CHECKING:
@@ -21,7 +24,32 @@ _ENOUGH_ARRIVALS = 100
 
 def warnings(study: Study) -> tuple[str, ...]:
     """Sentences for the author of a study, the gravest first; empty for a clean one."""
-    return (*_unfair(study), *_baselines(study), *_small_windows(study), *_wasted(study))
+    return (
+        *_unknown(study),
+        *_unfair(study),
+        *_baselines(study),
+        *_small_windows(study),
+        *all_reduce(study),
+        *_wasted(study),
+    )
+
+
+def _unknown(study: Study) -> Iterator[str]:
+    """Names that nothing reads, or that only some versions of it read."""
+    parts = [part.flags for part in study.space.speculation]
+    places = ((study.server.flags, "server.flags"), (study.space.flags, "space.flags"))
+    lists = (*places, *((flags, f"space.speculation[{i}].flags") for i, flags in enumerate(parts)))
+    for flags, place in lists:
+        for name in flags:
+            if (problem := unknown_flag(name)) is not None:
+                yield f"{place}.{name}: {problem}"
+    for env, section in ((study.server.env, "server"), (study.space.env, "space")):
+        for name in env:
+            if (problem := unknown_variable(name)) is not None:
+                yield f"{section}.env.{name}: {problem}"
+    fixed = {name: value for name, value in study.server.env.items() if value is not None}
+    for loser, winner in shadowed(fixed):
+        yield f"server.env.{loser}: NCCL does not look at it beside {winner}; leave one of them out"
 
 
 def _unfair(study: Study) -> Iterator[str]:
