@@ -1,20 +1,36 @@
-"""The rules and rewrites against SGLang 0.5.23's own argument handling (no launch, about 20 s)."""
+"""The rules, the rewrites and the shipped studies against SGLang 0.5.23's own argument handling.
+
+No launch: arguments are parsed, resolved and checked, on this CPU and as if on GPUs (about 60 s).
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
 
-from runners.sglang_command import flag_words
+from runners.sglang_command import flag_destination, flag_words, sglang_command
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
-from search_spaces import Configuration, Space, Speculation, canonical, parse_study, violations
+from search_spaces import (
+    Configuration,
+    Space,
+    Speculation,
+    baselines,
+    canonical,
+    load_study,
+    parse_study,
+    shipped,
+    violations,
+)
 
 from .conftest import study_dict
+from .model_configs import with_local_models
 
 pytestmark = pytest.mark.sglang
 
@@ -59,14 +75,14 @@ def argv_of(study, configuration):
     return [word for name, value in flags.items() for word in flag_words(name, value)]
 
 
-def asked_of_sglang(study, configurations):
-    argvs = [argv_of(study, configuration) for configuration in configurations]
-    env = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+def asked_of_sglang(launches, **env):
+    """What SGLang makes of launches, from one process."""
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env
     if not SERVER.python.exists():
         pytest.fail("SGLang is not installed here: run `make sglang-cpu`")
     done = subprocess.run(
         [SERVER.python, SCRIPT],
-        input=json.dumps(argvs),
+        input=json.dumps(launches),
         env=env,
         capture_output=True,
         text=True,
@@ -74,6 +90,17 @@ def asked_of_sglang(study, configurations):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
+
+
+def launch(argv, *, gpu=None, env=(), show=()):
+    return {"argv": list(argv), "gpu": gpu, "env": dict(env), "show": list(show)}
+
+
+def launch_of(study, point, gpu=None):
+    """A point as the tuner launches it."""
+    command = sglang_command(study, point, python="python")
+    show = [flag_destination(name) for name, value in point.flags if value is not None]
+    return launch(command.argv[3:], gpu=gpu, env=command.env, show=show)
 
 
 def one(algorithm, steps=None, topk=None, tokens=None, flags=None):
@@ -93,7 +120,7 @@ REWRITTEN = [
 ]
 
 
-# By rule, with what SGLang says of it. (trtllm_mha cannot be chosen on a CPU.)
+# By rule, with what SGLang says of it.
 REFUSED = {
     "numbers_missing": (one("STANDALONE", None, 1, 4), "AssertionError"),
     "unknown_algorithm": (one("EAGLE9", 1, 1, 2), "Unknown speculative algorithm"),
@@ -134,28 +161,56 @@ def study():
 
 
 @pytest.fixture(scope="module")
-def answers(study):
-    """SGLang's answer to every configuration of this module, from one process."""
-    points = Space(study).points
-    asked = [*points, *REWRITTEN, *(configuration for configuration, _ in REFUSED.values())]
-    return dict(zip(asked, asked_of_sglang(study, asked), strict=True))
+def tiny():
+    study = load_study("tiny")
+    models = {"path": str(SERVER.models / "tiny"), "draft": str(SERVER.models / "noisy")}
+    return study.model_copy(update={"model": study.model.model_copy(update=models)})
+
+
+@pytest.fixture(scope="module")
+def cpu_answers(study, tiny):
+    """SGLang's answers on this CPU, in their order, from one process."""
+    spelled = [*REWRITTEN, *(configuration for configuration, _ in REFUSED.values())]
+    launches = [
+        *(launch(argv_of(study, configuration)) for configuration in [*Space(study), *spelled]),
+        *(launch_of(tiny, point) for point in some_points(tiny)),
+    ]
+    return asked_of_sglang(launches, SGLANG_USE_CPU_ENGINE="1")
+
+
+@pytest.fixture(scope="module")
+def answers(study, cpu_answers):
+    """SGLang's answer to every configuration of `study`, and to those it rewrites and refuses."""
+    asked = [*Space(study), *REWRITTEN, *(configuration for configuration, _ in REFUSED.values())]
+    return dict(zip(asked, cpu_answers, strict=False))
+
+
+def runs_as_asked(point, found):
+    """SGLang takes a canonical point as it stands: nothing of it is rewritten."""
+    assert "error" not in found, (point, found)
+    asked = {name: value for name, value in asdict(point.speculation).items() if value is not None}
+    assert asked.items() <= found["speculation"].items(), point
+    given = {flag_destination(name): value for name, value in point.flags if value is not None}
+    assert given == found["shown"], point
 
 
 def test_every_point_is_accepted_as_it_stands(study, answers):
     points = Space(study).points
     assert len(points) > 20
     for point in points:
-        found, wanted = answers[point], point.speculation
-        assert "error" not in found, point
-        assert (found["algorithm"] or "none") == wanted.algorithm
-        for name in ("num_steps", "topk", "num_draft_tokens"):
-            if getattr(wanted, name) is not None:
-                assert found[name] == getattr(wanted, name), point
+        runs_as_asked(point, answers[point])
+
+
+def test_points_of_tiny_are_accepted_on_this_cpu(tiny, cpu_answers):
+    points = some_points(tiny)
+    assert len(points) == 10  # 8 and the baselines
+    for point, found in zip(points, cpu_answers[-len(points) :], strict=True):
+        runs_as_asked(point, found)
 
 
 @pytest.mark.parametrize("configuration", REWRITTEN, ids=lambda c: str(c.speculation.to_dict()))
 def test_rewrites_are_sglangs(study, answers, configuration):
-    said = Configuration.of(Speculation(**answers[configuration]))
+    said = Configuration.of(Speculation(**answers[configuration]["speculation"]))
     assert canonical(said, study) == canonical(configuration, study)
 
 
@@ -164,3 +219,105 @@ def test_what_the_rules_refuse_sglang_refuses(study, answers, rule):
     configuration, says = REFUSED[rule]
     assert rule in [v.rule for v in violations(configuration, study)]
     assert says in answers[configuration]["error"]
+
+
+# As if on GPUs: the shipped studies, with models of which only the configuration is there.
+GPU = {
+    "kimi": "rtx_blackwell",
+    "kimi-demo": "rtx_blackwell",
+    "llama-8b": "hopper",
+    "deepseek": "hopper",
+    "qwen": "hopper",
+}
+GRID_OF_108 = {
+    "study": "grid",
+    "model": {"path": "meta-llama/Llama-3.1-8B-Instruct", "draft": "org/draft"},
+    "server": {"flags": {"attention-backend": "flashinfer", "max-running-requests": 64}},
+    "space": {
+        "speculation": [
+            {"algorithm": "none"},
+            {
+                "algorithm": "EAGLE3",
+                "num_steps": {"from": 1, "to": 8},
+                "topk": [1, 2, 4, 8],
+                "num_draft_tokens": [2, 4, 8, 16, 32],
+            },
+        ]
+    },
+}
+MOST = 300
+"""Points of one study that are asked; all, where it has fewer."""
+
+# By rule, a machine on which it can be broken, how, and SGLang's words.
+REFUSED_ON_GPUS = {
+    "trtllm_mha_chain_only": (
+        "blackwell",
+        one("EAGLE3", 3, 2, 8, {"attention-backend": "trtllm_mha"}),
+        "trtllm_mha backend only supports topk = 1",
+    ),
+    "paged_tree_backend": (
+        "hopper",
+        one("EAGLE3", 3, 2, 8, {"attention-backend": "flashmla"}),
+        "topk > 1 with page_size > 1",
+    ),
+    "attention_dp": (
+        "hopper",
+        one("NGRAM", tokens=8, flags={"tp-size": 8, "attn-dp-size": 8}),
+        "does not support dp attention",
+    ),
+}
+
+
+def gpu_study(name, folder):
+    study = parse_study(yaml.safe_dump(study_dict(**GRID_OF_108)), "grid.yaml")
+    return with_local_models(study if name == "grid" else load_study(name), folder / name)
+
+
+def some_points(study):
+    """Every point, or 300 at random, and the baselines."""
+    points = list(Space(study).points)
+    chosen = points if len(points) <= MOST else random.Random(study.name).sample(points, MOST)
+    return [*chosen, *baselines(study).values()]
+
+
+@pytest.fixture(scope="module")
+def gpu_answers(tmp_path_factory):
+    """SGLang's answers to points of every shipped study for GPUs, from one process."""
+    folder = tmp_path_factory.mktemp("models")
+    asked = []
+    for name in (*GPU, "grid"):
+        study = gpu_study(name, folder)
+        asked += [
+            (name, point, launch_of(study, point, GPU.get(name, "hopper")))
+            for point in some_points(study)
+        ]
+    grid = gpu_study("grid", folder / "refused")
+    asked += [
+        (rule, configuration, launch(argv_of(grid, configuration), gpu=gpu))
+        for rule, (gpu, configuration, _) in REFUSED_ON_GPUS.items()
+    ]
+    answers = {}
+    found = asked_of_sglang([launched for *_, launched in asked])
+    for (name, configuration, _), answer in zip(asked, found, strict=True):
+        answers.setdefault(name, []).append((configuration, answer))
+    return answers
+
+
+def test_every_shipped_study_for_gpus_is_asked():
+    assert {*GPU, "tiny"} == {name for name, _ in shipped()}
+
+
+@pytest.mark.parametrize("name", [*GPU, "grid"])
+def test_points_of_a_study_are_accepted_and_resolve_to_themselves(name, gpu_answers):
+    least = {"grid": 108, "kimi": MOST}.get(name, 24)
+    assert len(gpu_answers[name]) >= least
+    for point, found in gpu_answers[name]:
+        runs_as_asked(point, found)
+
+
+@pytest.mark.parametrize("rule", REFUSED_ON_GPUS)
+def test_what_the_rules_refuse_sglang_refuses_on_gpus(rule, gpu_answers, make_study):
+    _, configuration, says = REFUSED_ON_GPUS[rule]
+    assert rule in [v.rule for v in violations(configuration, make_study())]
+    ((_, found),) = gpu_answers[rule]
+    assert says in found["error"]

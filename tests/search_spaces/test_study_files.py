@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
-import yaml
 
-import search_spaces
 from runners.load.prompts import __file__ as prompts_module
-from search_spaces import OperatingPoint, Space, Workload, load_study, parse_study, shipped
+from search_spaces import OperatingPoint, Space, Workload, load_study, parse_study
 from search_spaces.study_values import PROMPT_SETS
-
-NAMES = [name for name, _ in shipped()]
 
 ISSUE = """\
 study: kimi
@@ -37,31 +32,6 @@ objective: {maximize: output_tok_s, subject_to: {ttft_p95_ms: 2000}}
 budget: {launches: 24, hours: 6}
 runner: sglang
 """  # noqa: E501 - as it was written
-
-
-def shipped_file(name):
-    return Path(search_spaces.__file__).parent / "studies" / f"{name}.yaml"
-
-
-def test_what_is_shipped():
-    assert NAMES == ["kimi", "kimi-demo", "tiny"]
-    assert all(20 < len(line) < 110 and not line.startswith("#") for _, line in shipped())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_study_is_named_like_its_file(name):
-    study = load_study(name)
-    assert study.name == name
-    assert study.source == "shipped"
-    assert study.text == shipped_file(name).read_text()
-    assert study.digest == hashlib.sha256(shipped_file(name).read_bytes()).hexdigest()
-
-
-def test_kimi_is_the_story():
-    given = yaml.safe_load(ISSUE)
-    ours = yaml.safe_load(shipped_file("kimi").read_text())
-    assert ours == given
-    assert parse_study(ISSUE, "x").model_dump() == load_study("kimi").model_dump()
 
 
 def test_a_study_by_path(tmp_path, monkeypatch):
