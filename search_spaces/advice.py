@@ -12,6 +12,7 @@ from search_spaces.flag_values import unknown_flag
 from search_spaces.legality import violations
 from search_spaces.nccl import shadowed, unknown_variable
 from search_spaces.parameters import sub_space_trees
+from search_spaces.production import production_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ def warnings(study: Study) -> tuple[str, ...]:
         *_unknown(study),
         *_unfair(study),
         *_baselines(study),
+        *production_warnings(study),
         *_small_windows(study),
         *all_reduce(study),
         *_wasted(study),
@@ -54,7 +56,7 @@ def _unknown(study: Study) -> Iterator[str]:
 
 def _unfair(study: Study) -> Iterator[str]:
     fixed = {name for name, value in study.server.flags.items() if value is not None}
-    flags = fixed | {*study.space.flags}
+    flags = fixed | {*study.space.tuned_flags}
     speculates = any(part.algorithm != "none" for part in study.space.speculation)
     if speculates and "max-running-requests" not in flags:
         yield (

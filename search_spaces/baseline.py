@@ -8,9 +8,13 @@ from search_spaces.algorithms import ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
 from search_spaces.defaults import default_speculation, model_family
 from search_spaces.legality import canonical, violations
+from search_spaces.production import production_configuration
 
 if TYPE_CHECKING:
     from search_spaces.study import Study
+
+PRODUCTION = "production"
+"""The name of the baseline that runs today."""
 
 
 def baselines(study: Study) -> dict[str, Configuration]:
@@ -20,13 +24,20 @@ def baselines(study: Study) -> dict[str, Configuration]:
     algorithm other than none, at the target's tp-size; it is absent where there is no such
     algorithm, or where the study's server flags do not let its defaults run.
 
-    Flags and variables that the study varies are not set in a baseline, also where "not set" is
+    Flags and variables that the study varies are not set in these two, also where "not set" is
     not among their choices: a baseline need not be a point of the space.
+
+    `"production"` is `production.command`, where the study has one: it is in whether our rules
+    call it legal or not, since it runs today. Two names can be one configuration: they are one
+    trial then.
     """
     out = {"none": canonical(Configuration.of(Speculation()), study)}
     default = default_baseline(study)
     if default is not None and not violations(default, study):
         out["default"] = default
+    production = production_configuration(study)
+    if production is not None:
+        out[PRODUCTION] = production
     return out
 
 

@@ -58,8 +58,12 @@ class Setting:
     num_steps: int | None = None
 
 
-def _frozen(values: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
-    return tuple(sorted(values.items()))
+def _frozen(values: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
+    # JSON has lists for a flag of several words, which today's command may set.
+    frozen: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return tuple(sorted(frozen.items()))
 
 
 @dataclass(frozen=True, slots=True)

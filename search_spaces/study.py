@@ -159,6 +159,7 @@ def parse_study(text: str, source: str, *, shown: str | None = None, base_dir: s
         problems += check(_sections(study, document.data), document)
     if study is not None and not problems:
         problems += _space_problems(study, document)
+        problems += _production_problems(study, document)
     if study is None or problems:
         ordered = sorted(problems, key=lambda p: (p.line or 0, p.key))
         raise StudyFileError(shown or source, ordered)
@@ -183,22 +184,30 @@ def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
 
 def _keep_env_as_written(document: yaml_nodes.Document) -> None:
     """Numbers as values of environment variables become the text that was written (`1.50`)."""
+    for section in ("server", "space"):
+        _keep_as_written(document.data.get(section), (section,), document)
+    space = document.data.get("space")
+    conditions = space.get("conditions") if isinstance(space, dict) else None
+    for index, condition in enumerate(conditions if isinstance(conditions, list) else ()):
+        for key in ("when", "then"):
+            pattern = condition.get(key) if isinstance(condition, dict) else None
+            _keep_as_written(pattern, ("space", "conditions", index, key), document)
 
+
+def _keep_as_written(part: object, at: yaml_nodes.Path, document: yaml_nodes.Document) -> None:
     def written(value: object, path: yaml_nodes.Path) -> object:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return document.texts[path] if number else value
 
-    for section in ("server", "space"):
-        part = document.data.get(section)
-        env = part.get("env") if isinstance(part, dict) else None
-        if not isinstance(env, dict):
-            continue
-        for name, value in env.items():
-            path = (section, "env", name)
-            if isinstance(value, list):
-                env[name] = [written(item, (*path, i)) for i, item in enumerate(value)]
-            else:
-                env[name] = written(value, path)
+    env = part.get("env") if isinstance(part, dict) else None
+    if not isinstance(env, dict):
+        return
+    for name, value in env.items():
+        path = (*at, "env", name)
+        if isinstance(value, list):
+            env[name] = [written(item, (*path, i)) for i, item in enumerate(value)]
+        else:
+            env[name] = written(value, path)
 
 
 def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
@@ -209,6 +218,36 @@ def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem
     except SpaceTooLargeError as error:
         return [Problem("space", document.line(("space",)), str(error))]
     if space.is_empty:
+        if blamed := _emptied_by_conditions(study):
+            return [Problem(yaml_nodes.dotted(at), document.line(at), text) for at, text in blamed]
         message = f"Holds no configuration that SGLang would run: {space.first_violation}"
         return [Problem("space", document.line(("space",)), message)]
     return []
+
+
+def _production_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
+    if study.production is None:
+        return []
+    from search_spaces.production import production_problems  # noqa: PLC0415 - it imports Study
+
+    return production_problems(study, document)
+
+
+def _emptied_by_conditions(study: Study) -> list[tuple[yaml_nodes.Path, str]]:
+    from search_spaces.condition_effects import what_empties  # noqa: PLC0415 - as above
+    from search_spaces.space import Space  # noqa: PLC0415
+
+    if not study.space.conditions:
+        return []
+    without = study.space.model_copy(update={"conditions": ()})
+    if Space(study.model_copy(update={"space": without})).is_empty:
+        return []
+    at: yaml_nodes.Path = ("space", "conditions")
+    if alone := what_empties(study):
+        text = "Leaves nothing of the space: no configuration is as `then` says"
+        return [((*at, index), text) for index in alone]
+    message = (
+        "Together they leave nothing of the space, though each alone leaves something; the first "
+        f"of what is excluded: {Space(study).first_violation}"
+    )
+    return [(at, message)]

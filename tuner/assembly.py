@@ -12,6 +12,7 @@ from results.studies import NewStudy
 from runners import make_runner
 from search_spaces import Space, parse_study, violations
 from search_spaces import baselines as baselines_of
+from search_spaces.baseline import PRODUCTION
 from tuner.agenda import Agenda
 from tuner.errors import CommandError
 from tuner.launching import Launcher
@@ -78,13 +79,21 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
     space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
     notes = []
     if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
+        left = len(refused) < len(study.space.draft_tp or ())
         notes.append(
             f"draft_tp {', '.join(map(str, refused))} is left out: this server environment "
             f"cannot place the draft apart from the target yet"
+            + ("" if left else "; no configuration with a draft is left")
         )
     known = baselines_of(study)
     for name, configuration in tuple(known.items()):
         if broken := violations(configuration, study):
+            if name == PRODUCTION:
+                notes.append(
+                    f"baseline '{name}' is measured although a rule speaks against it, since it "
+                    f"runs today: {broken[0].message}"
+                )
+                continue
             notes.append(f"baseline '{name}' is left out: {broken[0].message}")
             del known[name]
     if not len(space):

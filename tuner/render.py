@@ -27,6 +27,7 @@ from tuner.words import (
 if TYPE_CHECKING:
     from results.records import Trial
     from tuner.report import StudyReport
+    from tuner.scoring import Standing
 
 WIDE = 110
 """Columns from which on a table shows more than the essentials."""
@@ -92,6 +93,16 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=max(UNBOUND, console.width))
 
 
+def _baseline_names(standing: Standing) -> dict[int, str]:
+    """Names by trial number; today's command can be another baseline too."""
+    names: dict[int, str] = {}
+    for name, trial in standing.baselines.items():
+        if trial is not None:
+            known = names.get(trial.number)
+            names[trial.number] = f"{known}, {name}" if known else name
+    return names
+
+
 def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
     standing = report.standing
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
@@ -113,7 +124,7 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     best = standing.best
-    names = {trial.number: name for name, trial in standing.baselines.items() if trial is not None}
+    names = _baseline_names(standing)
 
     def rank(trial: Trial) -> tuple[bool, float, int]:
         score = standing.score(trial)

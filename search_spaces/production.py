@@ -1,0 +1,210 @@
+"""Today's launch command as a configuration of a study, so that it can be one of its baselines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
+from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
+from search_spaces.launch_command import UnreadableCommandError, read_launch_text
+from search_spaces.legality import canonical, violations
+from search_spaces.nearest import nearest
+from search_spaces.problems import Problem
+from search_spaces.secrets import is_export_only, is_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from search_spaces.configuration import Value
+    from search_spaces.launch_command import LaunchText
+    from search_spaces.study import Study
+    from search_spaces.study_values import FixedValue
+    from search_spaces.yaml_nodes import Document
+
+MODEL = "model-path"
+DRAFT = "speculative-draft-model-path"
+ALGORITHM = "speculative-algorithm"
+_NUMBERS = {
+    "speculative-num-steps": "num_steps",
+    "speculative-eagle-topk": "topk",
+    "speculative-num-draft-tokens": "num_draft_tokens",
+}
+# A block's size is its draft tokens; DSPARK adds the bonus token (SGLang 0.5.23,
+# speculative_hook.py:368-386 and 807-820).
+_BLOCKS = {"speculative-dflash-block-size": 0, "speculative-dspark-block-size": 1}
+
+SPECULATION_FLAGS = frozenset({ALGORITHM, *_NUMBERS, *_BLOCKS})
+"""Flags that a configuration holds in its `speculation`."""
+
+_KEY = ("production", "command")
+
+
+def production_configuration(study: Study) -> Configuration | None:
+    """The study's `production.command`, canonical; `None` where it has none.
+
+    Flags and variables are those in which the command differs from `server.flags` and
+    `server.env`; one of these that the command does not have is `None`. Flags of the server's
+    address and keys, and secret variables, are no differences: trials never have them.
+
+    Raises:
+        ValueError: The command cannot be this study's (`production_problems` says why; a study
+            that was read from a file has no such command).
+    """
+    if study.production is None:
+        return None
+    launch = read_launch_text(study.production.command, kind="shell")
+    if problem := next(_mismatches(launch, study), None):
+        raise ValueError(problem)
+    return _relative(launch, study)
+
+
+def production_problems(study: Study, document: Document) -> list[Problem]:
+    """What keeps `production.command` from being a baseline of the study."""
+    if study.production is None:
+        return []
+    try:
+        launch = read_launch_text(study.production.command, kind="shell")
+    except UnreadableCommandError as error:
+        messages = [str(error)]
+    else:
+        messages = list(_mismatches(launch, study))
+    return [Problem(".".join(_KEY), document.line(_KEY), message) for message in messages]
+
+
+def production_warnings(study: Study) -> Iterator[str]:
+    """What is worth knowing of a production command that is sound."""
+    if study.production is None:
+        return
+    launch = read_launch_text(study.production.command, kind="shell")
+    for note in launch.notes:
+        yield f"production.command: {note}"
+    configuration = production_configuration(study)
+    for broken in violations(configuration, study) if configuration is not None else ():
+        yield (
+            f"production.command breaks a rule that the search keeps to: {broken}; it runs today, "
+            "so it is measured all the same"
+        )
+
+
+def speculation_of(flags: Mapping[str, FixedValue]) -> Speculation:
+    """The speculation that a command's flags ask for, as they ask for it."""
+    algorithm = flags.get(ALGORITHM)
+    if algorithm is None or str(algorithm).lower() == NO_SPECULATION:
+        return Speculation()
+    numbers: dict[str, Any] = {}
+    for name, number in _NUMBERS.items():
+        if (value := flags.get(name)) is not None:
+            numbers[number] = value
+    for name, more in _BLOCKS.items():
+        if isinstance(value := flags.get(name), int):
+            numbers["num_draft_tokens"] = value + more
+    return Speculation(canonical_algorithm(str(algorithm)), **numbers)
+
+
+def same_value(one: FixedValue, other: FixedValue) -> bool:
+    """Whether two values of a flag are the same words, number or JSON on a command line."""
+    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
+        return one is other
+    if isinstance(one, tuple) or isinstance(other, tuple):
+        mine, theirs = _tuple(one), _tuple(other)
+        return len(mine) == len(theirs) and all(map(same_value, mine, theirs))
+    return str(one) == str(other) or _parsed(str(one)) == _parsed(str(other))
+
+
+def _tuple(value: FixedValue) -> tuple[Value, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _relative(launch: LaunchText, study: Study) -> Configuration:
+    mine = {
+        name: value
+        for name, value in launch.flags.items()
+        if name not in {MODEL, DRAFT, *SPECULATION_FLAGS} and not is_export_only(name)
+    }
+    fixed = study.server.flags
+    flags: dict[str, FixedValue] = {
+        name: None
+        for name, value in fixed.items()
+        if value is not None and name not in mine and not is_export_only(name)
+    }
+    for name, value in mine.items():
+        if not same_value(value, fixed.get(name)):
+            flags[name] = _as_the_study_writes_it(name, value, study)
+    env: dict[str, Value] = {
+        name: None
+        for name, text in study.server.env.items()
+        if text is not None and launch.env.get(name) is None and not is_secret(name)
+    }
+    for name, text in launch.env.items():
+        kept = study.server.env.get(name)
+        if not is_secret(name) and (text != kept or name not in study.server.env):
+            env[name] = text
+    configuration = Configuration.of(
+        speculation_of(launch.flags), flags=cast("Mapping[str, Value]", flags), env=env
+    )
+    return canonical(configuration, study)
+
+
+def _as_the_study_writes_it(name: str, value: FixedValue, study: Study) -> FixedValue:
+    """One of the study's choices where the command means it (`0.90` is `0.9`)."""
+    lists = (study.space.flags, *(part.flags for part in study.space.speculation))
+    choices = (choice for flags in lists for choice in flags.get(name, ()))
+    return next((choice for choice in choices if same_value(choice, value)), value)
+
+
+def _mismatches(launch: LaunchText, study: Study) -> Iterator[str]:
+    if launch.variables:
+        names = ", ".join(f"${name}" for name in launch.variables)
+        yield f"{names} is not set in it; write the value itself in its place"
+        return
+    if "config" in launch.flags:
+        yield (
+            f"It takes flags from the file {launch.flags['config']} (--config), which is not read; "
+            "write them into the command"
+        )
+    yield from _other_model(launch, study)
+    if study.server.flags.get("nnodes", 1) == 1 and launch.flags.get("nnodes", 1) != 1:
+        yield (
+            f"It runs on {launch.flags['nnodes']} nodes and the study's servers on one; leave "
+            "`production` out, or write the command for one machine"
+        )
+    yield from _odd_speculation(launch.flags)
+
+
+def _other_model(launch: LaunchText, study: Study) -> Iterator[str]:
+    model = launch.flags.get(MODEL)
+    if model is None:
+        yield "It names no model; write `--model-path` as today's command has it"
+    elif str(model).rstrip("/") != study.model.path.rstrip("/"):
+        yield f"It serves {model}, and `model.path` is {study.model.path}; keep one of them"
+    known = ALGORITHMS.get(speculation_of(launch.flags).algorithm)
+    if known is None or not known.has_draft:
+        return
+    draft, own = launch.flags.get(DRAFT), study.model.draft
+    if draft is not None and own is None:
+        yield f"It drafts with {draft}; the study has no draft: write `model: {{draft: {draft}}}`"
+    elif draft is None and own is not None:
+        yield (
+            f"It drafts without a draft model, and `model.draft` is {own}; leave `model.draft` "
+            "out, or write --speculative-draft-model-path into the command"
+        )
+    elif draft is not None and str(draft).rstrip("/") != str(own).rstrip("/"):
+        yield f"It drafts with {draft}, and `model.draft` is {own}; keep one of them"
+
+
+def _odd_speculation(flags: Mapping[str, FixedValue]) -> Iterator[str]:
+    algorithm = flags.get(ALGORITHM)
+    if algorithm is not None and canonical_algorithm(str(algorithm)) not in ALGORITHMS:
+        yield f"Unknown algorithm {algorithm!r}; {nearest(str(algorithm), NAMES)}"
+    for name in (*_NUMBERS, *_BLOCKS):
+        value = flags.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            yield f"--{name} must be a whole number, not {value!r}"
