@@ -1,0 +1,218 @@
+"""`tuner init`: a study file from today's launch command, or from a few answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces import StudyFileError, parse_study
+from search_spaces.study_values import study_name_problem
+from tuner.errors import CommandError, Exit
+from tuner.init import collectives, speculation
+from tuner.init.hardware import parse_gpus
+from tuner.init.load import ask_load
+from tuner.init.machine import ask_gpus, hardware_of
+from tuner.init.models import short_name
+from tuner.init.questions import Asker
+from tuner.init.server import (
+    ask_draft,
+    ask_server,
+    command_text,
+    read_command,
+    version_of_image,
+)
+from tuner.init.study_text import Proposal, study_text
+from tuner.init.summary import Plan, Written, print_json, print_words
+from tuner.prompt_check import check_prompts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from search_spaces import Study
+    from search_spaces.launch_command import LaunchText
+    from tuner.init.hardware import Hardware
+    from tuner.init.today import Today
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """The options, as the command line gave them.
+
+    Attributes:
+        from_command: A command, a file, or `-`; `None` asks.
+        output: A file, or `-`; `None` is the study's name in the working directory.
+        force: Whether a file is overwritten.
+        name: The study's; `None` is the model's.
+        runner: `"sglang"` or `"simulated"`.
+        sets: Values of variables that the command uses, as `NAME=VALUE`.
+        yes: Whether every question takes its default.
+        given: Answers to questions, by their flags without dashes; `None` is not given.
+    """
+
+    from_command: str | None
+    output: str | None
+    force: bool
+    name: str | None
+    runner: str
+    sets: tuple[str, ...]
+    yes: bool
+    given: Mapping[str, str | None]
+
+
+def init(options: InitOptions, *, as_json: bool) -> Exit:
+    """Writes a study file."""
+    if as_json and options.output == STDOUT:
+        raise CommandError("--output - writes the study to stdout, where --json goes; keep one")
+    if options.name is not None and (wrong := study_name_problem(options.name)) is not None:
+        raise CommandError(f"--name {options.name!r}: {wrong}")
+    if options.output not in {None, STDOUT}:
+        _refuse_to_overwrite(Path(str(options.output)), force=options.force)
+    asked = not options.yes and options.from_command != STDOUT and sys.stdin.isatty()
+    asker = Asker(interactive=asked)
+    today, launch, hardware, origin, notes = _server(options, asker)
+    name = options.name or short_name(today.model)
+    path = None if options.output == STDOUT else Path(options.output or f"{name}.yaml")
+    if path is not None:
+        _refuse_to_overwrite(path, force=options.force)
+    folder = path.parent if path is not None else Path()
+    load = ask_load(asker, options.given, folder)
+    version = version_of_image(today.image)
+    proposal = Proposal(
+        name=name,
+        origin=origin,
+        today=today,
+        hardware=hardware,
+        speculations=speculation.propose(today, fewest=load.fewest, version=version),
+        collectives=collectives.propose(today, hardware),
+        load=load,
+        runner=options.runner,
+    )
+    text = study_text(proposal)
+    study = _checked(text, path, folder)
+    plan = Plan.of(study)
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        _write(path, text, force=options.force)
+    shown = str(path) if path is not None else STDOUT
+    written = Written(shown, study, plan, proposal, launch, notes)
+    if as_json:
+        print_json(written)
+    else:
+        print_words(written, sys.stderr if path is None else sys.stdout)
+    return Exit.DONE
+
+
+def _server(
+    options: InitOptions, asker: Asker
+) -> tuple[Today, LaunchText | None, Hardware, str, tuple[str, ...]]:
+    given = options.given
+    told = None
+    if given["gpus"] is not None:
+        try:
+            told = parse_gpus(given["gpus"])
+        except ValueError as error:
+            raise CommandError(f"--gpus {given['gpus']!r}: {error}") from None
+    launch: LaunchText | None = None
+    if options.from_command is not None:
+        for name in ("model", "tp"):
+            if given[name] is not None:
+                raise CommandError(
+                    f"--{name} stands beside --from-command, which says it; keep one"
+                )
+        text, origin = command_text(options.from_command)
+        today, launch = read_command(asker, text, options.sets)
+        if given["draft"] is not None or given["algorithm"] is not None:
+            draft, algorithm = ask_draft(Asker(interactive=False), given, today.model)
+            today = replace(
+                today,
+                draft=draft if draft is not None else today.draft,
+                algorithm=algorithm,
+                num_steps=None,
+                topk=None,
+                num_draft_tokens=None,
+                adaptive={},
+            )
+    else:
+        if options.sets:
+            raise CommandError("--set is for variables of --from-command")
+        if given["model"] is None and not asker.interactive:
+            raise CommandError(
+                "say what to tune: --from-command with today's launch command (quoted, a file, or "
+                "- for stdin), or --model. At a terminal `tuner init` asks"
+            )
+        asker.say("A study for your server, in a few questions. Enter takes what is in brackets.\n")
+        told = ask_gpus(asker, given["gpus"])
+        today = ask_server(asker, given, told.gpus)
+        origin = "answers"
+    hardware, notes = hardware_of(
+        asker,
+        told,
+        link=given["interconnect"],
+        used=max(today.gpus // today.machines, 1),
+        devices=today.env.get("CUDA_VISIBLE_DEVICES"),
+    )
+    return today, launch, hardware, origin, notes
+
+
+def _checked(text: str, path: Path | None, folder: Path) -> Study:
+    """The study as every other command will read it."""
+    shown = str(path) if path is not None else "the study"
+    try:
+        study = parse_study(text, shown, base_dir=str(folder))
+        check_prompts(study)
+    except StudyFileError as error:
+        problems = "\n".join(f"  {p.key}: {p.message}" for p in error.problems)
+        raise CommandError(
+            f"what was given makes no study that would run, so nothing was written:\n{problems}"
+        ) from None
+    return study
+
+
+def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder; name a file: --output {path}/study.yaml")
+    if path.suffix not in {".yaml", ".yml"}:
+        raise CommandError(f"--output {path}: a study file ends in .yaml")
+    if path.exists() and not force:
+        raise CommandError(
+            f"{path} exists already; --force overwrites it, --output names another file"
+        )
+    if not path.parent.is_dir():
+        raise CommandError(f"--output {path}: there is no folder {path.parent}")
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """All of it or nothing; without `force` never over a file that has come meanwhile."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if force:
+            beside.replace(path)
+        else:
+            _link(beside, path)
+    except FileExistsError:
+        raise CommandError(f"{path} exists already; --force overwrites it") from None
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _link(beside: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(beside)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without links.
+        if path.exists():
+            raise FileExistsError from None
+        beside.replace(path)

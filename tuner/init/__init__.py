@@ -1,0 +1,1 @@
+"""Makes a study file from a launch command of today, or from a few answers."""

@@ -1,0 +1,201 @@
+"""What carries the all-reduce of decoding on this hardware, and so which settings can matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from search_spaces.nccl import same_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from search_spaces.configuration import Value
+    from tuner.init.hardware import Hardware
+    from tuner.init.today import Today
+
+OWN_KERNEL = "disable-custom-all-reduce"
+"""SGLang's flag that leaves the all-reduce to NCCL."""
+
+PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
+_PCIE_IPC_GPUS = (2, 4, 8)
+_PROTOCOLS = (
+    (None, "not set: NCCL chooses, and leaves LL128 off on PCIe (2.30)"),
+    ("LL,LL128,Simple", "all three: +12 % seen on 8 PCIe GPUs at 32 requests"),
+    ("LL128", "the same there; NVIDIA warns of forcing it: the outputs are checked"),
+    ("Simple", "+11 % there"),
+    ("LL", "no gain there, but 1.5 times faster on a dual EPYC host"),
+)
+_LEVELS = (
+    (None, "not set: NCCL decides by the CPUs that it finds"),
+    ("PHB", "under the same CPU"),
+    ("SYS", "across CPUs: +4 to 8 % seen on 4 GPUs; hangs on some hosts"),
+)
+_CHANNELS = (
+    (None, "not set: NCCL decides by the topology"),
+    ("4", "between the two"),
+    ("8", "+70 % of bandwidth seen at prefill's sizes, noise in decoding"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A flag or variable with its choices.
+
+    Attributes:
+        name: Its name.
+        values: Choices, each with the comment beside it; `None` is "not given".
+        why: The comment before it.
+    """
+
+    name: str
+    values: tuple[tuple[Value, str], ...]
+    why: str
+
+
+Condition = tuple["Mapping[str, object]", "Mapping[str, object]", str]
+"""`when`, `then`, and the comment before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """What to vary, and what to hold.
+
+    Attributes:
+        flags: Flags to vary.
+        env: Variables to vary.
+        conditions: Pairs of `when` and `then`, with the comment before them.
+        pinned: Flags to hold, with why.
+        remark: What to say where nothing is varied.
+    """
+
+    flags: tuple[Choice, ...] = ()
+    env: tuple[Choice, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    pinned: Mapping[str, tuple[Value, str]] = field(default_factory=dict)
+    remark: str = ""
+
+
+def propose(today: Today, hardware: Hardware) -> Collectives:
+    """What is worth a launch between the GPUs of one server."""
+    gpus = today.gpus
+    if not today.on_gpus:
+        return Collectives(remark="no NVIDIA GPUs, so no settings of NCCL")
+    if gpus == 1:
+        return Collectives(remark="one GPU: nothing is reduced between GPUs, so NCCL has no part")
+    if today.machines > 1:
+        remark = (
+            f"{today.machines} machines: the network between them decides; nothing is proposed here"
+        )
+        return Collectives(remark=remark)
+    if hardware.link == "nvlink":
+        return _nvlink(today)
+    if gpus == 2 and _p2p_works(today):
+        return _two_pcie(today, hardware)
+    return _many_pcie(today, hardware, gpus)
+
+
+def _nvlink(today: Today) -> Collectives:
+    if not today.flags.get(OWN_KERNEL):
+        remark = (
+            "NVLink: SGLang's own kernel reduces what decoding needs, not NCCL (0.5.23), so NCCL's "
+            "settings are not worth a launch"
+        )
+        return Collectives(remark=remark)
+    return Collectives(
+        flags=(_own_kernel(today, "NVLink: who carries the all-reduce of decoding."),)
+    )
+
+
+def _own_kernel(today: Today, why: str) -> Choice:
+    if today.flags.get(OWN_KERNEL):
+        why += (
+            " It is NCCL today: if SGLang's kernel hung or gave wrong text here, hold "
+            f"`{OWN_KERNEL}: true` under server.flags instead."
+        )
+    values = ((None, "SGLang's own kernel, where GPUs reach each other"), (True, "NCCL"))
+    return Choice(OWN_KERNEL, values, why)
+
+
+def _two_pcie(today: Today, hardware: Hardware) -> Collectives:
+    flag = _own_kernel(
+        today,
+        "2 PCIe GPUs: who carries the all-reduce of decoding (custom_all_reduce_utils.py, 0.5.23).",
+    )
+    protocol = _protocols(today)
+    conditions: list[Condition] = [
+        (
+            {"flags": {OWN_KERNEL: None}},
+            {"env": {protocol.name: None}},
+            "Where SGLang's own kernel carries decoding, NCCL's protocol is not worth launches.",
+        )
+    ]
+    env = [protocol]
+    if ipc := _pcie_ipc(today, hardware, 2):
+        env.append(ipc)
+        conditions.append(
+            (
+                {"env": {PCIE_IPC: "1"}},
+                {"flags": {OWN_KERNEL: True}, "env": {protocol.name: None}},
+                "FlashInfer's kernel stands in the place of both.",
+            )
+        )
+    return Collectives((flag,), tuple(env), tuple(conditions))
+
+
+def _many_pcie(today: Today, hardware: Hardware, gpus: int) -> Collectives:
+    why = "SGLang's own kernel is off on more than two PCIe GPUs anyway (0.5.23): NCCL carries it"
+    if gpus == 2:
+        why = "P2P is off (NCCL_P2P_DISABLE): SGLang's own kernel would use it all the same"
+    env = [_protocols(today)]
+    if _p2p_works(today):
+        about = "How far apart two GPUs may be and still copy to each other directly."
+        env.append(_choice(today, "NCCL_P2P_LEVEL", _LEVELS, about))
+    most = today.env.get("NCCL_MAX_NCHANNELS") or ""
+    fits = tuple(
+        (value, beside)
+        for value, beside in _CHANNELS
+        if value is None or not most.isdigit() or int(value) <= int(most)
+    )
+    about = "Lower bound of the channels (CUDA blocks) of a collective."
+    env.append(_choice(today, "NCCL_MIN_NCHANNELS", fits, about))
+    conditions: tuple[Condition, ...] = ()
+    if ipc := _pcie_ipc(today, hardware, gpus):
+        unset = {choice.name: None for choice in env}
+        about = "Where NCCL does not carry decoding, its variables are not worth launches."
+        conditions = (({"env": {PCIE_IPC: "1"}}, {"env": unset}, about),)
+        env.append(ipc)
+    return Collectives(env=tuple(env), conditions=conditions, pinned={OWN_KERNEL: (True, why)})
+
+
+def _p2p_works(today: Today) -> bool:
+    return today.env.get("NCCL_P2P_DISABLE") in {None, "0"}
+
+
+def _protocols(today: Today) -> Choice:
+    return _choice(
+        today, "NCCL_PROTO", _PROTOCOLS, "The protocols that NCCL may choose from, for all-reduces."
+    )
+
+
+def _pcie_ipc(today: Today, hardware: Hardware, gpus: int) -> Choice | None:
+    """FlashInfer's kernel, for the GPUs and numbers of them that it is made for."""
+    if gpus not in _PCIE_IPC_GPUS or today.flags.get("enable-deterministic-inference"):
+        return None
+    if not hardware.is_sm120 and PCIE_IPC not in today.env:
+        return None
+    values = ((None, "off"), ("1", "35 to 48 tok/s seen at tp 8 beside untuned NCCL; longer TTFT"))
+    about = (
+        "FlashInfer's all-reduce over PCIe in NCCL's place, for decoding (SGLang 0.5.23, opt-in; "
+        "an older one, or FlashInfer without it, stays on NCCL)."
+    )
+    return _choice(today, PCIE_IPC, values, about)
+
+
+def _choice(today: Today, name: str, values: tuple[tuple[Value, str], ...], why: str) -> Choice:
+    """The choices, with today's among them."""
+    own = today.env.get(name)
+    same = {same_value(name, value if value is None else str(value)) for value, _ in values}
+    if own is None or same_value(name, own) in same:
+        return Choice(name, values, why)
+    return Choice(name, (*values, (own, "today's")), why)

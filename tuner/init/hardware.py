@@ -1,0 +1,163 @@
+"""The GPUs that a study is written for: how many, which, and how they are joined."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Link = Literal["nvlink", "pcie"]
+
+MOST_GPUS = 64
+"""Most GPUs of one machine that are believed; a larger number is a model name (`4090`)."""
+
+_COUNT = re.compile(r"(\d+)(?:\s*[x×*]\s*|\s+|$)(.*)", re.IGNORECASE)  # noqa: RUF001 - people write it
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_GPU = re.compile(r"GPU(\d+)")
+_NVLINK = re.compile(r"NV\d+")
+_PCIE = {"PIX", "PXB", "PHB", "NODE", "SYS"}
+_NVLINK_NAMES = re.compile(
+    r"SXM|HBM3|\bH200(?! ?NVL)|\bH20\b|\bH800\b|\bGH200|\bGB[23]00|\bB[123]00\b|\bHGX|\bDGX",
+    re.IGNORECASE,
+)
+_PCIE_NAMES = re.compile(
+    r"PCIe|\bRTX\b|\b[345]0[6789]0\b|\bL4\b|\bL40S?\b|\bL20\b|\bA10G?\b|\bT4\b|\bA[456]000\b"
+    r"|\b6000\b",
+    re.IGNORECASE,
+)
+_SM120_NAMES = re.compile(r"RTX PRO \d|\b50[6789]0\b|PRO 6000", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """GPUs of one machine.
+
+    Attributes:
+        gpus: How many; 0 where nothing is known.
+        name: What they are called; empty where nothing is known.
+        link: How they are joined; `None` for one GPU, and where nothing is known.
+        source: Where that is known from, for the user: `"nvidia-smi"`.
+        links: Kind of link between pairs of GPUs (`"NV18"`, `"SYS"`), by their numbers.
+    """
+
+    gpus: int
+    name: str = ""
+    link: Link | None = None
+    source: str = ""
+    links: tuple[tuple[tuple[int, int], str], ...] = ()
+
+    @property
+    def is_sm120(self) -> bool:
+        """Whether they are of the workstation generation of Blackwell, by their name."""
+        return bool(_SM120_NAMES.search(self.name))
+
+    def describe(self) -> str:
+        """`"8x NVIDIA H100 80GB HBM3, NVLink (nvidia-smi)"`."""
+        if not self.gpus:
+            return "unknown"
+        named = (
+            f"{self.gpus}x {self.name}" if self.name else f"{self.gpus} GPU" + "s" * (self.gpus > 1)
+        )
+        link = {"nvlink": ", NVLink", "pcie": ", PCIe", None: ""}[self.link]
+        return f"{named}{link}{f' ({self.source})' if self.source else ''}"
+
+    def subset(self, used: Sequence[int]) -> Hardware:
+        """The machine as a server sees it that uses only these GPUs."""
+        kinds = [kind for pair, kind in self.links if set(pair) <= set(used)]
+        link = _link_of(kinds) if self.links else self.link
+        return replace(self, gpus=len(used), link=link if len(used) > 1 else None)
+
+
+class UnknownGpusError(ValueError):
+    """The text names no GPUs; the message says how to write them."""
+
+
+def parse_gpus(text: str) -> Hardware:
+    """Reads what people call their GPUs: `8x RTX PRO 6000`, `2`, `H100 PCIe`.
+
+    The link is told by the name where one product has one link only.
+
+    Raises:
+        UnknownGpusError: There is no such number of GPUs.
+    """
+    words = text.strip()
+    found = _COUNT.fullmatch(words)
+    count, name = (int(found[1]), found[2].strip()) if found else (1, words)
+    if not 1 <= count <= MOST_GPUS:
+        raise UnknownGpusError(
+            f"{count} is no number of GPUs of one machine; write it like 8x RTX PRO 6000, or 8"
+        )
+    if not words:
+        raise UnknownGpusError("Write how many, and which: 8x RTX PRO 6000, or 8")
+    link = link_of_name(name) if count > 1 else None
+    return Hardware(count, name, link, "as told")
+
+
+def link_of_name(name: str) -> Link | None:
+    """How GPUs of this name are joined; `None` where it may be either."""
+    if _PCIE_NAMES.search(name):
+        return "pcie"
+    return "nvlink" if _NVLINK_NAMES.search(name) else None
+
+
+def detect() -> Hardware:
+    """The GPUs of this machine, as `nvidia-smi` tells it; none where it does not answer."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return Hardware(0)
+    listed = _ask(command, "--query-gpu=name", "--format=csv,noheader")
+    names = [line.strip() for line in listed.splitlines() if line.strip()]
+    if not names or any("failed" in name.lower() for name in names):
+        return Hardware(0)
+    name = names[0] if len(set(names)) == 1 else " + ".join(dict.fromkeys(names))
+    if len(names) == 1:
+        return Hardware(1, name, None, "nvidia-smi")
+    links = parse_topology(_ask(command, "topo", "-m"))
+    link = _link_of(kind for _, kind in links) or link_of_name(name)
+    return Hardware(len(names), name, link, "nvidia-smi", links)
+
+
+def parse_topology(text: str) -> tuple[tuple[tuple[int, int], str], ...]:
+    """The kinds of link between pairs of GPUs, from `nvidia-smi topo -m`."""
+    rows = [_ANSI.sub("", line).split() for line in text.splitlines()]
+    header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row[:2]), [])
+    columns = [int(found[1]) for word in header if (found := _GPU.fullmatch(word))]
+    out: list[tuple[tuple[int, int], str]] = []
+    for row in rows:
+        # The row's name and then one word per GPU; network cards and CPUs come after those.
+        if row is header or not row or not (found := _GPU.fullmatch(row[0])):
+            continue
+        own = int(found[1])
+        cells = zip(columns, row[1:], strict=False)
+        out += [((own, other), kind) for other, kind in cells if own < other]
+    return tuple(out)
+
+
+def _link_of(kinds: Iterable[str]) -> Link | None:
+    """NVLink where every pair has it: SGLang's own kernel asks for no less (0.5.23)."""
+    known = [kind for kind in kinds if _NVLINK.fullmatch(kind) or kind in _PCIE]
+    if not known:
+        return None
+    return "nvlink" if all(_NVLINK.fullmatch(kind) for kind in known) else "pcie"
+
+
+def visible(devices: str | None, used: int) -> tuple[int, ...]:
+    """Numbers of the GPUs that a server uses: the first of `CUDA_VISIBLE_DEVICES`, or of all."""
+    words = [word.strip() for word in (devices or "").split(",")]
+    numbers = [int(word) for word in words if word.isascii() and word.isdigit()]
+    return tuple((numbers or list(itertools.islice(itertools.count(), used)))[:used])
+
+
+def _ask(*command: str) -> str:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True, errors="replace"
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,211 @@
+"""The workload, objective and budget of a study, from answers."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.prompt_names import parse_prompt_name, parse_shares
+from tuner.init.questions import Asker, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST = 2**31 - 1
+OPEN_REQUESTS = 200
+"""Requests of an open loop's window: enough for a 99th percentile."""
+
+_LIMITS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms"}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the servers are measured with and judged by.
+
+    Attributes:
+        concurrencies: Closed loops: requests in flight.
+        rates: Open loops: requests per second.
+        prompts: Sources and shares, as the study file writes them.
+        output_tokens: Tokens of every answer.
+        ttft_ms: Bound of the 95th percentile of the time to first token; `None` is no bound.
+        goodput: Limits of a good request by the study's keys; empty without any.
+        launches: Budget of launches.
+        hours: Budget of hours; `None` is none.
+    """
+
+    concurrencies: tuple[int, ...]
+    rates: tuple[float, ...]
+    prompts: Mapping[str, float]
+    output_tokens: int
+    ttft_ms: float | None
+    goodput: Mapping[str, float]
+    launches: int
+    hours: float | None
+
+    @property
+    def fewest(self) -> int:
+        """Requests in flight at the quietest point; an open loop is taken for a busy server."""
+        return min((*self.concurrencies, *(8 for _ in self.rates)))
+
+    @property
+    def most(self) -> int:
+        """Requests in flight at the busiest point; an open loop is taken for 128."""
+        return max((*self.concurrencies, *(128 for _ in self.rates)))
+
+
+def ask_load(asker: Asker, given: Mapping[str, str | None], folder: Path) -> Load:
+    """Asks for it.
+
+    Args:
+        asker: Asks.
+        given: Values of the flags, by their names without dashes.
+        folder: Where the study file will be: its relative paths start there.
+    """
+    rates = asker.ask(RATE, given["rate"]) if given["rate"] is not None else ()
+    concurrencies: tuple[int, ...] = ()
+    if not rates or given["concurrency"] is not None:
+        concurrencies = asker.ask(CONCURRENCY, given["concurrency"])
+    prompts = asker.ask(_prompts(folder), given["prompts"])
+    tokens = asker.ask(OUTPUT_TOKENS, given["output-tokens"])
+    ttft = asker.ask(TTFT, given["ttft-ms"])
+    goodput = asker.ask(GOODPUT, given["goodput"]) if rates or given["goodput"] else {}
+    launches = asker.ask(LAUNCHES, given["launches"])
+    hours = asker.ask(HOURS, given["hours"])
+    return Load(concurrencies, rates, prompts, tokens, ttft, goodput, launches, hours)
+
+
+def _numbers(text: str, what: str) -> tuple[int, ...]:
+    found = []
+    for word in text.replace(",", " ").split():
+        if not (word.isascii() and word.isdigit() and 0 < int(word) <= MOST):
+            raise ValueError(f"{word!r} is no number of {what}; write it like 1 or 1,8,64")
+        found.append(int(word))
+    if not found:
+        raise ValueError(f"Write at least one number of {what}, like 1 or 1,8,64")
+    return tuple(dict.fromkeys(found))
+
+
+def positive(text: str, what: str, example: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text!r} is no {what}; write a number above 0, like {example}")
+    return value
+
+
+def _whole(text: str, what: str, example: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MOST):
+        raise ValueError(f"{text!r} is no {what}; write a whole number above 0, like {example}")
+    return int(text)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    words = text.replace(",", " ").split()
+    if not words:
+        raise ValueError("Write requests per second, like 4 or 2,8")
+    return tuple(dict.fromkeys(positive(word, "rate of requests", "4") for word in words))
+
+
+def _limit(text: str) -> float | None:
+    word = text.strip().lower().removesuffix("ms").strip()
+    if word in {"", "none", "no", "-"}:
+        return None
+    return positive(word, "time in milliseconds", "2000")
+
+
+def _hours(text: str) -> float | None:
+    word = text.strip().lower()
+    return None if word in {"", "none", "no", "-"} else positive(word, "number of hours", "6")
+
+
+def read_goodput(text: str) -> dict[str, float]:
+    """Limits of a good request: `ttft:500,tpot:50`."""
+    out: dict[str, float] = {}
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        name, found, value = part.partition(":" if ":" in part else "=")
+        key = _LIMITS.get(name.strip().lower().removesuffix("_ms"))
+        if key is None or not found:
+            raise ValueError(f"{part.strip()!r} is no limit; write them like ttft:500,tpot:50")
+        out[key] = positive(value.strip(), "limit in milliseconds", "500")
+    return out
+
+
+def _prompts(folder: Path) -> Question[Mapping[str, float]]:
+    def read(text: str) -> Mapping[str, float]:
+        parts = [_source(part.strip(), folder) for part in text.split(",") if part.strip()]
+        if not parts:
+            raise ValueError("Name at least one source, like chat or chat,code")
+        return {name: round(share, 4) for name, share in parse_shares(",".join(parts))}
+
+    return Question(
+        "--prompts",
+        "What do they ask: chat, code, maths, summary, retrieval, or a .jsonl file of yours",
+        "chat,code",
+        read,
+        "Acceptance of drafts, and so the best setting, depends on the prompts: yours are best.",
+    )
+
+
+def _source(written: str, folder: Path) -> str:
+    """A source as the study file names it: paths of files start from the file's folder."""
+    # A name is not checked for files: `chat` stays the built-in set beside a folder of that name.
+    name, equals, share = written.partition("=") if "?" not in written else (written, "", "")
+    if ":" not in name and re.search(r"\.jsonl?$", name):
+        name = f"{'jsonl' if name.endswith('l') else 'sharegpt'}:{name}"
+    parsed = parse_prompt_name(name)
+    if parsed.is_file:
+        path = Path(parsed.rest).expanduser()
+        if not path.is_file():
+            raise ValueError(f"there is no file {path}")
+        # A study and its prompts move together where they lie together.
+        here = folder.resolve()
+        relative = os.path.relpath(path.resolve(), here)
+        inside = not relative.startswith("..")
+        name = f"{parsed.scheme}:{relative if inside else path.resolve()}"
+    return f"{name}{equals}{share}"
+
+
+CONCURRENCY: Question[tuple[int, ...]] = Question(
+    "--concurrency",
+    "How many requests does your server answer at a time (several numbers: good at all of them)",
+    "1",
+    lambda text: _numbers(text, "requests at a time"),
+    "Few requests favour deep drafts, many favour short ones or none.",
+)
+RATE: Question[tuple[float, ...]] = Question("--rate", "Requests per second", None, _rates)
+OUTPUT_TOKENS: Question[int] = Question(
+    "--output-tokens",
+    "How many tokens has an answer",
+    "256",
+    lambda text: _whole(text, "number of tokens", "256"),
+)
+TTFT: Question[float | None] = Question(
+    "--ttft-ms",
+    "Longest time to the first token that you accept, in ms (95th percentile; Enter: no limit)",
+    "",
+    _limit,
+)
+GOODPUT: Question[dict[str, float]] = Question(
+    "--goodput",
+    "What makes an answer good, in ms, like ttft:500,tpot:50 (Enter: shortest answers win)",
+    "",
+    read_goodput,
+    "With a rate of requests, tok/s is what arrives: what counts is answers in time.",
+)
+LAUNCHES: Question[int] = Question(
+    "--launches",
+    "How many server launches may it spend",
+    "24",
+    lambda text: _whole(text, "number of launches", "24"),
+)
+HOURS: Question[float | None] = Question(
+    "--hours", "And how many hours at most (Enter: no limit)", "", _hours
+)

@@ -1,0 +1,88 @@
+"""Which hardware a study is for: told, found here, asked for, or assumed and said so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuner.init.hardware import Hardware, detect, link_of_name, parse_gpus, visible
+from tuner.init.questions import Asker, Question
+
+if TYPE_CHECKING:
+    from tuner.init.hardware import Link
+
+_LINKS: dict[str, Link] = {"pcie": "pcie", "nvlink": "nvlink", "nvswitch": "nvlink"}
+
+
+def ask_gpus(asker: Asker, given: str | None) -> Hardware:
+    """The machine, where no command says how many GPUs it uses; this one's by default."""
+    here = detect()
+    default = f"{here.gpus}x {here.name}" if here.gpus else "1"
+    answer = asker.ask(_question(default), given)
+    # The links between them are known only of what was found here.
+    return here if (answer.gpus, answer.name) == (here.gpus, here.name) else answer
+
+
+def hardware_of(
+    asker: Asker, told: Hardware | None, *, link: str | None, used: int, devices: str | None
+) -> tuple[Hardware, tuple[str, ...]]:
+    """The GPUs that one server uses.
+
+    Args:
+        asker: Asks what is not known.
+        told: What the user named; `None` looks at this machine.
+        link: `--interconnect`, if given.
+        used: How many the server uses.
+        devices: `CUDA_VISIBLE_DEVICES` of the command, if it sets it.
+
+    Returns:
+        The hardware, and notes for the user on what is assumed.
+    """
+    notes: list[str] = []
+    found = told if told is not None else detect()
+    if told is None and found.gpus < used:
+        if found.gpus:
+            notes.append(
+                f"this machine has {found.describe()} and the server uses {used}: the study is "
+                "taken to be for another one"
+            )
+        assumed = Hardware(used, source="assumed from the command")
+        found = asker.ask(_question(str(used)), None) if asker.interactive else assumed
+    if found.gpus < used:
+        notes.append(f"the server uses {used} GPUs, and {found.gpus} were named")
+    found = found.subset(visible(devices, used)) if found.links else replace(found, gpus=used)
+    if used == 1:
+        return replace(found, link=None), tuple(notes)
+    known = found.link or (link_of_name(found.name) if found.name else None)
+    if link is not None or (known is None and asker.interactive):
+        answer: Link = asker.ask(LINK, link)
+        known = answer
+    elif known is None:
+        known = "pcie"
+        notes.append(
+            "how the GPUs are joined is not known: assumed PCIe, where NCCL's settings matter. "
+            "With NVLink, `--interconnect nvlink` spares their launches"
+        )
+    return replace(found, link=known), tuple(notes)
+
+
+def _question(default: str) -> Question[Hardware]:
+    return Question(
+        "--gpus", "Which GPUs does it run on, like 8x RTX PRO 6000", default, parse_gpus
+    )
+
+
+def _link(text: str) -> Link:
+    found = _LINKS.get(text.strip().lower())
+    if found is None:
+        raise ValueError(f"{text!r} is neither; write pcie or nvlink")
+    return found
+
+
+LINK: Question[Link] = Question(
+    "--interconnect",
+    "How are the GPUs joined, pcie or nvlink",
+    "pcie",
+    _link,
+    "`nvidia-smi topo -m` shows it: NV18 and the like are NVLink, PIX to SYS are PCIe.",
+)

@@ -1,0 +1,131 @@
+"""What is known of models by their names: layers that draft for themselves, drafts that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+# Architectures that SGLang 0.5.23 turns into their MTP draft where no draft is named
+# (configs/model_config.py:1010-1210); families by the names under which they are
+# published. Distilled models have the name of their teacher and not its layers.
+_MTP_NAMES = re.compile(
+    r"deepseek-(v3|r1|v4|chat-v3)(?!.*(distill|qwen|llama))"
+    r"|glm-(4\.[5-9]|5)(?!\.?\d*v\b)"
+    r"|qwen3-next|qwen3\.[5-9]|mimo-(7b|v2)|longcat-flash|ernie-4\.5-\d+b-a\d+b"
+    r"|ling-(mini|flash)-2|ling-2\.5|ring-2\.5|step-3\.5|exaone-moe|k-exaone|nemotron-3-(super|ultra)"
+)
+_MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+_MTP_ARCHITECTURES = {
+    "DeepseekV3ForCausalLM",
+    "DeepseekV32ForCausalLM",
+    "DeepseekV4ForCausalLM",
+    "Glm4MoeForCausalLM",
+    "Glm4MoeLiteForCausalLM",
+    "GlmMoeDsaForCausalLM",
+    "MiMoForCausalLM",
+    "MiMoV2ForCausalLM",
+    "MiMoV2FlashForCausalLM",
+    "Qwen3NextForCausalLM",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+    "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForCausalLM",
+    "BailingMoeV2ForCausalLM",
+    "BailingMoeV2_5ForCausalLM",
+    "Ernie4_5_MoeForCausalLM",
+    "ExaoneMoEForCausalLM",
+    "ExaoneMoeForCausalLM",
+    "Glm5NextForConditionalGeneration",
+    "HYV3ForCausalLM",
+    "HYV4ForCausalLM",
+    "LongcatFlashForCausalLM",
+    "Step3p5ForCausalLM",
+    "Step3p7ForConditionalGeneration",
+}
+
+_DRAFTS = {
+    "kimi-k2.5": "lightseekorg/kimi-k2.5-eagle3",
+    "llama-3.1-8b-instruct": "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B",
+}
+"""Public EAGLE-3 drafts that this project's own studies use, by the model's short name."""
+
+_GENERIC = {
+    "model",
+    "models",
+    "weights",
+    "checkpoint",
+    "snapshots",
+    "data",
+    "hf",
+    "merged",
+    "",
+    ".",
+}
+_TAIL = re.compile(r"-(instruct|chat|it|hf|base)$")
+
+
+def last_name(path: str) -> str:
+    """A model's own name: `org/Name`, a folder, or a folder of Hugging Face's cache."""
+    parts = [part for part in path.split("/") if part]
+    for part in parts:
+        if part.startswith("models--"):
+            return part.rsplit("--", 1)[-1]
+    named = [part for part in reversed(parts) if part.lower() not in _GENERIC]
+    return named[0] if named else "model"
+
+
+def short_name(path: str) -> str:
+    """A study's name for a model: `kimi-k2.5`, `llama-3.1-8b`."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", last_name(path).lower()).strip("-._")
+    name = _TAIL.sub("", name.removeprefix("meta-"))
+    name = name.removesuffix(".yaml").removesuffix(".yml")[:60].strip("-._")
+    return name or "model"
+
+
+def has_mtp_layers(path: str) -> str | None:
+    """Why a model is taken to draft for itself (`NEXTN` without a draft); `None` if it is not."""
+    config = _config(path)
+    if config is not None:
+        layers = [config[key] for key in _MTP_KEYS if isinstance(config.get(key), int)]
+        found = config.get("architectures")
+        architecture = found[0] if isinstance(found, list) and found else ""
+        if architecture not in _MTP_ARCHITECTURES or (layers and not any(layers)):
+            return None
+        return f"its config.json says {architecture}, which has MTP layers"
+    name = last_name(path).lower().replace("_", "-")
+    return "models of this name have MTP layers" if _MTP_NAMES.search(name) else None
+
+
+def known_draft(path: str) -> str | None:
+    """A public EAGLE-3 draft for a model, if one is known here."""
+    name = last_name(path).lower().removeprefix("meta-")
+    return _DRAFTS.get(name)
+
+
+def guess_draft_algorithm(draft: str) -> str:
+    """The algorithm that a draft is most likely made for, by its name."""
+    name = draft.lower().replace("_", "-")
+    for word, algorithm in (
+        ("dflash", "DFLASH"),
+        ("dspark", "DSPARK"),
+        ("nextn", "NEXTN"),
+        ("mtp", "NEXTN"),
+        ("eagle3", "EAGLE3"),
+        ("eagle-3", "EAGLE3"),
+        ("eagle", "EAGLE"),
+    ):
+        if word in name:
+            return algorithm
+    return "STANDALONE"
+
+
+def _config(path: str) -> dict[str, object] | None:
+    try:
+        config = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, dict):
+        return None
+    inner = config.get("text_config")
+    return {**inner, **config} if isinstance(inner, dict) else config

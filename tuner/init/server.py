@@ -1,0 +1,193 @@
+"""Today's server: read from a launch command, or described by answers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
+from search_spaces.configuration import NO_SPECULATION
+from search_spaces.launch_command import UnreadableCommandError, read_launch_text
+from search_spaces.nearest import nearest
+from search_spaces.options import VERSIONS
+from search_spaces.secrets import is_secret
+from tuner.errors import CommandError
+from tuner.init.models import guess_draft_algorithm, has_mtp_layers, known_draft
+from tuner.init.questions import Asker, Question
+from tuner.init.today import Today, is_plain_word, read_today, with_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from search_spaces.launch_command import LaunchText
+    from search_spaces.options import Version
+
+_MOST_BYTES = 1_000_000
+_VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def command_text(given: str) -> tuple[str, str]:
+    """The text that `--from-command` names, and what to call it in the study file.
+
+    Raises:
+        CommandError: There is no such file, or it is no text.
+    """
+    if given == "-":
+        return sys.stdin.read(_MOST_BYTES), "a launch command"
+    try:
+        path = Path(given).expanduser()
+        is_file = "\n" not in given and path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        is_file = False
+    if not is_file:
+        if not re.search(r"\s", given.strip()):
+            raise CommandError(
+                f"--from-command {given}: there is no such file, and it is no command either; "
+                'quote the whole command: --from-command "python -m sglang.launch_server ..."'
+            )
+        return given, "a launch command"
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise CommandError(f"--from-command {given}: too large to be a launch script")
+        return path.read_text(encoding="utf-8-sig"), path.name
+    except OSError as error:
+        raise CommandError(f"--from-command {given}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"--from-command {given}: not text (UTF-8)") from None
+
+
+def read_command(asker: Asker, text: str, sets: Sequence[str]) -> tuple[Today, LaunchText]:
+    """Reads a launch command, with the values of variables that it does not set.
+
+    Raises:
+        CommandError: It starts no server, or needs values that nobody gives.
+    """
+    values = _sets(sets)
+    try:
+        launch = read_launch_text(text)
+    except UnreadableCommandError as error:
+        raise CommandError(f"--from-command: {error}") from None
+    unknown = [name for name in launch.variables if not is_secret(name) and name not in values]
+    if unknown and not asker.interactive:
+        options = " ".join(f"--set {name}=VALUE" for name in unknown)
+        named = ", ".join(f"${name}" for name in unknown)
+        raise CommandError(
+            f"the command uses {named}, which it does not set; say what it stands for: {options}"
+        )
+    for name in unknown:
+        about = "The command uses it and does not set it."
+        question = Question(f"--set {name}", f"What is ${name}", None, _plain_word, about)
+        values[name] = asker.ask(question, None)
+    launch = with_values(launch, values)
+    today = read_today(launch)
+    if not today.model:
+        raise CommandError("the command names no model (--model-path), so there is none to serve")
+    unused = [name for name in values if f"${name}" not in text and f"{{{name}" not in text]
+    if unused:
+        note = f"--set {', '.join(unused)}: the command uses no such variable"
+        today = replace(today, notes=(*today.notes, note))
+    return today, launch
+
+
+def ask_server(asker: Asker, given: Mapping[str, str | None], gpus: int) -> Today:
+    """Describes a server by answers, where there is no command."""
+    model = asker.ask(MODEL, given["model"])
+    draft, algorithm = ask_draft(asker, given, model)
+    tp = asker.ask(_tp(gpus), given["tp"]) if gpus > 1 or given["tp"] is not None else 1
+    flags: dict[str, int] = {} if tp == 1 else {"tp-size": tp}
+    return Today(model=model, draft=draft, algorithm=algorithm, flags=flags)
+
+
+def ask_draft(asker: Asker, given: Mapping[str, str | None], model: str) -> tuple[str | None, str]:
+    """The draft and its algorithm; no draft and `"none"` leave the choice to the proposal."""
+    suggested = known_draft(model) or ""
+    own = " Enter: the model's own MTP layers" if has_mtp_layers(model) else " Enter: none"
+    text = "Draft model, if you have one (a path or a name;"
+    draft = asker.ask(
+        Question("--draft", f"{text}{own})" if not suggested else "Draft model", suggested, _draft),
+        given["draft"],
+    )
+    if draft is None and given["algorithm"] is None:
+        return None, NO_SPECULATION
+    guess = guess_draft_algorithm(draft) if draft is not None else NO_SPECULATION
+    algorithm = asker.ask(_algorithm(guess), given["algorithm"])
+    if ALGORITHMS[canonical_algorithm(algorithm)].needs_draft and draft is None:
+        raise CommandError(f"--algorithm {algorithm} needs a draft model: --draft PATH")
+    return draft, "NEXTN" if algorithm == "EAGLE" and draft is None else algorithm
+
+
+def version_of_image(image: str) -> Version | None:
+    """SGLang's version by an image's tag: the nearest known one that is not newer."""
+    found = _VERSION.search(image.rsplit(":", 1)[-1]) if "sglang" in image else None
+    if found is None:
+        return None
+    own = tuple(map(int, found.groups()))
+    known = [v for v in VERSIONS if tuple(map(int, v.split("."))) <= own]
+    return known[-1] if known else VERSIONS[0]  # type: ignore[return-value]
+
+
+def _sets(sets: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in sets:
+        name, equals, value = text.partition("=")
+        name = name.strip().lstrip("$")
+        if not equals or not _NAME.fullmatch(name):
+            raise CommandError(f"--set {text!r}: write it like --set MODEL=org/name")
+        try:
+            values[name] = _plain_word(value)
+        except ValueError as error:
+            raise CommandError(f"--set {name}: {error}") from None
+    return values
+
+
+def _plain_word(value: str) -> str:
+    word = value.strip()
+    if not is_plain_word(word):
+        raise ValueError(
+            f"{value!r} is no plain word (a path, a name, a number); write the command out with it"
+        )
+    return word
+
+
+def _path(text: str) -> str:
+    word = text.strip()
+    if not word:
+        raise ValueError("Write a name such as meta-llama/Llama-3.1-8B-Instruct, or a folder")
+    return word
+
+
+def _draft(text: str) -> str | None:
+    word = text.strip()
+    return None if word.lower() in {"", "none", "no", "-"} else word
+
+
+def _algorithm(guess: str) -> Question[str]:
+    def read(text: str) -> str:
+        word = text.strip().upper()
+        if word.lower() == NO_SPECULATION:
+            return NO_SPECULATION
+        if word not in NAMES:
+            raise ValueError(f"{text!r} is unknown; {nearest(word, NAMES)}")
+        return word
+
+    names = "EAGLE3, EAGLE, NEXTN, STANDALONE (a small model), DFLASH"
+    return Question("--algorithm", f"Which kind of draft is it: {names}", guess, read)
+
+
+def _tp(gpus: int) -> Question[int]:
+    def read(text: str) -> int:
+        word = text.strip()
+        if not (word.isascii() and word.isdigit() and 1 <= int(word) <= 4096):
+            raise ValueError(f"{text!r} is no number of GPUs; write a whole number, like {gpus}")
+        return int(word)
+
+    return Question("--tp", "On how many of them does one server run (tp-size)", str(gpus), read)
+
+
+MODEL: Question[str] = Question(
+    "--model", "Which model do you serve (a path, or a name on Hugging Face)", None, _path
+)

@@ -1,0 +1,229 @@
+"""What `tuner init` says at its end: what was written, what it costs, and what to type next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from search_spaces import warnings
+from search_spaces.configuration import NO_SPECULATION
+from tuner import assembly
+from tuner.export import dump
+from tuner.planners import choose_planner
+
+if TYPE_CHECKING:
+    from search_spaces import Study
+    from search_spaces.launch_command import LaunchText
+    from tuner.init.study_text import Proposal
+
+_NOT_INSIDE = ("-d", "--detach", "-it", "-ti", "-i", "-t", "--interactive", "--tty")
+_LIVE_WORD = re.compile(r"[\w@%+=:,./~${}-]+")
+_PLACES = {"compose", "kubernetes", "dockerfile"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a sweep of the study would do.
+
+    Attributes:
+        points: Legal configurations.
+        planner: How they would be searched.
+        needed: Launches that would measure them all, baselines included.
+        baselines: By name.
+        notes: What is left out.
+    """
+
+    points: int
+    planner: str
+    needed: int
+    baselines: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, study: Study) -> Plan:
+        """Asks the parts that would run it."""
+        servers = assembly.make_servers(study.runner, study, seed=0)
+        problem = assembly.pose(study, servers, hot_switch=True)
+        baselines = problem.baselines.values()
+        planner = choose_planner(problem.space, problem.launches, study.budget.launches, baselines)
+        needed = problem.launches.launches_needed({*baselines, *problem.space.points})
+        return cls(len(problem.space), planner, needed, tuple(problem.baselines), problem.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        file: Where; `-` is stdout.
+        study: As it is read back.
+        plan: What a sweep of it would do.
+        proposal: What it was written from.
+        launch: Today's command, where there is one.
+        notes: What was assumed of the hardware.
+    """
+
+    file: str
+    study: Study
+    plan: Plan
+    proposal: Proposal
+    launch: LaunchText | None
+    notes: tuple[str, ...]
+
+    @property
+    def argument(self) -> str:
+        """The file as an argument of other commands, which take a bare word for a name."""
+        if self.file == "-":
+            return "FILE"
+        return shlex.quote(self.file if "/" in self.file else f"./{self.file}")
+
+    @property
+    def next_commands(self) -> tuple[str, ...]:
+        """What to type next."""
+        return (
+            f"tuner validate --study {self.argument}",
+            f"tuner sweep --study {self.argument} --dry-run",
+            f"tuner sweep --study {self.argument}",
+        )
+
+    def all_notes(self) -> list[str]:
+        """Everything that was guessed or left out, and what deserves a look."""
+        proposal = self.proposal
+        notes = [*self.notes, *proposal.today.notes, *proposal.speculations.notes]
+        notes += [*warnings(self.study), *self.plan.notes]
+        return list(dict.fromkeys(f"{note[0].upper()}{note[1:]}" for note in notes if note))
+
+
+def print_words(written: Written, out: TextIO) -> None:
+    """For people."""
+    proposal, plan = written.proposal, written.plan
+    today = proposal.today
+    what = "the study" if written.file == "-" else written.file
+    rows = [
+        ("model", today.model + (f", draft {today.draft}" if today.draft else "")),
+        ("hardware", proposal.hardware.describe()),
+        ("searched", ", ".join(_searched(proposal))),
+        ("workload", _workload(written.study)),
+        ("baselines", ", ".join(plan.baselines)),
+        ("budget", _budget(written.study, plan)),
+    ]
+    lines = [f"wrote {what}: study {written.study.name}, from {proposal.origin}"]
+    lines += [f"  {name:<10} {value}" for name, value in rows]
+    if notes := written.all_notes():
+        lines += ["", "notes:", *(f"  - {note}" for note in notes)]
+    if container := container_advice(written):
+        lines += ["", *container]
+    lines += ["", "next:", *(f"  {command}" for command in written.next_commands)]
+    out.write("\n".join(lines) + "\n")
+
+
+def print_json(written: Written) -> None:
+    """For programs."""
+    proposal, plan = written.proposal, written.plan
+    hardware = proposal.hardware
+    data: dict[str, Any] = {
+        "file": written.file,
+        "study": written.study.name,
+        "model": proposal.today.model,
+        "draft": proposal.today.draft,
+        "hardware": {
+            "gpus": hardware.gpus,
+            "name": hardware.name or None,
+            "interconnect": hardware.link,
+            "source": hardware.source or None,
+        },
+        "legal_points": plan.points,
+        "planner": plan.planner,
+        "launches": written.study.budget.launches,
+        "launches_for_all_points": plan.needed,
+        "baselines": list(plan.baselines),
+        "notes": written.all_notes(),
+        "container": list(container_advice(written)) or None,
+        "next": list(written.next_commands),
+    }
+    sys.stdout.write(dump(data))
+
+
+def _budget(study: Study, plan: Plan) -> str:
+    launches, points = study.budget.launches, plan.points
+    hours = f", at most {study.budget.hours:g} hours" if study.budget.hours else ""
+    configurations = "configuration" if points == 1 else "configurations"
+    if plan.planner == "exhaustive":
+        return f"{plan.needed} of {launches} launches measure all {points} {configurations}{hours}"
+    return f"{launches} of {points} {configurations}; TPE searches{hours}"
+
+
+def _searched(proposal: Proposal) -> list[str]:
+    parts = []
+    for part in proposal.speculations.parts:
+        if part.algorithm == NO_SPECULATION:
+            parts.append("no speculation")
+        elif part.flags:
+            parts.append(f"{part.algorithm} adaptive")
+        elif part.steps is not None:
+            parts.append(f"{part.algorithm} ({part.steps[0]} to {part.steps[1]} steps)")
+        else:
+            parts.append(part.algorithm)
+    tuned = (*proposal.collectives.flags, *proposal.collectives.env)
+    return [*parts, *(choice.name for choice in tuned)]
+
+
+def _workload(study: Study) -> str:
+    workload = study.to_workload()
+    prompts = " + ".join(name for name, _ in workload.prompts)
+    points = ", ".join(point.name for point in workload.points)
+    return f"{prompts}, {workload.output_tokens} tokens, at {points}"
+
+
+def container_advice(written: Written) -> tuple[str, ...]:
+    """How to run the tuner where the server runs, if that is a container."""
+    launch = written.launch
+    if launch is None or launch.container is None or launch.container.engine.endswith(" exec"):
+        return ()
+    container = launch.container
+    if not container.engine.endswith(" run"):
+        where = f"a {container.engine} file" if container.engine in _PLACES else container.engine
+        image = f" of image {container.image}" if container.image else ""
+        said = (
+            f"Today's server runs in a container{image} ({where}): install and run the tuner "
+            "inside of one like it, with the same GPUs, mounts and shared memory, and with this "
+            "folder mounted."
+        )
+        return (said,)
+    words = [*container.engine.split(), "-it", *_inside_options(container.options)]
+    words += [word for name in written.proposal.today.inherited for word in ("-e", name)]
+    command = " ".join(_word(word) for word in words)
+    said = (
+        "Today's server is a container of its own, which a tuner outside cannot surely end: run "
+        "the tuner inside of one, with the same options:"
+    )
+    return (
+        said,
+        f'  {command} -v "$PWD":"$PWD" -w "$PWD" {_word(container.image)} bash',
+        "and in there `pip install` the tuner, then go on as below.",
+    )
+
+
+def _word(word: str) -> str:
+    """A word for a shell that still expands `~` and `$HOME` as today's command has it."""
+    return word if _LIVE_WORD.fullmatch(word) else shlex.quote(word)
+
+
+def _inside_options(options: tuple[str, ...]) -> list[str]:
+    """Without what is of one server alone: its name, its ports, its restarts."""
+    out: list[str] = []
+    skip = False
+    for option in options:
+        if skip:
+            skip = False
+            continue
+        if option in {"-p", "--publish", "--name", "--restart"}:
+            skip = True
+            continue
+        if option in _NOT_INSIDE or option.startswith(("--publish=", "--name=", "--restart=")):
+            continue
+        out.append(option)
+    return out

@@ -1,0 +1,217 @@
+"""What a launch command of today says, sorted by where a study keeps it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from search_spaces.algorithms import ALGORITHMS, NAMES
+from search_spaces.configuration import NO_SPECULATION
+from search_spaces.flags import BELONGS_ELSEWHERE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from search_spaces.launch_command import LaunchText
+    from search_spaces.study_values import FixedValue
+
+_VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+=,-]+")
+_ADAPTIVE = ("speculative-adaptive", "speculative-adaptive-config")
+
+
+@dataclass(frozen=True, slots=True)
+class Today:
+    """Today's server, or the one that answers describe.
+
+    Attributes:
+        model: Model path.
+        draft: The draft's; `None` without one.
+        algorithm: As a study writes it: `"none"` without speculation, `"NEXTN"` for EAGLE without
+            a draft.
+        num_steps: Today's draft steps; `None` where the command leaves them to SGLang.
+        topk: Today's topk.
+        num_draft_tokens: Today's draft tokens.
+        adaptive: Flags of adaptive speculation, where it is on.
+        flags: All other flags, in the command's order.
+        env: Variables, in the command's order; `None` removes one.
+        inherited: Variables whose values the command takes from the shell: secrets.
+        python: Interpreter, where it is a certain one.
+        prefix: Words before the command.
+        command: The whole command; `None` where there is none.
+        image: Its container's image; empty without one.
+        notes: Sentences for the user.
+    """
+
+    model: str
+    draft: str | None = None
+    algorithm: str = NO_SPECULATION
+    num_steps: int | None = None
+    topk: int | None = None
+    num_draft_tokens: int | None = None
+    adaptive: Mapping[str, FixedValue] = field(default_factory=dict)
+    flags: Mapping[str, FixedValue] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
+    python: str | None = None
+    prefix: tuple[str, ...] = ()
+    command: str | None = None
+    image: str = ""
+    notes: tuple[str, ...] = ()
+
+    def number(self, name: str, default: int) -> int:
+        """A flag's value where it is a whole number."""
+        value = self.flags.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that a server uses, over all its machines."""
+        replicas = 1 if self.flags.get("enable-dp-attention") else self.number("dp-size", 1)
+        return max(self.number("tp-size", 1) * self.number("pp-size", 1) * replicas, 1)
+
+    @property
+    def machines(self) -> int:
+        """Machines that a server spans."""
+        return max(self.number("nnodes", 1), 1)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether it runs on NVIDIA's GPUs, as far as its flags say."""
+        return self.flags.get("device", "cuda") == "cuda"
+
+
+def read_today(launch: LaunchText) -> Today:
+    """Sorts a command's parts."""
+    given = dict(launch.flags)
+    notes = list(launch.notes)
+    draft = _text(given.get("speculative-draft-model-path"))
+    steps = _number(given.get("speculative-num-steps"))
+    topk = _number(given.get("speculative-eagle-topk"))
+    tokens = _number(given.get("speculative-num-draft-tokens"))
+    algorithm, unknown = _algorithm(given.get("speculative-algorithm"), draft)
+    if unknown:
+        notes.append(unknown)
+    if (block := _number(given.get("speculative-dflash-block-size"))) is not None:
+        tokens = block
+    if (block := _number(given.get("speculative-dspark-block-size"))) is not None:
+        tokens = block + 1
+    adaptive = {name: given[name] for name in _ADAPTIVE if given.get("speculative-adaptive")}
+    adaptive = {name: value for name, value in adaptive.items() if value is not None}
+    apart = {*BELONGS_ELSEWHERE, *adaptive}
+    inherited = tuple(name for name in launch.env if name in launch.secrets)
+    prefix = prefix_of(launch)
+    # Behind a prefix the interpreter is one of the other side, which the tuner's own is not.
+    certain = launch.python is not None and (bool(prefix) or "/" in launch.python)
+    return Today(
+        model=_text(given.get("model-path")) or "",
+        draft=draft,
+        algorithm=algorithm,
+        num_steps=steps,
+        topk=topk,
+        num_draft_tokens=tokens,
+        adaptive=adaptive,
+        flags={name: value for name, value in given.items() if name not in apart},
+        env={name: value for name, value in launch.env.items() if name not in inherited},
+        inherited=inherited,
+        python=launch.python if certain else None,
+        prefix=prefix,
+        command=launch.text,
+        image=launch.container.image if launch.container is not None else "",
+        notes=tuple(notes),
+    )
+
+
+def prefix_of(launch: LaunchText) -> tuple[str, ...]:
+    """The words that a study puts before its servers' commands.
+
+    `docker exec` goes into a container that is there, and is kept; `docker run` would make one per
+    launch, which signals do not surely end, and is left out with what stands before it.
+    """
+    container = launch.container
+    if container is None:
+        return launch.prefix
+    entered: tuple[str, ...] = ()
+    if container.engine == "kubectl exec":
+        entered = ("kubectl", "exec", container.image, *container.options, "--")
+    elif container.engine.endswith(" exec"):
+        options = [_without_terminal(option) for option in container.options]
+        entered = (*container.engine.split(), *filter(None, options), container.image)
+    start = launch.text.find(container.engine.rsplit(" ", maxsplit=1)[-1] + " ")
+    inside = bool(launch.prefix) and launch.text.find(f"{launch.prefix[0]} ") > start >= 0
+    if inside:
+        return (*entered, *launch.prefix)
+    return (*launch.prefix, *entered) if entered else ()
+
+
+def _without_terminal(option: str) -> str:
+    """`-it` as `-i`: the tuner's servers have no terminal, and `docker exec -t` asks for one."""
+    if option in {"--tty", "--detach"}:
+        return ""
+    if not re.fullmatch(r"-[a-z]*[td][a-z]*", option):
+        return option
+    left = option.replace("t", "").replace("d", "")
+    return left if left != "-" else ""
+
+
+def with_values(launch: LaunchText, values: Mapping[str, str]) -> LaunchText:
+    """The command with `$NAMES` replaced.
+
+    Args:
+        launch: The command.
+        values: Plain words (`is_plain_word`), which mean the same in and out of quotes.
+    """
+
+    def plain(text: str) -> str:
+        for name, value in values.items():
+            text = value.join(_pattern(name).split(text))
+        return text
+
+    def each(value: FixedValue) -> FixedValue:
+        if isinstance(value, tuple):
+            return tuple(plain(v) if isinstance(v, str) else v for v in value)
+        return plain(value) if isinstance(value, str) else value
+
+    return replace(
+        launch,
+        text=plain(launch.text),
+        flags={name: each(value) for name, value in launch.flags.items()},
+        env={k: plain(v) if v is not None else None for k, v in launch.env.items()},
+        prefix=tuple(map(plain, launch.prefix)),
+        python=plain(launch.python) if launch.python is not None else None,
+        variables=tuple(name for name in launch.variables if name not in values),
+    )
+
+
+def is_plain_word(value: str) -> bool:
+    """Whether a shell reads a value as it is, quoted or not."""
+    return _PLAIN_WORD.fullmatch(value) is not None
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(_VARIABLE.replace("NAME", re.escape(name)))
+
+
+def _algorithm(value: FixedValue, draft: str | None) -> tuple[str, str]:
+    """The algorithm as a study writes it, and what is wrong with it."""
+    if not isinstance(value, str) or value.lower() == NO_SPECULATION:
+        return NO_SPECULATION, ""
+    name = value.upper()
+    if name not in NAMES:
+        return NO_SPECULATION, (
+            f"speculative-algorithm {value} cannot be searched by the tuner; the study has none of "
+            f"it ({', '.join(ALGORITHMS)} can be)"
+        )
+    # Without a draft EAGLE is the model's own MTP layers, which a study calls NEXTN.
+    return ("NEXTN" if name == "EAGLE" and draft is None else name), ""
+
+
+def _text(value: FixedValue) -> str | None:
+    return str(value) if value is not None and not isinstance(value, bool | tuple) else None
+
+
+def _number(value: FixedValue) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
