@@ -168,15 +168,12 @@ class ProcessRunner(Runner):
             port = free_port_block()
         except NoFreePortError as error:
             raise _refusal("no_free_port", "host", str(error)) from error
-        host = str(self._study.server.flags.get("host") or DEFAULT_HOST)
-        base_url = f"http://{_reachable(host)}:{port}"
-        try:
-            # Before the process: nothing may stand between its birth and who stops it.
-            client = ServerClient(base_url, api_key=self._api_key())
-        except ValueError as error:
-            message = f"{error}: correct `host` and `api-key` under `server.flags`"
-            raise _refusal("bad_address", "study", message) from error
-        command = self.launch_command(intent, host=host, port=port)
+        # The study's address, keys and TLS are for the exported command: a trial's server is
+        # nobody else's, so it listens where nobody else can reach it.
+        base_url = f"http://{DEFAULT_HOST}:{port}"
+        # Before the process: nothing may stand between its birth and who stops it.
+        client = ServerClient(base_url)
+        command = self.launch_command(intent, host=DEFAULT_HOST, port=port)
         if not self.environment.sees_processes:
             # A prefix passes no variables on, but its servers may be seen all the same (docker on
             # this machine): then the mark finds them, whatever the prefix's own end left.
@@ -208,7 +205,7 @@ class ProcessRunner(Runner):
             started = startup.wait()
 
             def read_back() -> Resolved:
-                info = read_server_info(base_url, api_key=self._api_key())
+                info = read_server_info(base_url)
                 environ = process.environ() if self.environment.sees_processes else {}
                 return resolved_of(intent.configuration, self._study, info, environ)
 
@@ -241,7 +238,6 @@ class ProcessRunner(Runner):
             raise
 
     def _load(self, base_url: str, resolved: Resolved, log: Path) -> LoadGenerator:
-        api_key = self._api_key()
         return LoadGenerator(
             base_url,
             self._workload,
@@ -250,10 +246,9 @@ class ProcessRunner(Runner):
             seed=self._seed,
             time_scale=resolved.time_scale,
             simulated=resolved.simulated,
-            api_key=api_key,
             watches=(
                 LogWatch(log),
-                ServerIdentityWatch(base_url, launched=resolved.server_info, api_key=api_key),
+                ServerIdentityWatch(base_url, launched=resolved.server_info),
             ),
         )
 
@@ -279,21 +274,9 @@ class ProcessRunner(Runner):
             message = f"the {self.name} runner started {wrong} server: check `server.python`"
             raise _refusal("wrong_server", "study", message, phase="ready")
 
-    def _api_key(self) -> str | None:
-        key = self._study.server.flags.get("api-key")
-        return None if key is None else str(key)
-
     def _log_path(self, intent: LaunchIntent) -> Path:
         path = Path(intent.log)
         return path if path.parent != Path() else self._log_dir / path
-
-
-def _reachable(host: str) -> str:
-    if host in {"0.0.0.0", "localhost"}:
-        return DEFAULT_HOST
-    if ":" in host:
-        return "[::1]" if host == "::" else f"[{host}]"
-    return host
 
 
 def _refusal(kind: str, fault: Fault, message: str, phase: str = "arguments") -> RunnerError:

@@ -92,6 +92,7 @@ class SGLangRunner(ProcessRunner):
             host=host,
             port=port,
             extra=self.environment.ownership_flags(intent.mark),
+            for_export=False,
         )
 
     def renderer(self) -> Renderer:

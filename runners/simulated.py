@@ -145,6 +145,7 @@ class SimulatedRunner(ProcessRunner):
             port=port,
             extra=self.environment.ownership_flags(intent.mark),
             env={**variables, **self._env},
+            for_export=False,
         )
 
     @property

@@ -83,6 +83,8 @@ class StudyReport:
             "runner": study.runner,
             "planner": study.planner,
             "seed": study.seed,
+            "forked_from": study.forked_from,
+            "machine": self._machine(),
             "budget": {
                 "launches": study.budget_launches,
                 "hours": study.budget_hours,
@@ -97,6 +99,11 @@ class StudyReport:
             "trials": [self.trial_dict(trial) for trial in standing.trials],
             "launches": [_launch_dict(launch) for launch in self.launches],
         }
+
+    def _machine(self) -> dict[str, Any] | None:
+        """Where it was measured: that of the last launch of which it is known."""
+        known = [launch.machine for launch in self.launches if launch.machine is not None]
+        return known[-1].to_dict() if known else None
 
     def _baselines(self) -> dict[str, int | None]:
         names = dict.fromkeys(("none", "default", "production"))
@@ -168,5 +175,8 @@ def _launch_dict(launch: Launch) -> dict[str, Any]:
         "seconds": launch.seconds,
         "phases": dict(launch.phases),
         "log": launch.intent.log,
+        "log_digest": launch.log_digest,
+        "environment": dict(launch.effective_environment),
+        "imported_from": launch.imported_from,
         "failure": launch.failure.to_dict() if launch.failure is not None else None,
     }

@@ -322,19 +322,22 @@ def test_a_process_that_cannot_be_started(study, tmp_path, monkeypatch, number, 
     assert os.strerror(number) in failure.message
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"), [({"host": "[zz]"}, "HTTP address"), ({"api-key": "cl\u00e9"}, "API key")]
-)
-def test_an_address_that_is_none_starts_nothing(study, tmp_path, intent, flags, said):
-    server = study.server.model_copy(update={"flags": {**study.server.flags, **flags}})
+def test_a_trial_listens_on_loopback_without_the_studys_keys_and_tls(study, tmp_path, intent):
+    own = {"host": "203.0.113.7", "port": 8000, "api-key": "sk-1", "ssl-keyfile": "none.pem"}
+    server = study.server.model_copy(update={"flags": {**study.server.flags, **own}})
     runner = SimulatedRunner(study.model_copy(update={"server": server}), seed=0, log_dir=tmp_path)
-    wanted = intent(eagle3(2))
-    born = []
-    with pytest.raises(RunnerError, match=said) as caught:
-        runner.start(wanted, lambda process, _: born.append(process))
-    assert (caught.value.failure.kind, caught.value.failure.fault) == ("bad_address", "study")
-    assert not born
-    assert not marked_pids(wanted.mark)
+    seen = []
+    with runner.start(intent(eagle3(2)), lambda process, command: seen.append((process, command))):
+        process, command = seen[0]
+        given = command.argv
+        assert given[given.index("--host") + 1] == "127.0.0.1"
+        assert given[given.index("--port") + 1] == str(process.port) != "8000"
+        assert not {"--api-key", "sk-1", "--ssl-keyfile"} & set(given)
+        # Whoever has no key is answered.
+        assert read_server_info(f"http://127.0.0.1:{process.port}")["api_key"] is None
+    exported = runner.command(eagle3(2)).argv
+    assert exported[exported.index("--host") + 1] == "203.0.113.7"
+    assert exported[exported.index("--port") + 1] == "8000"
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):
