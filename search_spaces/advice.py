@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.allreduce import advice as all_reduce
 from search_spaces.baseline import baselines, default_baseline
+from search_spaces.condition_effects import without_effect
 from search_spaces.defaults import family_is_guessed, model_family
 from search_spaces.flag_values import unknown_flag
 from search_spaces.legality import violations
@@ -29,6 +30,7 @@ def warnings(study: Study) -> tuple[str, ...]:
         *_unknown(study),
         *_unfair(study),
         *_baselines(study),
+        *without_effect(study),
         *production_warnings(study),
         *_small_windows(study),
         *all_reduce(study),

@@ -12,15 +12,15 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from search_spaces.candidate import Candidate
-from search_spaces.conditions import study_conditions
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.legality import candidate
 from search_spaces.rules import RULE_FLAGS, RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from search_spaces.combinations import Pairs
+    from search_spaces.conditions import Matches, StudyCondition
     from search_spaces.rules import Rule
     from search_spaces.study import Study
     from search_spaces.study_values import FixedValue
@@ -76,6 +76,11 @@ class RuleCheck:
 class Checks:
     """What every point of a study must pass.
 
+    Args:
+        study: The study.
+        conditions: Its conditions; those that are left out are not checked.
+        watched: Conditions that are not checked, and that kinds tell of.
+
     Attributes:
         flags: The flags that any check looks at.
         env: The variables that the study varies and any check looks at.
@@ -83,18 +88,25 @@ class Checks:
             environment.
     """
 
-    def __init__(self, study: Study) -> None:
+    def __init__(
+        self,
+        study: Study,
+        conditions: Sequence[StudyCondition],
+        *,
+        watched: Sequence[StudyCondition] = (),
+    ) -> None:
         self._study = study
-        conditions = study_conditions(study.space)
         checks: tuple[Check, ...] = (*map(RuleCheck, RULES), *conditions)
         varied = frozenset(study.space.env)
-        self.flags = RULE_FLAGS.union(*(condition.flags for condition in conditions))
-        self.env = varied & frozenset[str]().union(*(check.env for check in checks))
+        self.flags = RULE_FLAGS.union(*(c.flags for c in (*conditions, *watched)))
+        self.env = varied & frozenset[str]().union(*(c.env for c in (*checks, *watched)))
         # Variables that are the same in every launch are part of every server.
         self._of_server = tuple(check for check in checks if not check.env & varied)
         of_env = [check for check in checks if check.env & varied]
         self._of_env = tuple(check for check in of_env if not check.server)
         self._of_pairs = tuple(check for check in of_env if check.server)
+        self._seen = (*self._of_pairs, *watched)
+        self._watched = len(watched)
         self.pairs_matter = bool(self._of_pairs)
         self._judged = functools.cache(self._judge)
 
@@ -112,24 +124,28 @@ class Checks:
 
     def server_kind(self, server: Configuration) -> Kind:
         """What the checks of pairs see of a server."""
-        if not self._of_pairs:
+        if not self._seen:
             return ()
         found = candidate(server, self._study)
-        return tuple(check.of_server(found) for check in self._of_pairs)
+        return tuple(check.of_server(found) for check in self._seen)
 
     def env_kind(self, env: Pairs) -> Kind:
         """What the checks of pairs see of an environment."""
-        if not self._of_pairs:
+        if not self._seen:
             return ()
         found = self._in(env).env
-        return tuple(check.of_env(found) for check in self._of_pairs)
+        return tuple(check.of_env(found) for check in self._seen)
+
+    def watched_of(self, kind: Kind) -> tuple[Matches, ...]:
+        """What a kind tells of the conditions that are watched."""
+        return kind[len(kind) - self._watched :]  # type: ignore[return-value]
 
     def hold_together(self, server: Kind, env: Kind) -> bool:
         """Whether a server and an environment of these kinds make a point."""
         return not self._of_pairs or self._judged(server, env)
 
     def _judge(self, server: Kind, env: Kind) -> bool:
-        kinds = zip(self._of_pairs, server, env, strict=True)
+        kinds = zip(self._of_pairs, server, env, strict=False)  # the watched come after them
         return all(check.holds(of_server, of_env) for check, of_server, of_env in kinds)
 
     def _in(self, env: Pairs) -> Candidate:

@@ -10,10 +10,12 @@ matches no `when` and is no breach of a `then`. A flag or variable that is not s
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import canonical_algorithm
+from search_spaces.nccl_canonical import canonical_env
 from search_spaces.violation import Violation
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class StudyCondition:
 
     def __init__(self, condition: Condition, place: str) -> None:
         self.place = place
-        self._when, self._then = condition.when, condition.then
+        self._when, self._then = _canonical(condition.when), _canonical(condition.then)
         both = (condition.when, condition.then)
         self.flags = frozenset(name for pattern in both for name in pattern.flags)
         self.env = frozenset(name for pattern in both for name in pattern.env)
@@ -63,9 +65,14 @@ class StudyCondition:
         breach = _breach(self._then, server)
         if breach is None:
             return None
-        where = " and ".join(_asked(self._when)) or "always"
-        message = f"{breach} (where {where})" if where != "always" else breach
+        always = not any(_asked(self._when))
+        message = breach if always else f"{breach}, where {self.when}"
         return Violation(RULE, message, self.place)
+
+    @property
+    def when(self) -> str:
+        """`when` in words."""
+        return " and ".join(_asked(self._when))
 
     def of_server(self, server: Candidate) -> Matches:
         """All that it needs to know of a server but for the environment."""
@@ -94,7 +101,10 @@ def study_conditions(space: SpaceSpec) -> tuple[StudyCondition, ...]:
 
 def condition_content(condition: Condition) -> dict[str, Any]:
     """What a condition says, whatever its order and spelling, as JSON values."""
-    return {"when": _content(condition.when), "then": _content(condition.then)}
+    return {
+        "when": _content(_canonical(condition.when)),
+        "then": _content(_canonical(condition.then)),
+    }
 
 
 def broken_conditions(
@@ -105,10 +115,28 @@ def broken_conditions(
     return tuple(violation for violation in found if violation is not None)
 
 
+def _canonical(pattern: Pattern) -> Pattern:
+    """The pattern with the spellings that canonical configurations have."""
+    algorithms = pattern.algorithm
+    if algorithms is not None:
+        algorithms = tuple(dict.fromkeys(canonical_algorithm(name) for name in algorithms))
+    env = {
+        name: tuple(dict.fromkeys(spelled(name, value) for value in values))
+        for name, values in pattern.env.items()
+    }
+    return pattern.model_copy(update={"algorithm": algorithms, "env": env})
+
+
+@functools.cache
+def spelled(name: str, value: FixedValue) -> str | None:
+    """A variable's value in the spelling that canonical configurations have."""
+    return canonical_env({name: None if value is None else str(value)}, {})[name]
+
+
 def _content(pattern: Pattern) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if pattern.algorithm is not None:
-        out["algorithm"] = sorted({*_algorithms(pattern)})
+        out["algorithm"] = sorted(pattern.algorithm)
     for name in NUMBERS:
         if (wanted := getattr(pattern, name)) is not None:
             out[name] = sorted({*wanted})
@@ -134,33 +162,31 @@ def _number(server: Candidate, name: str) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _algorithms(pattern: Pattern) -> tuple[str, ...]:
-    return tuple(canonical_algorithm(name) for name in pattern.algorithm or ())
-
-
 def _server_matches(pattern: Pattern, server: Candidate, *, absent: bool) -> bool:
-    if pattern.algorithm is not None and server.speculation.algorithm not in _algorithms(pattern):
+    if pattern.algorithm is not None and server.speculation.algorithm not in pattern.algorithm:
         return False
     for name in NUMBERS:
         if (wanted := getattr(pattern, name)) is not None:
             number = _number(server, name)
             if not (absent if number is None else number in wanted):
                 return False
-    return all(_among(server.flags.get(name), wanted) for name, wanted in pattern.flags.items())
+    return all(among(server.flags.get(name), wanted) for name, wanted in pattern.flags.items())
 
 
 def _env_matches(pattern: Pattern, env: Mapping[str, FixedValue]) -> bool:
-    return all(_among(env.get(name), wanted) for name, wanted in pattern.env.items())
+    # What the study fixes is spelled as its file has it.
+    return all(among(spelled(name, env.get(name)), wanted) for name, wanted in pattern.env.items())
 
 
-def _among(value: FixedValue, wanted: Sequence[FixedValue]) -> bool:
+def among(value: FixedValue, wanted: Sequence[FixedValue]) -> bool:
+    """Whether a value is one of these; `1` and `True` are two values."""
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in wanted)
 
 
 def _breach(then: Pattern, server: Candidate) -> str | None:
     """The first thing that is not as `then` asks."""
     algorithm = server.speculation.algorithm
-    if then.algorithm is not None and algorithm not in _algorithms(then):
+    if then.algorithm is not None and algorithm not in then.algorithm:
         return f"algorithm must be {_one_of(then.algorithm)}, not {algorithm}"
     for name in NUMBERS:
         wanted, number = getattr(then, name), _number(server, name)
@@ -168,8 +194,8 @@ def _breach(then: Pattern, server: Candidate) -> str | None:
             return f"{name} must be {_one_of(wanted)}, not {number}"
     for values, given in ((then.flags, server.flags), (then.env, server.env)):
         for name, choices in values.items():
-            if not _among(given.get(name), choices):
-                return f"{name} must be {_one_of(choices)}, not {_shown(given.get(name))}"
+            if not among(given.get(name), choices):
+                return f"{name} must be {_one_of(choices)}, not {shown(given.get(name))}"
     return None
 
 
@@ -184,21 +210,15 @@ def _asked(pattern: Pattern) -> Iterable[str]:
 
 
 def _one_of(values: Sequence[FixedValue]) -> str:
-    shown = [_shown(value) for value in values]
-    run = list(values)
-    if (
-        len(run) > 3
-        and all(isinstance(n, int) for n in run)
-        and run
-        == list(
-            range(run[0], run[0] + len(run))  # type: ignore[operator, arg-type]
-        )
-    ):
-        return f"{shown[0]} to {shown[-1]}"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    texts = [shown(value) for value in values]
+    numbers = [value for value in values if type(value) is int]
+    if len(numbers) == len(values) > 3 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{texts[0]} to {texts[-1]}"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
 
 
-def _shown(value: FixedValue) -> str:
+def shown(value: FixedValue) -> str:
+    """A value in a message."""
     if value is None:
         return "not set"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import math
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS
 from search_spaces.checks import Checks
-from search_spaces.conditions import condition_content
+from search_spaces.conditions import study_conditions
 from search_spaces.configuration import Configuration
 from search_spaces.environments import Environments
 from search_spaces.flags import distinct
 from search_spaces.legal_servers import LegalServers
-from search_spaces.legality import canonical, canonical_tuned_env, canonical_tuned_flags
+from search_spaces.legality import canonical, canonical_tuned_flags
 from search_spaces.parameters import Parameter, sub_space_trees
+from search_spaces.space_digest import space_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +61,7 @@ class Space:
         self._draft_tp_allowed = draft_tp_allowed
         self._trees = sub_space_trees(study)
         self._tuned = frozenset(study.space.tuned_flags)
-        self._checks = Checks(study)
+        self._checks = Checks(study, study_conditions(study.space))
         self._servers = LegalServers(study, self._trees, self._checks, draft_tp_allowed)
         self._environments = Environments(study, self._checks)
         spec = study.space
@@ -178,43 +177,8 @@ class Space:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of what is searched: model, server and space; 16 hexadecimal digits.
-
-        The order of keys, choices and sub-spaces, and how they are spelled, do not matter; neither
-        do workload, objective, budget and comments.
-        """
-        study = self.study
-
-        def sorted_texts(values: object) -> list[str]:
-            return sorted({json.dumps(v) for v in values})  # type: ignore[attr-defined]
-
-        speculations = {s for tree in self._trees if not tree.own_flags for s in tree.paths}
-        content = {
-            "model": study.model.model_dump(),
-            "flags": {k: v for k, v in study.server.flags.items() if v is not None},
-            "env": study.server.env,
-            "speculation": sorted_texts(s.to_dict() for s in speculations),
-            "draft_tp": sorted(study.space.draft_tp or ()),
-            "tuned_flags": {k: sorted_texts(v) for k, v in study.space.flags.items()},
-            "tuned_env": {
-                k: sorted_texts(canonical_tuned_env({k: v}, study)[k] for v in choices)
-                for k, choices in study.space.env.items()
-            },
-        }
-        # Studies without these keep the digest that they were stored with.
-        if any(tree.own_flags for tree in self._trees):
-            content["sub_space_flags"] = sorted_texts(
-                [s.to_dict(), {k: sorted_texts(v) for k, v in sorted(tree.own_flags.items())}]
-                for tree in self._trees
-                if tree.own_flags
-                for s in tree.paths
-            )
-        if study.space.conditions:
-            content["conditions"] = sorted_texts(
-                condition_content(condition) for condition in study.space.conditions
-            )
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """A digest of what is searched (`search_spaces.space_digest`); 16 hexadecimal digits."""
+        return space_digest(self.study, self._trees)
 
     # How points are made
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.condition_checks import check_conditions
+from search_spaces.configuration import NO_SPECULATION
 from search_spaces.env_checks import check_env
 from search_spaces.flag_checks import check_flags
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
@@ -44,6 +46,7 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
     if server is not None and space is not None:
         found += _fixed_and_tuned(server, space)
         found += _draft_tp(server, space)
+        found += check_conditions(server, space)
     if model is not None and space is not None:
         found += _drafts(model, space)
     if server is not None or space is not None:
@@ -101,14 +104,7 @@ def _reserved(section: str, env: Iterable[str]) -> Iterator[Found]:
 
 
 def _space(space: SpaceSpec) -> Iterator[Found]:
-    for name in space.flags:
-        if name in BELONGS_ELSEWHERE:
-            yield ("space", "flags", name), f"Does not belong here; {BELONGS_ELSEWHERE[name]}"
-        elif name in {"host", "port"}:
-            yield (
-                ("space", "flags", name),
-                "Cannot be searched; write it under `server.flags` for the exported command",
-            )
+    yield from _flags_of_space(space.flags, ("space", "flags"))
     yield from _reserved("space", space.env)
     for index, part in enumerate(space.speculation):
         at: Path = ("space", "speculation", index)
@@ -118,6 +114,30 @@ def _space(space: SpaceSpec) -> Iterator[Found]:
                 hint = "; no speculation is `algorithm: none`" if key == "num_steps" else ""
                 yield (*at, key), f"Must be at least {least}, not {min(values)}{hint}"
         yield from _sub_space(part, at)
+        yield from _flags_of_space(part.flags, (*at, "flags"))
+        yield from _own_flags(part, space, (*at, "flags"))
+
+
+def _flags_of_space(flags: Iterable[str], at: Path) -> Iterator[Found]:
+    for name in flags:
+        if name in BELONGS_ELSEWHERE:
+            yield (*at, name), f"Does not belong here; {BELONGS_ELSEWHERE[name]}"
+        elif name in {"host", "port"}:
+            yield (
+                (*at, name),
+                "Cannot be searched; write it under `server.flags` for the exported command",
+            )
+
+
+def _own_flags(part: SubSpace, space: SpaceSpec, at: Path) -> Iterator[Found]:
+    for name in part.flags:
+        if name in space.flags:
+            yield (
+                (*at, name),
+                "Also stands under `space.flags`, for all sub-spaces; keep one of them",
+            )
+        elif name.startswith("speculative-") and part.algorithm == NO_SPECULATION:
+            yield (*at, name), "SGLang takes no notice of it without an algorithm; leave it out"
 
 
 def _sub_space(part: SubSpace, at: Path) -> Iterator[Found]:
@@ -154,11 +174,24 @@ def _fixed_and_tuned(server: Server, space: SpaceSpec) -> Iterator[Found]:
                     "keep one of them"
                 )
                 yield ("space", section, name), message
+    for index, part in enumerate(space.speculation):
+        for name in part.flags:
+            if name in server.flags:
+                message = (
+                    "Also stands under `server.flags`; given in this sub-space or in every launch: "
+                    "keep one of them"
+                )
+                yield ("space", "speculation", index, "flags", name), message
 
 
 def _draft_tp(server: Server, space: SpaceSpec) -> Iterator[Found]:
     tp = server.flags.get("tp-size", 1)
-    if space.draft_tp is None or "tp-size" in space.flags or not isinstance(tp, int) or tp < 1:
+    if (
+        space.draft_tp is None
+        or "tp-size" in space.tuned_flags
+        or not isinstance(tp, int)
+        or tp < 1
+    ):
         return
     for size in space.draft_tp:
         if size < 1 or tp % size:
