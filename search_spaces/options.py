@@ -24,6 +24,7 @@ class Option:
         takes: Words after it: `0` (a switch), `1`, `"?"`, `"*"` or `"+"`, as argparse has them.
         choices: The values that it takes; empty where any is taken.
         type: `"int"`, `"float"`, `"str"`, or the name of SGLang's own reader.
+        action: The class of its argparse action, `""` for one that stores what it is given.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Option:
     takes: int | str
     choices: tuple[str, ...]
     type: str
+    action: str = ""
 
 
 @functools.cache
@@ -47,6 +49,7 @@ def options(version: Version = "0.5.23") -> dict[str, Option]:
             takes=0 if switch else entry.get("nargs", 1),
             choices=tuple(str(choice) for choice in entry.get("choices") or ()),
             type=entry.get("type", "str"),
+            action=entry.get("action", ""),
         )
         found |= dict.fromkeys(spellings, option)
     return found

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from tuner import cli_bench
+from tuner import cli_bench, cli_init
 from tuner.errors import CommandError, Exit
 
 app = typer.Typer(
@@ -49,6 +49,19 @@ class ExportFormat(StrEnum):
 
     SHELL = "shell"
     JSON = "json"
+    YAML = "yaml"
+    SGLANG_CONFIG = "sglang-config"
+    COMPOSE = "compose"
+    K8S = "k8s"
+    SYSTEMD = "systemd"
+
+
+class BaselineName(StrEnum):
+    """What an export is compared with."""
+
+    PRODUCTION = "production"
+    DEFAULT = "default"
+    NONE = "none"
 
 
 class Entry(StrEnum):
@@ -229,7 +242,12 @@ def export(
     study: ShownOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
     format_: Annotated[
-        ExportFormat, typer.Option("--format", help="A shell script, or JSON.")
+        ExportFormat,
+        typer.Option(
+            "--format",
+            help="A shell script, JSON or YAML, SGLang's --config file, a Compose file, a "
+            "Kubernetes manifest, or a systemd unit.",
+        ),
     ] = ExportFormat.SHELL,
     output: Annotated[
         Path | None, typer.Option(help="Write to this file instead of stdout.")
@@ -239,19 +257,40 @@ def export(
         Entry,
         typer.Option(help="The real SGLang, or (of a simulated study) the simulated server."),
     ] = Entry.SGLANG,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(help="Image for compose and k8s; by default SGLang's of the same version."),
+    ] = None,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Only what it changes, and what each change is worth."),
+    ] = False,
+    against: Annotated[
+        BaselineName | None,
+        typer.Option(help="Compare with this baseline; by default today's command, if known."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The same as --format json; with --diff, that as JSON.")
+    ] = False,
 ) -> None:
     """Export the best launch command, with its environment and every explicit flag."""
-    from tuner.commands import stored  # noqa: PLC0415
+    from tuner.commands import exporting  # noqa: PLC0415
 
+    baseline = against.value if against else None
+    if diff:
+        _leave(
+            exporting.diff(study, storage=storage, trial=trial, against=baseline, as_json=as_json)
+        )
     _leave(
-        stored.export(
+        exporting.export(
             study,
             storage=storage,
             format_="json" if as_json else format_.value,
             output=output,
             trial=trial,
             entry=entry.value,
+            image=image,
+            against=baseline,
         )
     )
 
@@ -272,6 +311,7 @@ def spaces(*, as_json: JsonOption = False) -> None:
     _leave(study_files.spaces(as_json=as_json))
 
 
+app.command()(cli_init.init)
 app.command()(cli_bench.bench)
 
 

@@ -1,0 +1,172 @@
+"""Makes the value that every export format writes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from results.records import TrialState
+from runners.sglang_command import redacted, server_flags
+from search_spaces.secrets import is_reference, is_secret, redact, redact_text
+from tuner.contributions import contributions
+from tuner.exports.change_words import changes_json, describe_changes
+from tuner.exports.exported import Exported, Secret
+from tuner.exports.remarks import (
+    measured_machine,
+    measured_version,
+    one_line,
+    remarks,
+    slowest_start_s,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from results.records import Trial
+    from results.studies import StoredMeasurement
+    from runners.base import LaunchCommand
+    from search_spaces import Study
+    from tuner.contributions import Contributions
+    from tuner.report import StudyReport
+
+IMAGE = "lmsysorg/sglang"
+_LEAST_START_S = 600
+_UNKNOWN_START_S = 3600
+_START_MARGIN = 3
+"""A start may take this many times the slowest one seen: weights are not in the page cache, and
+kernels are compiled or fetched anew."""
+
+
+def assemble(
+    report: StudyReport,
+    study: Study,
+    trial: Trial,
+    command: LaunchCommand,
+    *,
+    windows: Iterable[StoredMeasurement] = (),
+    image: str | None = None,
+    against: str | None = None,
+) -> Exported:
+    """What is exported of a trial.
+
+    Args:
+        report: The study's report.
+        study: Its file.
+        trial: Which one.
+        command: The command that starts it, with its interpreter, module and variables.
+        windows: Every window of the study, for what is known of noise.
+        image: The container's image; SGLang's own of the measured version by default.
+        against: The baseline to compare with.
+    """
+    simulated = report.study.simulated
+    flags = server_flags(study, trial.configuration, for_export=True)
+    found = contributions(
+        report.standing,
+        trial,
+        fixed_flags=study.server.flags,
+        fixed_env=study.server.env,
+        against=against,
+        windows=windows,
+    )
+    version = measured_version(report, trial)
+    start_s, start_reason = _start(report)
+    env = dict(command.env)
+    return Exported(
+        study=report.study.name,
+        trial=trial.number,
+        simulated=simulated,
+        python=command.argv[0],
+        module=command.argv[2],
+        flags=tuple((name, _protected(name, value)) for name, value in flags.items()),
+        env=tuple((name, _protected(name, value)) for name, value in env.items()),
+        unset=command.unset,
+        command=redacted(command),
+        remarks=tuple(remarks(report, trial)),
+        changes=tuple(one_line(line) for line in describe_changes(found, simulated=simulated)),
+        contributions=found,
+        notes=tuple(one_line(note) for note in _notes(study, trial, flags, env)),
+        facts=_facts(report, trial, found),
+        image=image or f"{IMAGE}:{f'v{version}' if version else 'latest'}",
+        gpus=gpus_of(flags),
+        start_s=start_s,
+        start_reason=start_reason,
+        local_paths=_local_paths(flags),
+        cache=env.get("HF_HOME") or "/root/.cache/huggingface",
+    )
+
+
+def gpus_of(flags: dict[str, Any]) -> int:
+    """GPUs that one node of a server uses (0.5.23: tp x pp, for each replica of plain dp)."""
+    if str(flags.get("device") or "cuda").split(":")[0] != "cuda":
+        return 0
+    sizes = [_number(flags, name) for name in ("tp-size", "pp-size")]
+    replicas = 1 if flags.get("enable-dp-attention") else _number(flags, "dp-size")
+    return -(-math.prod(sizes) * replicas // _number(flags, "nnodes"))
+
+
+def _number(flags: dict[str, Any], name: str) -> int:
+    return int(flags.get(name) or 1)
+
+
+def _protected(name: str, value: Any) -> Any:  # noqa: ANN401 - any value of a study file
+    """`value` without a secret in it."""
+    shown = redact(name, value)
+    if is_secret(name) and is_reference(shown):
+        return Secret(shown.strip("${}"))
+    return redact_text(shown) if isinstance(shown, str) else shown
+
+
+def _local_paths(flags: dict[str, Any]) -> tuple[str, ...]:
+    """Models that are folders: with a path from the root; anything else is a hub's name."""
+    names = ("model-path", "speculative-draft-model-path", "tokenizer-path")
+    paths = (str(flags[name]) for name in names if flags.get(name))
+    return tuple(dict.fromkeys(path for path in paths if PurePosixPath(path).is_absolute()))
+
+
+def _start(report: StudyReport) -> tuple[int, str]:
+    slowest = slowest_start_s(report)
+    if slowest is None:
+        return _UNKNOWN_START_S, "no start was measured"
+    mark = " (simulated)" if report.study.simulated else ""
+    seconds = max(_LEAST_START_S, 10 * math.ceil(_START_MARGIN * slowest / 10))
+    return seconds, f"the study's slowest start took {slowest:.0f} s{mark}"
+
+
+def _notes(study: Study, trial: Trial, flags: dict[str, Any], env: dict[str, str]) -> list[str]:
+    notes = []
+    if trial.state is not TrialState.COMPLETE:
+        notes.append(f"Do not rely on it: the trial is {trial.state}.")
+    if study.server.prefix:
+        prefix = " ".join(redact_text(word) for word in study.server.prefix)
+        notes.append(f"Its servers were started behind `{prefix}`: start it where they ran.")
+    if _number(flags, "nnodes") > 1:
+        notes.append(
+            f"It runs on {flags['nnodes']} nodes: start it on each, with its own --node-rank."
+        )
+    relative = [flags[n] for n in ("model-path", "speculative-draft-model-path") if n in flags]
+    if found := [path for path in relative if str(path).startswith((".", "~"))]:
+        notes.append(f"{', '.join(map(str, found))}: looked for from the working directory.")
+    protected = [*flags.items(), *env.items()]
+    if any(isinstance(v, str) and not is_secret(n) and redact_text(v) != v for n, v in protected):
+        notes.append("A token inside a value was replaced by $TOKEN: put yours there.")
+    return notes
+
+
+def _facts(report: StudyReport, trial: Trial, found: Contributions) -> dict[str, Any]:
+    study, standing = report.study, report.standing
+    is_best = standing.best is not None and standing.best.number == trial.number
+    machine = measured_machine(report, trial)
+    told: Sequence[str] = [r for m in trial.measurements for r in m.warnings]
+    return {
+        "study": study.name,
+        "trial": trial.number,
+        "state": str(trial.state),
+        "verdict": {"kind": report.verdict.kind, "reason": report.verdict.reason}
+        if is_best
+        else None,
+        "sglang_version": measured_version(report, trial),
+        "machine": machine.to_dict() if machine is not None else None,
+        "warnings": [one_line(reason) for reason in told],
+        **changes_json(found, simulated=study.simulated),
+    }

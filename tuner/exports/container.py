@@ -1,0 +1,42 @@
+"""What every format for containers needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner.exports.exported import ALL_ADDRESSES, GPU_CHOICES, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tuner.exports.exported import Exported
+
+
+def words(exported: Exported, escaped: Callable[[str], str]) -> list[list[str]]:
+    """The flags, each with its words, as strings of the file: it listens on all addresses.
+
+    Args:
+        exported: What is exported.
+        escaped: Writes a text so that the reader does not expand it.
+    """
+    return [
+        [escaped(word) if isinstance(word, str) else word.name for word in line]
+        for line in exported.flag_lines(host=ALL_ADDRESSES)
+    ]
+
+
+def notes(exported: Exported) -> list[str]:
+    """What a container changes against the command that was measured."""
+    version = exported.facts["sglang_version"]
+    told = [f"The image must hold SGLang {version}, as measured."] if version else []
+    told.append(f"It listens on all addresses of its container; the study has {exported.host}.")
+    dropped = [name for name, _ in exported.env if name in GPU_CHOICES]
+    if dropped:
+        told.append(f"{', '.join(dropped)}: left out, a container counts its own GPUs.")
+    return [*told, *exported.notes]
+
+
+def secret_variables(exported: Exported) -> list[str]:
+    """Secrets that flags take: they need a variable of their own."""
+    found = [value.name for _, value in exported.flags if isinstance(value, Secret)]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,96 @@
+"""What an export says of itself: where it comes from, what it measured, how far to trust it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.records import TrialState
+from search_spaces.figures import OUTPUT_TOK_S
+from tuner.words import describe, describe_gain, describe_result
+
+if TYPE_CHECKING:
+    from results.machine import Machine
+    from results.records import Launch, Trial
+    from tuner.report import StudyReport
+
+
+def one_line(text: str) -> str:
+    """`text` without line breaks or characters that a comment cannot hold."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in _words(text))
+
+
+def _words(text: str) -> str:
+    # Indentation is kept: it says what belongs together.
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return indent + " ".join(text.split())
+
+
+def remarks(report: StudyReport, trial: Trial) -> list[str]:
+    """The lines at the head of every commented format."""
+    study = report.study
+    lines = [f"Study {study.name}, trial {trial.number}: {describe(trial.configuration)}"]
+    if trial.state is not TrialState.COMPLETE:
+        why = trial.failure.message if trial.failure is not None else "it was not judged"
+        lines.append(f"DO NOT RELY ON IT: the trial is {trial.state}: {why}")
+    if study.simulated:
+        lines.append("SIMULATED: found on a simulated server, not measured on any GPU.")
+    mark = "simulated " if study.simulated else ""
+    figure = report.standing.figure
+    for measurement in trial.measurements:
+        result = (
+            f"{measurement.output_tok_s:.1f} {mark}output tok/s"
+            if figure == OUTPUT_TOK_S
+            else describe_result([measurement], figure, mark)
+        )
+        accept = measurement.accept_length
+        lines.append(
+            f"{result} at {measurement.point.name}"
+            + (f", accept length {accept:.2f}" if accept is not None else "")
+        )
+        lines += (f"WARNING: {reason}" for reason in measurement.warnings)
+    for name, base in report.standing.baselines.items():
+        gain = report.standing.gain_over(name, trial)
+        if gain is not None and base is not None and base.number != trial.number:
+            gained = describe_gain(gain, len(trial.measurements))
+            lines.append(f"{gained} on baseline '{name}' (trial {base.number})")
+    best = report.standing.best
+    if best is not None and best.number == trial.number:
+        lines.append(f"Verdict: {report.verdict.kind} ({report.verdict.reason})")
+    lines += versions(report, trial)
+    return [one_line(line) for line in lines]
+
+
+def versions(report: StudyReport, trial: Trial) -> list[str]:
+    """With what it was measured, as far as that was recorded."""
+    machine = measured_machine(report, trial)
+    software = {"SGLang": measured_version(report, trial)}
+    gpus: tuple[str, ...] = ()
+    if machine is not None:
+        software |= {"torch": machine.torch, "NCCL": machine.nccl, "driver": machine.driver}
+        gpus = machine.gpus
+    known = [f"{name} {number}" for name, number in software.items() if number]
+    known += [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)]
+    if not known:
+        return []
+    return [f"{'Simulated' if report.study.simulated else 'Measured'} with {', '.join(known)}"]
+
+
+def measured_version(report: StudyReport, trial: Trial) -> str | None:
+    """The SGLang that the trial ran, as its server stated it."""
+    stated = [launch.sglang_version for launch in _launches(report, trial)]
+    return next((v for v in reversed(stated) if v is not None), report.study.sglang_version)
+
+
+def measured_machine(report: StudyReport, trial: Trial) -> Machine | None:
+    """Where the trial ran."""
+    known = [launch.machine for launch in _launches(report, trial)]
+    return next((machine for machine in reversed(known) if machine is not None), None)
+
+
+def slowest_start_s(report: StudyReport) -> float | None:
+    """The longest start-up of the study's servers, in seconds; `None` where none was ready."""
+    return max((launch.ready_s for launch in report.launches if launch.ready_s), default=None)
+
+
+def _launches(report: StudyReport, trial: Trial) -> list[Launch]:
+    return [launch for launch in report.launches if launch.id in trial.launches]

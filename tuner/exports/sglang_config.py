@@ -1,0 +1,69 @@
+"""SGLang's own `--config` file: its flags as YAML, the environment in comments.
+
+Read by `srt/utils/server_args_config_parser.py` of SGLang 0.5.23: a value is written behind its
+flag by `str`, a list as several words, `true` of a plain switch as the switch alone; other kinds of
+switches and `--lora-paths` are refused. A word of the command line wins over the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.options import VERSIONS, options
+from tuner.exports.exported import Secret
+from tuner.exports.shell_script import quoted
+from tuner.exports.yaml_text import comments, dumped
+
+if TYPE_CHECKING:
+    from tuner.exports.exported import Exported
+
+EXECUTABLE = False
+
+
+def write(exported: Exported) -> str:
+    """See `tuner.exports.Format`."""
+    fits = _fitting(exported)
+    inside = {name: _value(value) for name, value in exported.flags if name in fits}
+    head = [*exported.remarks, *exported.changes]
+    head += [f"NOTE: {note}" for note in exported.own_notes]
+    line = command_line(exported)
+    if not line.isprintable():
+        line = "(a value holds what a comment cannot: --format shell has the variables)"
+    head += ["", "SGLang's --config file, for FILE.yaml. It holds no variables: start it with", ""]
+    head += [f"  {line}", ""]
+    if exported.secrets:
+        head.append(f"Set before: {', '.join(exported.secrets)}")
+    return comments(head) + dumped(inside)
+
+
+def command_line(exported: Exported, file: str = "FILE.yaml") -> str:
+    """The command that reads the file, with all that the file cannot hold."""
+    words = [f"-u {name}" for name in exported.unset]
+    words += [f"{name}={quoted(value)}" for name, value in exported.env]
+    fits = _fitting(exported)
+    lines = zip(exported.flags, exported.flag_lines(), strict=True)
+    outside = [word for (name, _), line in lines if name not in fits for word in line]
+    start = [*(["env"] if words else []), *words, *map(quoted, exported.start)]
+    return " ".join([*start, "--config", quoted(file), *map(quoted, outside)])
+
+
+def _fitting(exported: Exported) -> frozenset[str]:
+    """The flags that the file can hold, as the parser of the measured version has them."""
+    version = exported.facts.get("sglang_version")
+    known = options(next((v for v in VERSIONS if v == version), VERSIONS[-1]))
+
+    def fits(name: str, value: Any) -> bool:  # noqa: ANN401 - any value of a study file
+        action = known[name].action if name in known else ""
+        if value is True:
+            return action == "_StoreTrueAction"
+        empty = isinstance(value, list | tuple) and not value
+        return not (isinstance(value, Secret) or action or empty)
+
+    return frozenset(name for name, value in exported.flags if fits(name, value))
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - any value of a study file
+    """Numbers with a fraction as text: what is read back is then what the command line has."""
+    if value is True or isinstance(value, int):
+        return value
+    return [str(item) for item in value] if isinstance(value, list | tuple) else str(value)

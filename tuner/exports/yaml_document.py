@@ -1,0 +1,22 @@
+"""What the JSON holds, as YAML with comments."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tuner.export import dump
+from tuner.exports.json_document import document
+from tuner.exports.yaml_text import comments, dumped
+
+if TYPE_CHECKING:
+    from tuner.exports.exported import Exported
+
+EXECUTABLE = False
+
+
+def write(exported: Exported) -> str:
+    """See `tuner.exports.Format`."""
+    head = comments([*exported.remarks, *exported.changes])
+    # Through JSON, so that the two cannot differ (NaN, tuples).
+    return head + dumped(json.loads(dump(document(exported))))
