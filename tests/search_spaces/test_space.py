@@ -21,8 +21,6 @@ from search_spaces import (
     parse_study,
     violations,
 )
-from search_spaces.candidate import Candidate
-from search_spaces.rules import RULE_FLAGS, RULES
 
 from .conftest import study_dict
 
@@ -340,40 +338,3 @@ def test_a_million_and_more_are_refused(make_study):
     space = study.space.model_copy(update={"flags": flags})
     with pytest.raises(SpaceTooLargeError, match=r"more than 1,000,000; search fewer"):
         Space(study.model_copy(update={"space": space}))
-
-
-class Recorder(dict):
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.asked: set[str] = set()
-
-    def get(self, key, default=None):
-        self.asked.add(key)
-        return super().get(key, default)
-
-    def __contains__(self, key):
-        self.asked.add(key)
-        return super().__contains__(key)
-
-    def __getitem__(self, key):
-        self.asked.add(key)
-        return super().__getitem__(key)
-
-
-def test_rules_look_at_no_other_flags_than_they_declare():
-    asked: set[str] = set()
-    switches = {
-        "speculative-adaptive": True,
-        "speculative-use-rejection-sampling": True,
-        "speculative-use-block-verification": True,
-        "enable-dp-attention": True,
-    }
-    for algorithm in ("none", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "DFLASH"):
-        for numbers in ((3, 1, 4), (3, 2, 4), (None, None, 4)):
-            for more in ({}, {"page-size": 16}, {"attention-backend": "fa3", "pp-size": 2}):
-                flags = Recorder(switches | more)
-                server = Candidate(Speculation(algorithm, *numbers), 1, flags)
-                for rule in RULES:
-                    rule.check(server)
-                asked |= flags.asked
-    assert asked == RULE_FLAGS

@@ -1,0 +1,71 @@
+"""A legality rule: a small named value with the place where it was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from search_spaces.violation import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from search_spaces.candidate import Candidate
+
+ENGINE = "SGLang 0.5.23"
+"""The version that the rules were read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: Stable, shown with every violation.
+        source: Version, file and line.
+        check: The message for a candidate that breaks it, else `None`.
+        env: Environment variables that it looks at; none by default.
+        server: Whether it looks at anything else. A rule of the environment alone is checked
+            once per environment, whatever the server.
+    """
+
+    name: str
+    source: str
+    check: Callable[[Candidate], str | None]
+    env: frozenset[str] = frozenset()
+    server: bool = True
+
+    def violation(self, server: Candidate) -> Violation | None:
+        """The violation of a candidate that breaks it, else `None`."""
+        message = self.check(server)
+        return None if message is None else Violation(self.name, message, self.source)
+
+
+class Rules:
+    """Rules of one kind, in the order in which they are written down.
+
+    Args:
+        engine: What they were read in.
+        server: See `Rule`.
+    """
+
+    def __init__(self, engine: str = ENGINE, *, server: bool = True) -> None:
+        self._engine, self._server = engine, server
+        self._rules: list[Rule] = []
+
+    def add(
+        self, source: str, env: Iterable[str] = ()
+    ) -> Callable[[Callable[[Candidate], str | None]], None]:
+        """Decorates a function that gives the message for a candidate that breaks the rule."""
+
+        def register(check: Callable[[Candidate], str | None]) -> None:
+            name = check.__name__.lstrip("_")
+            read = f"{self._engine}, {source}"
+            self._rules.append(Rule(name, read, check, frozenset(env), self._server))
+
+        return register
+
+    @property
+    def all(self) -> tuple[Rule, ...]:
+        """Every rule so far."""
+        return tuple(self._rules)

@@ -1,0 +1,133 @@
+"""Rules of servers, whatever their speculation.
+
+Paths are under `sglang/srt/` of SGLang 0.5.23.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from search_spaces.rule import Rules
+
+if TYPE_CHECKING:
+    from search_spaces.candidate import Candidate
+
+_rules = Rules()
+
+
+@_rules.add("arg_groups/validation_hook.py:241-246")
+def _chunk_divides_into_pages(server: Candidate) -> str | None:
+    chunk, page = server.number("chunked-prefill-size", 0), server.page_size
+    if chunk <= 0 or page < 1 or chunk % page == 0:
+        return None
+    return f"chunked-prefill-size {chunk} is not a multiple of page-size {page}"
+
+
+@_rules.add("arg_groups/validation_hook.py:244 (page-size 0 divides by zero)")
+def _page_size_positive(server: Candidate) -> str | None:
+    return None if server.page_size >= 1 else f"page-size {server.page_size} is less than 1"
+
+
+@_rules.add("arg_groups/validation_hook.py:178-181")
+def _whole_nodes(server: Candidate) -> str | None:
+    nodes = server.number("nnodes", 1)
+    gpus = server.number("tp-size", 1) * server.number("pp-size", 1)
+    if nodes < 1 or gpus % nodes == 0:
+        return None
+    return f"tp-size times pp-size, {gpus}, does not divide into {nodes} nodes"
+
+
+@_rules.add("arg_groups/parallel_hook.py:50-58, :285-293 and :326")
+def _attention_dp_size(server: Candidate) -> str | None:
+    size, replicas = server.number("attn-dp-size", 1), server.number("dp-size", 1)
+    if size < 1:
+        return f"attn-dp-size {size} is less than 1"
+    if server.flags.get("enable-dp-attention") and size == 1:  # the old spelling of the two
+        size, replicas = replicas, 1
+    if size > 1 and replicas > 1:
+        return f"attn-dp-size {size} does not run beside dp-size {replicas}"
+    tp = server.number("tp-size", 1)
+    return None if tp % size == 0 else f"data-parallel attention of {size} does not divide tp {tp}"
+
+
+@_rules.add("arg_groups/parallel_hook.py:170-184")
+def _moe_dp_size(server: Candidate) -> str | None:
+    size, tp = server.number("moe-dp-size", 1), server.number("tp-size", 1)
+    experts = server.number("ep-size", 1)
+    if size <= 1:
+        return None
+    if tp % size or experts * size > tp or (experts > 1 and experts * size != tp):
+        return (
+            f"moe-dp-size {size} and ep-size {experts} do not fit tp-size {tp}: their product must "
+            "be tp-size, or ep-size 1"
+        )
+    return "moe-dp-size > 1 does not run with pp-size > 1" if _pipelined(server) else None
+
+
+@_rules.add("arg_groups/validation_hook.py:207-211")
+def _moe_dense_tp_size(server: Candidate) -> str | None:
+    size, tp = server.flags.get("moe-dense-tp-size"), server.number("tp-size", 1)
+    if size is None or size in {1, tp}:
+        return None
+    return f"moe-dense-tp-size {size} is neither 1 nor the tp-size {tp}"
+
+
+_WHOLE_EXPERTS = ("flashinfer_cutlass", "flashinfer_cutedsl")
+
+
+@_rules.add("arg_groups/moe_hook.py:80-105")
+def _moe_runner_experts(server: Candidate) -> str | None:
+    runner, experts = server.flags.get("moe-runner-backend"), server.number("ep-size", 1)
+    tp = server.number("tp-size", 1)
+    if runner not in _WHOLE_EXPERTS or experts in {1, tp}:
+        return None
+    # With one of them SGLang sets ep-size itself (arg_groups/moe_hook.py, `handle_a2a_moe`).
+    if server.flags.get("moe-a2a-backend", "none") != "none":
+        return None
+    return f"moe-runner-backend {runner} takes ep-size 1 or the tp-size {tp}, not {experts}"
+
+
+@_rules.add("arg_groups/validation_hook.py:756-772")
+def _two_batch_overlap(server: Candidate) -> str | None:
+    if not server.flags.get("enable-two-batch-overlap") or server.attention_dp:
+        return None
+    if server.flags.get("moe-a2a-backend", "none") != "none":
+        return None
+    return (
+        "enable-two-batch-overlap runs only with a moe-a2a-backend other than none, or with "
+        "data-parallel attention (attn-dp-size)"
+    )
+
+
+@_rules.add("arg_groups/validation_hook.py:188-194")
+def _compiled_padding(server: Candidate) -> str | None:
+    both = ("disable-cuda-graph-padding", "enable-torch-compile")
+    if not all(server.flags.get(name) for name in both):
+        return None
+    return "disable-cuda-graph-padding does not run with enable-torch-compile"
+
+
+@_rules.add("arg_groups/validation_hook.py:281-306")
+def _priorities(server: Candidate) -> str | None:
+    asked = server.flags.get("enable-priority-scheduling")
+    policy = server.flags.get("schedule-policy", "fcfs")
+    if asked and policy not in {"fcfs", "lof"}:
+        return f"enable-priority-scheduling takes schedule-policy fcfs or lof, not {policy}"
+    if not asked and server.flags.get("retraction-policy") == "priority":
+        return "retraction-policy priority runs only with enable-priority-scheduling"
+    return None
+
+
+@_rules.add("arg_groups/validation_hook.py:314-316")
+def _conservativeness(server: Candidate) -> str | None:
+    value = server.flags.get("schedule-conservativeness", 1)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value >= 0:
+        return None
+    return f"schedule-conservativeness {value} is less than 0"
+
+
+def _pipelined(server: Candidate) -> bool:
+    return server.number("pp-size", 1) > 1
+
+
+SERVER_RULES = _rules.all
