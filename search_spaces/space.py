@@ -111,6 +111,11 @@ class Space:
             return False
         return self._checks.hold_together(of_server, of_env)
 
+    @functools.cached_property
+    def speculations(self) -> frozenset[Speculation]:
+        """Every speculation that some point has, or would have in another environment."""
+        return frozenset(speculation for speculation, _, _ in self._servers.all)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no point at all; quick also for a large space."""

@@ -9,6 +9,7 @@ from results.records import Purpose
 from runners.sglang_command import shell
 from tuner.export import dump
 from tuner.planners import PlannedTrial
+from tuner.planners.launches import everything
 from tuner.words import describe
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def dry_run(
         known |= {t.configuration.key for t in plan.trials}
         firsts.append((name, plan))
     points = len(problem.space)
-    everything = {*problem.baselines.values(), *problem.space.points}
-    needed = problem.launches.launches_needed(everything)
+    needed = problem.launches.launches_needed(everything(problem.space, problem.baselines.values()))
     if as_json:
         data: dict[str, Any] = {
             "study": problem.study.name,

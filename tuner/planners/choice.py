@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.planners.enumerated import ExhaustivePlanner, RandomPlanner
+from tuner.planners.launches import everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ def choose_planner(
     baselines: Iterable[Configuration] = (),
 ) -> str:
     """Exhaustive where the budget reaches every point beside the baselines, else TPE."""
-    needed = launches.launches_needed({*space.points, *baselines})
+    needed = launches.launches_needed(everything(space, baselines), at_most=budget)
     return "exhaustive" if needed <= budget else "tpe"
 
 

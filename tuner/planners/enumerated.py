@@ -18,7 +18,7 @@ class _EnumeratedPlanner(Planner):
     """Keeps the unseen points; a subclass picks the next one."""
 
     def __init__(self, space: Space, launches: LaunchBuilder) -> None:
-        self._unseen = {point.key: point for point in space.points}
+        self._unseen = dict.fromkeys(space)
         self._seen: set[str] = set()
         self._launches = launches
 
@@ -31,19 +31,18 @@ class _EnumeratedPlanner(Planner):
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:
-        key = observation.configuration.key
-        self._seen.add(key)
-        self._unseen.pop(key, None)
+        self._seen.add(observation.configuration.key)
+        self._unseen.pop(observation.configuration, None)
 
 
 class ExhaustivePlanner(_EnumeratedPlanner):
     """Every legal point once, in the order of the space."""
 
     def _pick(self) -> Configuration:
-        return next(iter(self._unseen.values()))
+        return next(iter(self._unseen))
 
     def launches_left(self) -> int | None:
-        return self._launches.launches_needed(tuple(self._unseen.values()))
+        return self._launches.launches_needed(self._unseen)
 
 
 class RandomPlanner(_EnumeratedPlanner):
@@ -57,7 +56,7 @@ class RandomPlanner(_EnumeratedPlanner):
         # Seeded by what was seen, not by a running generator: a resumed study goes on as if it
         # had never been interrupted.
         rng = random.Random(f"{self._seed}/{len(self._seen)}")  # noqa: S311 - not a secret
-        return self._unseen[rng.choice(list(self._unseen))]
+        return rng.choice(tuple(self._unseen))
 
     def launches_left(self) -> int | None:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from search_spaces.configuration import Configuration, Setting
 from tuner.planners.base import LaunchPlan, PlannedTrial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
     from search_spaces import Space
 
@@ -42,12 +41,8 @@ class LaunchBuilder:
 
     @cached_property
     def _settings(self) -> tuple[Setting, ...]:
-        return tuple(
-            Setting(steps)
-            for steps in sorted(
-                {p.speculation.num_steps for p in self._space.points} - {None},  # type: ignore[type-var]
-            )
-        )
+        depths = {speculation.num_steps for speculation in self._space.speculations}
+        return tuple(Setting(steps) for steps in sorted(depths - {None}))  # type: ignore[type-var]
 
     def plan(self, first: PlannedTrial, seen: Collection[str]) -> LaunchPlan:
         """A launch for `first`, and for its siblings that are not among the keys in `seen`."""
@@ -67,9 +62,9 @@ class LaunchBuilder:
         plans: list[list[PlannedTrial]] = []
         # Only configurations that are equal but for the setting are asked about: a space has
         # many launches, and to compare each point with all of them takes hours.
-        alike: dict[Configuration, list[list[PlannedTrial]]] = defaultdict(list)
+        alike: dict[Hashable, list[list[PlannedTrial]]] = defaultdict(list)
         for trial in trials:
-            near = alike[_without_setting(trial.configuration)] if self._hot_switch else []
+            near = alike[_server(trial.configuration)] if self._hot_switch else []
             for plan in near:
                 if self._can_switch(plan[0].configuration, trial.configuration):
                     plan.append(trial)
@@ -79,15 +74,42 @@ class LaunchBuilder:
                 near.append(plans[-1])
         return tuple(LaunchPlan(tuple(plan)) for plan in plans)
 
-    def launches_needed(self, configurations: Iterable[Configuration]) -> int:
-        """How many launches measuring all of `configurations` takes."""
-        return len(self.group(PlannedTrial(c, Purpose.SEARCH) for c in configurations))
+    def launches_needed(
+        self, configurations: Iterable[Configuration], *, at_most: int | None = None
+    ) -> int:
+        """How many launches measuring all of `configurations` takes.
+
+        Args:
+            configurations: Distinct ones.
+            at_most: Where counting stops, if more are needed than this.
+        """
+        count = 0
+        chains: dict[Hashable, list[Configuration]] = {}
+        for configuration in configurations:
+            if at_most is not None and count > at_most:
+                break
+            if self._hot_switch and configuration.speculation.topk == 1:
+                started = chains.setdefault(_server(configuration), [])
+                if any(self._can_switch(first, configuration) for first in started):
+                    continue
+                started.append(configuration)
+            count += 1
+        return count
 
 
-def _without_setting(configuration: Configuration) -> Configuration:
+def everything(space: Space, baselines: Iterable[Configuration]) -> Iterator[Configuration]:
+    """The baselines and every point, each once."""
+    yield from (b for b in dict.fromkeys(baselines) if b not in space)
+    yield from space
+
+
+def _server(configuration: Configuration) -> Hashable:
     """Equal for configurations that differ in nothing but what a running server can take on."""
-    speculation = configuration.speculation
-    if speculation.topk != 1:
+    if configuration.speculation.topk != 1:
         return configuration  # a tree's width is its own: `Setting` cannot name it
-    chain = replace(speculation, num_steps=None, num_draft_tokens=None)
-    return replace(configuration, speculation=chain)
+    return (
+        configuration.speculation.algorithm,
+        configuration.draft_tp,
+        configuration.flags,
+        configuration.env,
+    )

@@ -41,21 +41,22 @@ class TPEPlanner(Planner):
         self._startup = startup
         self._observations: list[Observation] = []
         self._seen: set[str] = set()
+        self._unseen = dict.fromkeys(space)
 
     def observe(self, observation: Observation) -> None:
         self._observations.append(observation)
         self._seen.add(observation.configuration.key)
+        self._unseen.pop(observation.configuration, None)
 
     def launches_left(self) -> int | None:
         return None
 
     def propose(self) -> LaunchPlan | Stop:
-        unseen = [point for point in self._space.points if point.key not in self._seen]
-        if not unseen:
+        if not self._unseen:
             return Stop("exhausted")
         pick = self._sample() or random.Random(  # noqa: S311 - not a secret
             f"{self._seed}/{len(self._seen)}"
-        ).choice(unseen)
+        ).choice(tuple(self._unseen))
         return self._launches.plan(PlannedTrial(pick, Purpose.SEARCH), self._seen)
 
     def _sample(self) -> Configuration | None:
