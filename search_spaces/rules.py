@@ -21,6 +21,7 @@ RULES: tuple[Rule, ...] = (*SPECULATION_RULES, *SERVER_RULES, *NCCL_RULES)
 RULE_FLAGS = frozenset(
     {
         "attention-backend",
+        "attn-cp-size",
         "attn-dp-size",
         "chunked-prefill-size",
         "decode-attention-backend",
@@ -33,6 +34,7 @@ RULE_FLAGS = frozenset(
         "enable-linear-replayssm-spec",
         "enable-multi-layer-eagle",
         "enable-pdmux",
+        "enable-prefill-cp",
         "enable-priority-scheduling",
         "enable-torch-compile",
         "enable-two-batch-overlap",

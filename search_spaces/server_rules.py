@@ -50,7 +50,7 @@ def _attention_dp_size(server: Candidate) -> str | None:
     return None if tp % size == 0 else f"data-parallel attention of {size} does not divide tp {tp}"
 
 
-@_rules.add("arg_groups/parallel_hook.py:170-184")
+@_rules.add("arg_groups/parallel_hook.py:170-193")
 def _moe_dp_size(server: Candidate) -> str | None:
     size, tp = server.number("moe-dp-size", 1), server.number("tp-size", 1)
     experts = server.number("ep-size", 1)
@@ -61,6 +61,8 @@ def _moe_dp_size(server: Candidate) -> str | None:
             f"moe-dp-size {size} and ep-size {experts} do not fit tp-size {tp}: their product must "
             "be tp-size, or ep-size 1"
         )
+    if server.number("attn-cp-size", 1) != size and not server.flags.get("enable-prefill-cp"):
+        return f"moe-dp-size {size} runs only with attn-cp-size {size}"
     return "moe-dp-size > 1 does not run with pp-size > 1" if _pipelined(server) else None
 
 

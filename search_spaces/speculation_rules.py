@@ -163,8 +163,9 @@ def _rejection_sampling(server: Candidate) -> str | None:
 @_rules.add("arg_groups/speculative_hook.py:176-184")
 def _block_verification(server: Candidate) -> str | None:
     spec = server.speculation
-    if not server.flags.get("speculative-use-block-verification") or not spec.enabled:
+    if not server.flags.get("speculative-use-block-verification"):
         return None
+    # Refused without speculation too, where the flag is one of every launch.
     if spec.algorithm not in {"EAGLE", "EAGLE3", "DFLASH", "DSPARK"}:
         return f"speculative-use-block-verification does not run with {spec.algorithm}"
     if server.flags.get("device") == "cpu":

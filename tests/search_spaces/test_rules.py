@@ -118,7 +118,7 @@ BROKEN = {
         "block_verification",
         one(*CHAIN),
         BLOCK | {"device": "cpu"},
-        one(),
+        one(*CHAIN, flags={"device": "cuda"}),
     ),
     "nodes": ("whole_nodes", one(), {"nnodes": 3}, one(flags={"pp-size": 3})),
     "attention's replicas": (
@@ -143,14 +143,20 @@ BROKEN = {
     "replicas of experts": (
         "moe_dp_size",
         one(),
-        {"moe-dp-size": 2, "ep-size": 2},
+        {"moe-dp-size": 2, "attn-cp-size": 2, "ep-size": 2},
         one(flags={"ep-size": 4}),
     ),
     "replicas of experts in a pipeline": (
         "moe_dp_size",
         one(),
-        {"moe-dp-size": 2, "pp-size": 2},
+        {"moe-dp-size": 2, "attn-cp-size": 2, "pp-size": 2},
         one(flags={"pp-size": 1}),
+    ),
+    "replicas of experts alone": (
+        "moe_dp_size",
+        one(),
+        {"moe-dp-size": 2},
+        one(flags={"attn-cp-size": 2}),
     ),
     "dense layers": (
         "moe_dense_tp_size",
@@ -314,7 +320,8 @@ def test_every_declared_flag_and_variable_is_looked_at():
     for _, bad, flags, good in BROKEN.values():
         for configuration in (bad, good, one("EAGLE3", 3, 2, 4), one("NGRAM", tokens=4)):
             given_flags = Recorder(
-                {"speculative-adaptive": True, "enable-dp-attention": True, "page-size": 16}
+                {"tp-size": 8, "page-size": 16, "speculative-adaptive": True}
+                | {"enable-dp-attention": True}
                 | flags
                 | dict(configuration.flags)
             )
