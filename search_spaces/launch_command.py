@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_spaces.flags import canonical_flag
-from search_spaces.launch_files import Kind, UnreadableFileError, file_commands, kind_of
+from search_spaces.launch_files import Kind, file_commands, kind_of
 from search_spaces.launch_flags import read_flags
 from search_spaces.launch_layers import InContainer, Layer, Words, one_line
-from search_spaces.launch_words import Found, from_words, launches, mentions_sglang
+from search_spaces.launch_manifests import UnreadableFileError
+from search_spaces.launch_script import launches
+from search_spaces.launch_words import Found, from_words, mentions_sglang
 from search_spaces.pasted import fenced, plain, shell_text
 from search_spaces.secrets import (
     SECRET_FLAGS,
@@ -19,7 +21,8 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
-from search_spaces.shell_words import UnfinishedShellError, live, live_names, shown
+from search_spaces.shell_expansion import live, live_names, shown
+from search_spaces.shell_words import UnfinishedShellError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -121,13 +124,13 @@ def _found(text: str, kind: Kind) -> Iterator[Found]:
         return
     for command in file_commands(text, kind):
         if isinstance(command.command, str):
-            inner = launches(shell_text(command.command), command.env, command.variables)
+            inner = launches(shell_text(command.command), command.env)
         else:
             words = command.command
             image = command.container.image if command.container else ""
             if words and words[0].startswith("--") and "sglang" in image:
                 words = (*_DEFAULT_ENTRY, *words)
-            inner = from_words(words, command.env)
+            inner = from_words(words, command.env, launches)
         around = (command.container,) if command.container else ()
         for found in inner:
             yield replace(
@@ -177,9 +180,6 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
     layers = tuple(_redacted(layer) for layer in found.layers)
     line = one_line(layers, env, (*found.entry, *read.words))
     container = next((layer for layer in layers if isinstance(layer, InContainer)), None)
-    for name, value in found.defaults.items():
-        if value:
-            notes.append(f"`${name}` is taken as its default, `{shown(value)}`")
     return LaunchText(
         text=line,
         flags=read.flags,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.launch_layers import InContainer
-from search_spaces.shell_words import live
+from search_spaces.shell_expansion import live
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

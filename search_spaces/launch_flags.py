@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from search_spaces.flags import canonical_flag, canonical_flag_value
 from search_spaces.options import VERSIONS, Option, options
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
-from search_spaces.shell_words import live, shown
+from search_spaces.shell_expansion import live, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,8 +117,7 @@ def _add(
             if not is_secret(name)
             else f"`{spelled}` is taken to have a value"
         )
-    if name in read.flags and name != "config":
-        read.notes.append(f"`--{name}` is given more than once; the last one counts, as in SGLang")
+    before = read.flags.get(name)
     if is_secret(name):
         if name not in read.secrets:
             read.secrets.append(name)
@@ -130,6 +129,8 @@ def _add(
         read.words.append(f"{spelled}={following[0]}")
     else:
         read.words += [spelled, *following]
+    if before is not None and before != read.flags[name]:
+        read.notes.append(f"`--{name}` is given more than once; the last one counts, as in SGLang")
     _remark(name, read)
 
 
@@ -142,13 +143,11 @@ def _redacted(name: str, value: str) -> str:
 def _remark(name: str, read: ReadFlags) -> None:
     value = read.flags[name]
     if name == "config":
-        read.notes.append(f"Flags in the file of `--config {shown(str(value))}` are not read")
-    elif name == "node-rank" and value not in {0, None}:
-        read.notes.append(f"This is the command of node {shown(str(value))}, not of the first one")
-    elif name == "nnodes" and value not in {1, None}:
-        read.notes.append(
-            f"The server runs on {shown(str(value))} nodes; the tuner starts servers on one"
-        )
+        read.notes.append(f"Flags in the file of `--config {value}` are not read")
+    elif name == "node-rank" and isinstance(value, int) and value > 0:
+        read.notes.append(f"This is the command of node {value}, not of the first one")
+    elif name == "nnodes" and value != 1:
+        read.notes.append(f"The server runs on {value} nodes; the tuner starts servers on one")
 
 
 def _following(rest: Sequence[str], found: _Found) -> list[str]:

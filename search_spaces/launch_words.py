@@ -1,29 +1,18 @@
-"""Finds SGLang's entry point in shell text: prefixes, containers and inner shells taken off."""
+"""Finds SGLang's entry point in the words of a command: prefixes and containers taken off."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_spaces.launch_container import CONTAINER_ENGINES, container_layer, kubectl_layer
 from search_spaces.launch_layers import Layer, Words
-from search_spaces.shell_words import (
-    LIVE,
-    Command,
-    Variables,
-    Word,
-    assignment,
-    commands,
-    expand,
-    expand_one,
-    merged,
-    shown,
-    unread,
-)
+from search_spaces.shell_expansion import LIVE, shown, unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
 MODULES = frozenset(
     {"sglang.launch_server", "sglang.srt.server", "sglang.srt.entrypoints.http_server"}
@@ -33,18 +22,11 @@ MODULES = frozenset(
 _PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*")
 _PYTHON_SCRIPT = re.compile(r"(.*/)?launch_server\.py")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ash"})
-_KEYWORDS = frozenset(
-    {"then", "do", "else", "if", "elif", "while", "until", "{", "!", "exec", "time", "command",
-     "nohup", "builtin", "eval"}
-)  # fmt: skip
 _LAUNCH = re.compile(r"sglang\.(launch_server|srt\.)|\bsglang\s+serve\b|launch_server\.py")
 _SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _EXPORTED = re.compile(r"--export=(.*)", re.DOTALL)
 _SSH_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _DEEPEST = 8
-
-_Assignment = tuple[str, bool, Word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +40,6 @@ class Found:
         env: Variables that reach SGLang; `None` is removed.
         layers: What stands around it, outermost first.
         notes: What was guessed.
-        defaults: Names whose default (`${NAME:-default}`) was taken.
     """
 
     python: str | None
@@ -67,117 +48,21 @@ class Found:
     env: Mapping[str, str | None] = field(default_factory=dict)
     layers: tuple[Layer, ...] = ()
     notes: tuple[str, ...] = ()
-    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Scope:
-    """What a script has set so far."""
-
-    variables: Variables = field(default_factory=dict)
-    exported: dict[str, str | None] = field(default_factory=dict)
-    defaults: dict[str, str] = field(default_factory=dict)
-    all_exported: bool = False
-
-    def value_of(self, target: _Assignment) -> str | tuple[str, ...]:
-        word = target[2]
-        if word.array is None:
-            return expand_one(word, self.variables, self.defaults)
-        return tuple(m for w in word.array for m in expand(w, self.variables, self.defaults))
-
-    def assign(self, target: _Assignment, value: str | tuple[str, ...]) -> None:
-        name, appends, _ = target
-        old = self.variables.get(name)
-        if appends and isinstance(old, tuple):
-            value = (*old, value) if isinstance(value, str) else (*old, *value)
-        elif appends and isinstance(old, str):
-            value = old + (value if isinstance(value, str) else " ".join(value))
-        self.variables[name] = value
-        if isinstance(value, str) and (self.all_exported or name in self.exported):
-            self.exported[name] = value
-
-    def unset(self, names: Sequence[str]) -> None:
-        for name in names:
-            if _NAME.fullmatch(name):
-                self.variables.pop(name, None)
-                self.exported[name] = None
-
-
-def launches(
-    text: str,
-    env: Mapping[str, str | None] | None = None,
-    variables: Variables | None = None,
-    depth: int = 0,
-) -> Iterator[Found]:
-    """Every launch of SGLang in a shell text.
-
-    Args:
-        text: One command or a script.
-        env: Variables that the text starts with and that reach SGLang.
-        variables: Further variables that the text knows.
-        depth: How many shells are around it.
-
-    Raises:
-        UnfinishedShellError: A quote or parenthesis is never closed.
-    """
-    if depth > _DEEPEST:
-        return
-    scope = _Scope(merged(variables or {}, env or {}), dict(env or {}))
-    for command in commands(text):
-        yield from _command(command, scope, depth)
-
-
-def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
-    words = list(command.words)
-    while words and len(words[0].parts) == 1 and words[0].parts[0].text in _KEYWORDS:
-        del words[0]
-    assigned: list[tuple[_Assignment, str | tuple[str, ...]]] = []
-    while words and (target := assignment(words[0])) is not None:
-        assigned.append((target, scope.value_of(target)))
-        del words[0]
-    if not words:
-        for target, value in assigned:
-            scope.assign(target, value)
-        return
-    own = {target[0]: value for target, value in assigned if isinstance(value, str)}
-    first = "".join(part.text for part in words[0].parts)
-    if first in {"export", "declare", "typeset", "readonly", "local"}:
-        _declaration(first, words[1:], scope)
-        return
-    expanded = [f for word in words for f in expand(word, scope.variables, scope.defaults)]
-    if first == "unset":
-        scope.unset(expanded[1:])
-    elif first == "set":
-        scope.all_exported |= "-a" in expanded or "allexport" in expanded
-    else:
-        for found in from_words(expanded, {**scope.exported, **own}, depth):
-            yield replace(found, defaults={**scope.defaults, **found.defaults})
-
-
-def _declaration(kind: str, words: Sequence[Word], scope: _Scope) -> None:
-    exports = kind == "export"
-    for word in words:
-        target = assignment(word)
-        if target is not None:
-            if exports:
-                scope.exported.setdefault(target[0], None)
-            scope.assign(target, scope.value_of(target))
-            continue
-        for text in expand(word, scope.variables, scope.defaults):
-            if text.startswith("-"):
-                exports = exports or "x" in text
-            elif exports and isinstance(value := scope.variables.get(text), str):
-                scope.exported[text] = value
+ReadScript = Callable[[str, Mapping[str, "str | None"], int], Iterator[Found]]
+"""Reads a script, given the variables that it has and how many shells are around it."""
 
 
 def from_words(
-    words: Sequence[str], env: Mapping[str, str | None], depth: int = 0
+    words: Sequence[str], env: Mapping[str, str | None], read: ReadScript, depth: int = 0
 ) -> Iterator[Found]:
     """The launches in the words of one command.
 
     Args:
         words: As a program gets them.
         env: Variables that the command has.
+        read: Reads the scripts that are among the words (`bash -c TEXT`).
         depth: How many shells are around it.
     """
     if depth > _DEEPEST:
@@ -189,7 +74,7 @@ def from_words(
         if (entry := _entry(rest)) is not None:
             yield _entered(entry, rest, variables, prefix)
             return
-        inner = _around(rest, variables, prefix, depth + 1)
+        inner = _around(rest, variables, prefix, read, depth + 1)
         if inner is not None:
             yield from inner
             return
@@ -209,7 +94,11 @@ def from_words(
 
 
 def _around(
-    words: list[str], env: Mapping[str, str | None], prefix: list[str], depth: int
+    words: list[str],
+    env: Mapping[str, str | None],
+    prefix: list[str],
+    read: ReadScript,
+    depth: int,
 ) -> Iterator[Found] | None:
     """The launches inside the container, the other machine or the shell that begins here."""
     word, rest = words[0], words[1:]
@@ -220,20 +109,20 @@ def _around(
     elif base == "kubectl":
         contained = kubectl_layer(words)
     if contained is not None:
-        inner = from_words(contained.words, contained.env, depth)
+        inner = from_words(contained.words, contained.env, read, depth)
         return _within(inner, prefix, contained.layer, contained.notes)
     if base == "ssh" and (end := _ssh_end(rest)) is not None:
         text = " ".join(unread(w) for w in rest[end:])
         layer = Words((word, *rest[:end]), joins=True)
-        return _within(launches(text, depth=depth), prefix, layer)
+        return _within(read(text, {}, depth), prefix, layer)
     if (script := _script(base, rest)) is not None:
-        return _within(launches(unread(script), env, depth=depth), prefix)
+        return _within(read(unread(script), env, depth), prefix)
     if _holds_script(word):
         notes = []
         if prefix:
             shown_prefix = shown(" ".join(prefix))
             notes.append(f"It is started within `{shown_prefix} ...`, which is left out")
-        return _within(launches(unread(word), env, depth=depth), [], None, notes)
+        return _within(read(unread(word), env, depth), [], None, notes)
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from search_spaces.shell_words import LIVE
+from search_spaces.shell_expansion import LIVE
 
 _PLAIN = str.maketrans(
     {
@@ -23,6 +23,7 @@ _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*$", re.MULTILINE)
 _PROMPT = re.compile(
     r"^[ \t]*(?:(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+[:~ ][^\n$#]*[$#]|[$%>\u276f])[ \t]+)+"
 )
+_SECOND_PROMPT = re.compile(r"^[ \t]*>[ \t]+(?=-)")  # elsewhere it writes to a file
 _CONTINUED = re.compile(r"\\[ \t]*(?:[ \t]#.*)?$")
 _FLAG_LINE = re.compile(r"[ \t]*--?[A-Za-z]")
 
@@ -52,7 +53,7 @@ def shell_text(text: str) -> str:
     out: list[str] = []
     continued = False
     for raw in text.split("\n"):
-        line = _PROMPT.sub("", raw, count=1)
+        line = (_SECOND_PROMPT if continued else _PROMPT).sub("", raw, count=1)
         if continued and line.lstrip().startswith("#"):
             # A shell would end the command here; nobody means that.
             continue

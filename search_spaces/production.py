@@ -161,8 +161,8 @@ def _as_the_study_writes_it(name: str, value: FixedValue, study: Study) -> Fixed
 
 
 def _mismatches(launch: LaunchText, study: Study) -> Iterator[str]:
-    if launch.variables:
-        names = ", ".join(f"${name}" for name in launch.variables)
+    if unset := _unset(launch):
+        names = ", ".join(f"${name}" for name in unset)
         yield f"{names} is not set in it; write the value itself in its place"
         return
     if "config" in launch.flags:
@@ -177,6 +177,14 @@ def _mismatches(launch: LaunchText, study: Study) -> Iterator[str]:
             "`production` out, or write the command for one machine"
         )
     yield from _odd_speculation(launch.flags)
+
+
+def _unset(launch: LaunchText) -> list[str]:
+    """Names that flags or variables of the server need; a container's options may have theirs."""
+    texts = [str(value) for name, value in launch.flags.items() if not is_secret(name)]
+    texts += [str(value) for name, value in launch.env.items() if not is_secret(name)]
+    whole = " ".join(texts)
+    return [n for n in launch.variables if f"${n}" in whole or f"${{{n}" in whole]
 
 
 def _other_model(launch: LaunchText, study: Study) -> Iterator[str]:

@@ -1,0 +1,22 @@
+# Source: https://contextqmd.com/libraries/ktransformers/versions/0.6.2/pages/doc/en/kt-kernel/Kimi-K2-Thinking-Native
+python -m sglang.launch_server \
+--host 0.0.0.0 \
+--port 30001 \
+--model /path/to/kimi-k2-thinking \
+--kt-weight-path /path/to/kimi-k2-thinking \
+--kt-cpuinfer 96 \
+--kt-threadpool-count 2 \
+--kt-num-gpu-experts 8 \
+--kt-method RAWINT4 \
+--kt-gpu-prefill-token-threshold 400 \
+--kt-max-deferred-experts-per-token 1 \
+--trust-remote-code \
+--mem-fraction-static 0.94 \
+--served-model-name Kimi-K2-Thinking \
+--enable-mixed-chunk \
+--tensor-parallel-size 2 \
+--enable-p2p-check \
+--disable-shared-experts-fusion \
+--chunked-prefill-size 65536 \
+--max-total-tokens 65536 \
+--attention-backend flashinfer
