@@ -38,6 +38,7 @@ class Connected:
 
     Attributes:
         url: The full address, password included, for Optuna's storage.
+        shown: The address as it may be shown: without its password.
         read_only: Whether it may only be asked.
     """
 
@@ -49,7 +50,7 @@ class Connected:
         if engine.dialect.name == "postgresql":
             # A question may take several statements; SQLite's transactions are snapshots anyway.
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
-        self._shown = engine.url.render_as_string()
+        self.shown = engine.url.render_as_string()
         self.url = engine.url.render_as_string(hide_password=False)
         named = str(engine.url.database or "")
         on_disk = engine.dialect.name == "sqlite" and not in_memory(engine.url)
@@ -75,20 +76,20 @@ class Connected:
             with self._reader.connect() as connection:
                 yield connection
         except DBAPIError as error:
-            raise StoreError(f"cannot read the database {self._shown}: {error.orig}") from error
+            raise StoreError(f"cannot read the database {self.shown}: {error.orig}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """One transaction; durable when the block has ended."""
         if self.read_only:
-            raise StoreError(f"the database {self._shown} was opened for reading only")
+            raise StoreError(f"the database {self.shown} was opened for reading only")
         self._check_file()
         try:
             with self._writer.begin() as connection:
                 yield connection
         except DBAPIError as error:
             raise StoreError(
-                f"the database {self._shown} did not take a write ({error.orig}); "
+                f"the database {self.shown} did not take a write ({error.orig}); "
                 "check its disk and who else has it open, then resume"
             ) from error
 

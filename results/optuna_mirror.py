@@ -17,22 +17,16 @@ cannot run is a completed trial with a finite worst value and a violated constra
 from __future__ import annotations
 
 import math
-import random
-import time
-import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from results.database import BUSY_TIMEOUT_S, resolve_url
-from results.errors import MirrorConflict, StoreError
+from results.errors import MirrorConflict
 from results.optuna_parameters import MirrorParameter, distribution
+from results.optuna_storage import close_storage, optuna_at_work, rdb_storage
 from results.records import TrialState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from optuna import Study
@@ -55,9 +49,6 @@ STATE_ATTRIBUTE: Final = "tuner_state"
 """User attribute with our word for a finished trial's state."""
 
 _MARK: Final = "tuner_study"
-
-_CREATIONS: Final = 6
-_CREATION_PAUSE_S: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +110,9 @@ class OptunaMirror:
             StoreError: Optuna cannot use its tables there.
         """
         self._own: RDBStorage | None = None
-        with _optuna_at_work():
+        with optuna_at_work():
             if isinstance(storage, str):
-                storage = self._own = _rdb_storage(storage)
+                storage = self._own = rdb_storage(storage)
             try:
                 self._open_study(storage, study_name)
             except BaseException:
@@ -146,8 +137,7 @@ class OptunaMirror:
     def close(self) -> None:
         """Lets go of the database, where it was opened by address. Idempotent."""
         if self._own is not None:
-            self._own.remove_session()
-            self._own.engine.dispose()
+            close_storage(self._own)
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +162,7 @@ class OptunaMirror:
             StoreError: Optuna's storage did not take a write; a later `sync` catches up.
             ValueError: A finished trial lacks its value, or has one that is not finite.
         """
-        with _optuna_at_work():
+        with optuna_at_work():
             known = {t.number: t for t in self.study.get_trials(deepcopy=False)}
             added: list[int] = []
             told: list[int] = []
@@ -257,45 +247,3 @@ def _finite(trial: MirrorTrial, value: float | None) -> float:
     if value is None or not math.isfinite(value):
         raise ValueError(f"trial {trial.number} is {trial.state}, but its value is {value}")
     return float(value)
-
-
-def _rdb_storage(address: str) -> RDBStorage:
-    from optuna.storages import RDBStorage  # noqa: PLC0415
-
-    url = resolve_url(address)
-    options: dict[str, Any] = {}
-    if url.get_backend_name() == "sqlite":
-        options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
-    # Optuna fills in a {SCHEMA_VERSION}: other braces must be doubled.
-    text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-    for attempt in range(_CREATIONS):
-        try:
-            return RDBStorage(text, engine_kwargs=options)
-        except SQLAlchemyError:
-            # Optuna makes its tables without a lock: of two first sweeps on one database, one
-            # finds them half made by the other (5.0.0).
-            if attempt == _CREATIONS - 1:
-                raise
-            time.sleep(_CREATION_PAUSE_S * (1 + random.random()))  # noqa: S311 - to part the two
-    raise AssertionError("unreachable")
-
-
-@contextmanager
-def _optuna_at_work() -> Iterator[None]:
-    """Optuna without its log lines and its notes on experimental features, in here only.
-
-    Raises:
-        StoreError: Optuna's storage failed, or is of a version that this Optuna does not take.
-    """
-    import optuna  # noqa: PLC0415
-
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    except (optuna.exceptions.StorageInternalError, SQLAlchemyError, RuntimeError) as error:
-        raise StoreError(f"Optuna's tables cannot be used: {error}") from error
-    finally:
-        optuna.logging.set_verbosity(verbosity)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from sqlalchemy.exc import DBAPIError
 
 from results.database import in_memory, open_engine, open_for_reading, resolve_url
-from results.errors import StoreError
+from results.errors import StoreError, StoreOutdated
 from results.fork_writer import ForkWriter
 from results.launch_writer import LaunchWriter
 from results.migrations import require_head, upgrade
@@ -30,6 +30,7 @@ from results.questions import Questions
 from results.study_writer import StudyWriter
 from results.tables import metadata
 from results.trial_writer import TrialWriter
+from results.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions):
+class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions, Upkeep):
     """One database. Owned by one thread; other processes may read it, or write other studies.
 
     Launches and trials are named by study id and number, as users see them. Where the database
@@ -80,6 +81,25 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions):
             raise
         return store
 
+    @classmethod
+    def open_to_read(cls, address: str) -> Self:
+        """Opens a database to ask it; one of an older version is upgraded where that may be.
+
+        Raises:
+            StoreMissing: It does not exist, or holds nothing of the tuner.
+            StoreOutdated: It is of an older version, and may not be written by whoever runs this.
+            StoreVersionError: It was written by a newer tuner.
+            StoreError: It cannot be opened.
+        """
+        try:
+            return cls.open(address, read_only=True)
+        except StoreOutdated as outdated:
+            try:
+                cls.open(address, create=False).close()
+            except StoreError as error:
+                raise outdated from error
+            return cls.open(address, read_only=True)
+
     def _prepare(self) -> None:
         try:
             if self.read_only:
@@ -90,7 +110,7 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions):
             else:
                 upgrade(self._writer)
         except DBAPIError as error:
-            raise StoreError(f"cannot open the database {self._shown}: {error.orig}") from error
+            raise StoreError(f"cannot open the database {self.shown}: {error.orig}") from error
 
     def close(self) -> None:
         """Lets go of the database. Idempotent."""

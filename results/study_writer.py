@@ -30,7 +30,7 @@ class StudyWriter(Connected):
             StudyExists: There is one of that name.
         """
         with self._writing() as connection:
-            return rows.study_of(insert_study(connection, study, self._shown))
+            return rows.study_of(insert_study(connection, study, self.shown))
 
     def claim(self, study_id: int, owner: Owner | None = None, *, take_over: bool = False) -> None:
         """Makes `owner` (this process unless given) the one tuner of the study.

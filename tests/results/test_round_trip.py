@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,7 @@ from search_spaces.workload import OperatingPoint
 texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=20)
 counts = st.integers(0, 2**31 - 1)
 figures = st.floats(0, 1e9) | st.just(math.nan)
-times = st.floats(-1e6, 1e6)
+times = st.floats(-1e6, 1e6).map(lambda time: time + 0.0)  # SQLite knows no -0.0
 histograms = st.lists(counts, max_size=9).map(tuple)
 points = st.one_of(
     st.builds(OperatingPoint, st.integers(1, 4096), weight=st.floats(0.1, 9), requests=counts),
@@ -68,9 +69,14 @@ measurements = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
-def kept():
-    with Store.open("sqlite://") as store:
+@pytest.fixture(scope="module", params=["memory", "postgres"])
+def kept(request):
+    with ExitStack() as stack:
+        address = "sqlite://"
+        if request.param == "postgres":
+            postgres = request.getfixturevalue("postgres")
+            address = stack.enter_context(postgres.database(template="with_tables"))
+        store = stack.enter_context(Store.open(address))
         study = store.create_study(NewStudy("kept", "study: kept\n", "d", "s", "simulated", True))
         store.claim(study.id)
         configuration = Configuration.of(Speculation())

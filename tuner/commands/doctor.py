@@ -10,7 +10,9 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
-from results.errors import StoreError, StoreMissing
+from sqlalchemy import make_url
+
+from results.errors import StoreError, StoreMissing, StoreOutdated
 from results.store import Store
 from runners.server_environment import (
     PYTHON_VARIABLE,
@@ -94,10 +96,15 @@ def _gpus() -> Check:
 
 def _storage(storage: str) -> Check:
     try:
-        with Store.open(storage, create=False) as store:
+        with Store.open(storage, read_only=True) as store:
             count = len(store.studies())
+            shown = store.shown
     except StoreMissing:
-        return Check("storage", ok=True, found=f"{storage}: the first sweep will make it")
+        shown = make_url(storage).render_as_string()
+        return Check("storage", ok=True, found=f"{shown}: the first sweep will make it")
+    except StoreOutdated as error:
+        return Check("storage", ok=True, found=str(error))
     except StoreError as error:
         return Check("storage", ok=False, found=str(error))
-    return Check("storage", ok=True, found=f"{storage}: {count} studies")
+    found = f"{shown}: {count} studies; `tuner db check` looks closer"
+    return Check("storage", ok=True, found=found)

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def existing(storage: str, name_or_path: str | None) -> Iterator[tuple[Store, StoredStudy, Study]]:
+def existing(
+    storage: str, name_or_path: str | None, *, read_only: bool = False
+) -> Iterator[tuple[Store, StoredStudy, Study]]:
     """A stored study by its name, or by a file that it was made from; `None` is the only one."""
-    with opened(storage, name_or_path) as (store, stored, file):
+    with opened(storage, name_or_path, read_only=read_only) as (store, stored, file):
         if file is not None and file.digest != stored.digest:
             raise CommandError(
                 f"{name_or_path} is not the file that study {stored.name} was created from. "
@@ -40,13 +42,13 @@ def existing(storage: str, name_or_path: str | None) -> Iterator[tuple[Store, St
 
 @contextlib.contextmanager
 def opened(
-    storage: str, name_or_path: str | None
+    storage: str, name_or_path: str | None, *, read_only: bool = False
 ) -> Iterator[tuple[Store, StoredStudy, Study | None]]:
     """A stored study, and the file by which it was named, which may have been changed since."""
     file = load_study(name_or_path) if name_or_path and _is_path(name_or_path) else None
     name = file.name if file is not None else name_or_path
     try:
-        store = Store.open(storage, create=False)
+        store = Store.open_to_read(storage) if read_only else Store.open(storage, create=False)
     except StoreMissing as error:
         raise CommandError(f"{error}; `tuner sweep` begins a study") from error
     with store:
@@ -80,12 +82,12 @@ def _is_path(name_or_path: str) -> bool:
 
 def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
     """Shows a stored study."""
-    with existing(storage, name_or_path) as (store, stored, study):
+    with existing(storage, name_or_path, read_only=True) as (store, stored, study):
         _, report = report_of(store, stored, study)
         if trial is None:
             print_report(report, as_json=as_json)
             return Exit.DONE
-        chosen = _trial(report, trial)
+        chosen = trial_of(report, trial)
         if as_json:
             sys.stdout.write(dump(report.trial_dict(chosen)))
         else:
@@ -105,9 +107,9 @@ def export(
     entry: str,
 ) -> Exit:
     """Exports a trial's launch command, the best one's unless another is named."""
-    with existing(storage, name_or_path) as (store, stored, study):
+    with existing(storage, name_or_path, read_only=True) as (store, stored, study):
         servers, report = report_of(store, stored, study)
-        chosen = report.standing.best if trial is None else _trial(report, trial)
+        chosen = report.standing.best if trial is None else trial_of(report, trial)
         if chosen is None:
             raise CommandError(
                 f"study {stored.name} has no feasible configuration to export; "
@@ -148,7 +150,12 @@ def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, 
     return servers, assembly.make_report(store, stored.name, problem, servers)
 
 
-def _trial(report: StudyReport, number: int) -> Trial:
+def trial_of(report: StudyReport, number: int) -> Trial:
+    """The trial of that number.
+
+    Raises:
+        CommandError: The study has none.
+    """
     for trial in report.standing.trials:
         if trial.number == number:
             return trial

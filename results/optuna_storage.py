@@ -1,0 +1,75 @@
+"""Optuna's storage in the tuner's database, without Optuna's noise."""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from results.database import BUSY_TIMEOUT_S, resolve_url
+from results.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optuna.storages import RDBStorage
+
+_CREATIONS: Final = 6
+_CREATION_PAUSE_S: Final = 0.3
+
+
+def rdb_storage(address: str) -> RDBStorage:
+    """Optuna's tables at an address, made where there are none.
+
+    Raises:
+        SQLAlchemyError: They cannot be used; `optuna_at_work` says it better.
+    """
+    from optuna.storages import RDBStorage  # noqa: PLC0415
+
+    url = resolve_url(address)
+    options: dict[str, Any] = {}
+    if url.get_backend_name() == "sqlite":
+        options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
+    # Optuna fills in a {SCHEMA_VERSION}: other braces must be doubled.
+    text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+    for attempt in range(_CREATIONS):
+        try:
+            return RDBStorage(text, engine_kwargs=options)
+        except SQLAlchemyError:
+            # Optuna makes its tables without a lock: of two first sweeps on one database, one
+            # finds them half made by the other (5.0.0).
+            if attempt == _CREATIONS - 1:
+                raise
+            time.sleep(_CREATION_PAUSE_S * (1 + random.random()))  # noqa: S311 - to part the two
+    raise AssertionError("unreachable")
+
+
+def close_storage(storage: RDBStorage) -> None:
+    """Lets go of the database."""
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+@contextmanager
+def optuna_at_work() -> Iterator[None]:
+    """Optuna without its log lines and its notes on experimental features, in here only.
+
+    Raises:
+        StoreError: Optuna's storage failed, or is of a version that this Optuna does not take.
+    """
+    import optuna  # noqa: PLC0415
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    except (optuna.exceptions.StorageInternalError, SQLAlchemyError, RuntimeError) as error:
+        raise StoreError(f"Optuna's tables cannot be used: {error}") from error
+    finally:
+        optuna.logging.set_verbosity(verbosity)

@@ -1,0 +1,138 @@
+"""Moves studies from one database to another, of the same kind or not, Optuna's view included."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import func, select
+
+from results import tables
+from results.connection import insert_row
+from results.errors import MirrorConflict, StoreError, StudyExists
+from results.optuna_storage import close_storage, optuna_at_work, rdb_storage
+from results.study_copy import Counts, copy_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optuna.storages import RDBStorage
+    from sqlalchemy import Connection
+
+    from results.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedStudy:
+    """A study that was copied.
+
+    Attributes:
+        name: Its name.
+        counts: What was copied, and counted again in the copy.
+        mirrored: Whether Optuna's view of it came along.
+    """
+
+    name: str
+    counts: Counts
+    mirrored: bool
+
+
+def copy_studies(source: Store, target: Store) -> tuple[CopiedStudy, ...]:
+    """Copies all studies of `source`, as they are at one moment, beside those of `target`.
+
+    Rows get new ids; names, numbers, marks and owners stay. All of it or nothing.
+
+    Raises:
+        StudyExists: `target` has a study of such a name.
+        MirrorConflict: Optuna's tables there hold one that is not the tuner's.
+        StoreError: `target` does not take it, or does not hold what was copied.
+    """
+    names = [study.name for study in source.studies()]
+    ours = {study.name for study in target.studies()}
+    if taken := [name for name in names if name in ours]:
+        raise StudyExists(
+            f"{target.shown} has a study of that name already: {', '.join(taken)}; "
+            "copy to another database"
+        )
+    mirrors = source.optuna_states()
+    with ExitStack() as opened, ExitStack() as undo:
+        # Optuna's first: where the source is being written, its view is then behind the tuner's
+        # tables, which a resumed study mends, and not ahead of them.
+        mirrored = [name for name in names if name in mirrors]
+        _copy_mirrors(source, target, mirrored, opened, undo)
+        with source._reading() as reading, target._writing() as writing:  # noqa: SLF001 - one package
+            copied = [
+                CopiedStudy(name, counts, name in mirrored)
+                for name, counts in _copy_rows(reading, writing)
+            ]
+        undo.pop_all()
+    return tuple(copied)
+
+
+def _copy_rows(reading: Connection, writing: Connection) -> list[tuple[str, Counts]]:
+    copied = []
+    studies = reading.execute(select(tables.studies).order_by(tables.studies.c.id)).mappings()
+    for row in studies.all():
+        values = {name: value for name, value in row.items() if name != "id"}
+        target_id = insert_row(writing, tables.studies, values)
+        counts = copy_all(reading, writing, row["id"], target_id)
+        if (found := _count(writing, target_id)) != counts:
+            raise StoreError(
+                f"the copy of study {row['name']!r} holds {asdict(found)}, not {asdict(counts)}; "
+                "nothing was copied"
+            )
+        copied.append((row["name"], counts))
+    return copied
+
+
+def _count(connection: Connection, study_id: int) -> Counts:
+    trials, measurements = tables.trials, tables.measurements
+    of_study = trials.c.study_id == study_id
+    measured = measurements.join(trials, trials.c.id == measurements.c.trial_id)
+    requested = tables.requests.join(
+        measured, tables.requests.c.measurement_id == measurements.c.id
+    )
+    questions = (
+        select(func.count()).where(tables.launches.c.study_id == study_id),
+        select(func.count()).where(of_study),
+        select(func.count()).select_from(measured).where(of_study),
+        select(func.count()).select_from(requested).where(of_study),
+    )
+    return Counts(*(int(connection.execute(question).scalar_one()) for question in questions))
+
+
+def _copy_mirrors(
+    source: Store, target: Store, names: Sequence[str], opened: ExitStack, undo: ExitStack
+) -> None:
+    """Copies Optuna's studies; `undo` takes them away again."""
+    there = target.optuna_names()
+    left = target.optuna_states()
+    if foreign := [name for name in names if name in there and name not in left]:
+        raise MirrorConflict(
+            f"Optuna's tables of {target.shown} hold a study that is not the tuner's: "
+            f"{', '.join(foreign)}; copy to another database"
+        )
+    if not names:
+        return
+    import optuna  # noqa: PLC0415 - takes half a second
+
+    with optuna_at_work():
+        origin = rdb_storage(source.url)
+        opened.callback(close_storage, origin)
+        copies = rdb_storage(target.url)
+        opened.callback(close_storage, copies)
+        for name in names:
+            if name in left:  # of a copy that was cut off: the tuner has no such study there
+                optuna.delete_study(study_name=name, storage=copies)
+            undo.callback(_delete, copies, name)
+            optuna.copy_study(
+                from_study_name=name, from_storage=origin, to_storage=copies, to_study_name=name
+            )
+
+
+def _delete(storage: RDBStorage, name: str) -> None:
+    import optuna  # noqa: PLC0415
+
+    with suppress(KeyError), optuna_at_work():
+        optuna.delete_study(study_name=name, storage=storage)

@@ -1,0 +1,130 @@
+"""The database as a whole: whether it is sound, and a copy of it to put away."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import inspect, text
+
+from results.connection import Connected
+from results.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_OPTUNAS: Final = frozenset({"studies", "trials", "study_user_attributes"})
+
+_MOST: Final = 20
+"""Lines of damage that are worth reading."""
+
+
+class Upkeep(Connected):
+    """The part of `results.store.Store` that looks after the database itself."""
+
+    def damage(self) -> tuple[str, ...]:
+        """What SQLite finds broken in its file: pages, indexes, references; empty where sound.
+
+        PostgreSQL has no such question: its server checks pages as it reads them, and holds to
+        its constraints.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return ()
+        with self._reading() as connection:
+            found = [
+                str(row[0])
+                for row in connection.execute(text(f"PRAGMA integrity_check({_MOST})"))
+                if row[0] != "ok"
+            ]
+            found += [
+                f"row {row[1]} of {row[0]} refers to a row of {row[2]} that is not there"
+                for row in connection.execute(text("PRAGMA foreign_key_check")).fetchmany(_MOST)
+            ]
+        return tuple(found)
+
+    def optuna_states(self) -> dict[str, dict[int, str]]:
+        """What Optuna's tables say of the studies that the mirror made, in Optuna's words.
+
+        Read by plain SQL: Optuna itself writes when it opens a database.
+
+        Returns:
+            By study, the state of each trial by its number. Empty without Optuna's tables.
+        """
+        with self._reading() as connection:
+            if not set(inspect(connection).get_table_names()) >= _OPTUNAS:
+                return {}
+            states: dict[str, dict[int, str]] = defaultdict(dict)
+            for name, number, state in connection.execute(
+                text(
+                    "SELECT studies.study_name, trials.number, CAST(trials.state AS TEXT) "
+                    "FROM studies "
+                    "JOIN study_user_attributes marks ON marks.study_id = studies.study_id "
+                    "AND marks.key = 'tuner_study' "
+                    "LEFT JOIN trials ON trials.study_id = studies.study_id "
+                    "ORDER BY trials.number"
+                )
+            ):
+                of_study = states[name]
+                if number is not None:
+                    of_study[number] = state
+        return dict(states)
+
+    def optuna_names(self) -> frozenset[str]:
+        """Names of all of Optuna's studies, whoever made them."""
+        with self._reading() as connection:
+            if not inspect(connection).has_table("studies"):
+                return frozenset()
+            return frozenset(connection.execute(text("SELECT study_name FROM studies")).scalars())
+
+    def copy_file(self, file: Path) -> None:
+        """Copies an SQLite database, Optuna's tables included, while others go on writing it.
+
+        Raises:
+            StoreError: `file` exists, cannot be written, or the copy is not sound.
+        """
+        with whole_file(file) as part:
+            raw = self._engine.raw_connection()
+            try:
+                source = raw.driver_connection
+                if not isinstance(source, sqlite3.Connection):
+                    raise TypeError("only an SQLite database is a file")
+                with contextlib.closing(sqlite3.connect(part)) as target:
+                    source.backup(target)
+                    # One file, and no other beside it.
+                    target.execute("PRAGMA journal_mode=DELETE")
+                    answer = target.execute("PRAGMA integrity_check").fetchone()[0]
+            except sqlite3.Error as error:
+                raise StoreError(f"cannot copy {self.shown} to {file}: {error}") from error
+            finally:
+                raw.close()
+            if answer != "ok":
+                raise StoreError(
+                    f"{self.shown} is damaged ({answer}), and so would be its copy {file}; "
+                    "`tuner db check` says more"
+                )
+
+
+@contextlib.contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """A path beside `file` to write to, which becomes `file` when the block has ended well.
+
+    Raises:
+        StoreError: `file` exists, or its folder cannot be written.
+    """
+    if file.exists():
+        raise StoreError(f"{file} exists already; name another file")
+    part = file.with_name(f"{file.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        part.touch()
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
+    try:
+        yield part
+        part.rename(file)
+    finally:
+        for rest in ("", "-wal", "-shm", "-journal"):
+            part.with_name(part.name + rest).unlink(missing_ok=True)
