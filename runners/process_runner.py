@@ -85,7 +85,7 @@ class ProcessRunner(Runner):
         self._log_dir = Path(log_dir)
         self._timeouts = timeouts or StartTimeouts()
         self._workload = study.to_workload()
-        self._varied_flags = frozenset(study.space.flags)
+        self._varied_flags = frozenset(study.space.tuned_flags)
 
     @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results.records import Resolved
@@ -28,7 +29,8 @@ def resolved_of(
 
     Flags come from `/server_info`, variables from the process's environment. A flag that the
     server does not show cannot be read back and is left out. A flag that was not given shows the
-    value that the server chose by itself.
+    value that the server chose by itself. Where the server changes its draft steps as it runs
+    (`speculative-adaptive`), the steps are those that it began with.
 
     Args:
         asked: What was asked for; its flags and variables are those that the study varies.
@@ -37,7 +39,7 @@ def resolved_of(
         environ: The server process's environment; empty where it can't be seen, then no variable
             is read back.
     """
-    speculation = _canonical(speculation_of(info), study)
+    speculation = _canonical(_at_start(speculation_of(info), info), study)
     has_draft = (
         speculation.enabled and ALGORITHMS.get(speculation.algorithm, ALGORITHMS["EAGLE"]).has_draft
     )
@@ -83,6 +85,21 @@ def differences(asked: Configuration, resolved: Configuration) -> tuple[str, ...
         if name in env and env[name] != value:
             found.append(f"{name}: asked {value!r}, runs {env[name]!r}")
     return tuple(found)
+
+
+def _at_start(speculation: Speculation, info: Mapping[str, Any]) -> Speculation:
+    """The steps that adaptive speculation began with: those of now are a moment's.
+
+    The scheduler (`internal_states`) tells the steps of now, the HTTP process those that it was
+    started with (0.5.23: `eagle_worker_v2.py:1898-1903`, `http_server.py:864-892`).
+    """
+    if not speculation.enabled or not info.get("speculative_adaptive"):
+        return speculation
+    return replace(
+        speculation,
+        num_steps=info.get("speculative_num_steps", speculation.num_steps),
+        num_draft_tokens=info.get("speculative_num_draft_tokens", speculation.num_draft_tokens),
+    )
 
 
 def _canonical(speculation: Speculation, study: Study) -> Speculation:

@@ -100,9 +100,12 @@ class SimulatedRunner(ProcessRunner):
         )
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """Chains of one algorithm whose draft steps alone differ."""
+        """Chains that differ in their draft steps alone, unless they adapt those by themselves."""
         if a == b:
             return True
+        flags = {**self._study.server.flags, **dict(a.flags)}
+        if flags.get("speculative-adaptive"):
+            return False
         return _is_chain(a) and _is_chain(b) and _without_steps(a) == _without_steps(b)
 
     def command(self, configuration: Configuration) -> LaunchCommand:
