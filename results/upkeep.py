@@ -93,8 +93,6 @@ class Upkeep(Connected):
                     raise TypeError("only an SQLite database is a file")
                 with contextlib.closing(sqlite3.connect(part)) as target:
                     source.backup(target)
-                    # One file, and no other beside it.
-                    target.execute("PRAGMA journal_mode=DELETE")
                     answer = target.execute("PRAGMA integrity_check").fetchone()[0]
             except sqlite3.Error as error:
                 raise StoreError(f"cannot copy {self.shown} to {file}: {error}") from error
@@ -109,7 +107,7 @@ class Upkeep(Connected):
 
 @contextlib.contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to, which becomes `file` when the block has ended well.
+    """An empty SQLite file beside `file`, which becomes `file` when the block has ended well.
 
     Raises:
         StoreError: `file` exists, or its folder cannot be written.
@@ -124,6 +122,9 @@ def whole_file(file: Path) -> Iterator[Path]:
         raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
     try:
         yield part
+        with contextlib.closing(sqlite3.connect(part)) as database:
+            # One file, and no other beside it.
+            database.execute("PRAGMA journal_mode=DELETE")
         part.rename(file)
     finally:
         for rest in ("", "-wal", "-shm", "-journal"):

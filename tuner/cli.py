@@ -15,7 +15,8 @@ from typing import Annotated
 
 import typer
 
-from tuner import cli_bench, cli_init
+from tuner import cli_bench, cli_db, cli_init
+from tuner.cli_options import DEFAULT_STORAGE, JsonOption, StorageOption
 from tuner.errors import CommandError, Exit
 
 app = typer.Typer(
@@ -85,19 +86,9 @@ ShownOption = Annotated[
         "is only one.",
     ),
 ]
-StorageOption = Annotated[
-    str,
-    typer.Option(
-        "--storage",
-        envvar="TUNER_STORAGE",
-        help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
-    ),
-]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait for another tuner on this study or these GPUs.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-DEFAULT_STORAGE = "sqlite:///tuner.db"
 
 
 def _print_version(wanted: bool) -> None:
@@ -313,6 +304,7 @@ def spaces(*, as_json: JsonOption = False) -> None:
 
 app.command()(cli_init.init)
 app.command()(cli_bench.bench)
+app.add_typer(cli_db.app)
 
 
 @app.command()

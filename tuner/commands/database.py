@@ -1,0 +1,197 @@
+"""`tuner db`: list, check, back up and move what is stored."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import make_url
+
+from results.errors import StoreMissing, StoreOutdated
+from results.store import Store
+from results.transfer import copy_studies
+from results.upkeep import whole_file
+from search_spaces.problems import StudyFileError
+from tuner import assembly
+from tuner.commands.stored import report_of
+from tuner.database_check import Problem, problems_of
+from tuner.errors import CommandError, Exit
+from tuner.export import dump
+from tuner.words import describe
+
+if TYPE_CHECKING:
+    from results.studies import StoredStudy
+    from results.transfer import CopiedStudy
+
+
+def list_studies(*, storage: str, as_json: bool) -> Exit:
+    """Prints one line per study."""
+    with _reading(storage) as store:
+        studies = [_summary(store, stored) for stored in store.studies()]
+        shown = store.shown
+    if as_json:
+        sys.stdout.write(dump({"storage": shown, "studies": studies}))
+        return Exit.DONE
+    if not studies:
+        sys.stdout.write(f"no study is stored in {shown}; `tuner sweep` begins one\n")
+    width = max((len(study["name"]) for study in studies), default=0)
+    for study in studies:
+        mark = " (simulated)" if study["simulated"] else ""
+        forked = f", forked from {study['forked_from']}" if study["forked_from"] else ""
+        sys.stdout.write(
+            f"{study['name']:<{width}}  {study['state']:<11} {study['trials']} trials, "
+            f"{study['launches_spent']} launches spent{forked}; {_best_line(study)}{mark}\n"
+        )
+    return Exit.DONE
+
+
+def _best_line(study: dict[str, Any]) -> str:
+    best = study["best"]
+    if study["unreadable"] is not None:
+        return f"not known: {study['unreadable']}"
+    if best is None:
+        return "no best yet"
+    return f"best: trial {best['trial']}, {best['configuration']}, {best['output_tok_s']:.1f} tok/s"
+
+
+def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
+    owner = store.owner(stored.id)
+    state = stored.stopped or ("running" if owner is not None and owner.may_live() else "killed")
+    best = unreadable = None
+    try:
+        _, report = report_of(store, stored, assembly.stored_study_file(stored))
+    except (StudyFileError, CommandError) as error:
+        # Written by a tuner that knew other words; its figures are still there.
+        unreadable = str(error).splitlines()[0]
+    else:
+        if (trial := report.standing.best) is not None:
+            best = {
+                "trial": trial.number,
+                "configuration": describe(trial.configuration),
+                "score": report.standing.score(trial),
+                "output_tok_s": trial.measurements[0].output_tok_s,
+            }
+    return {
+        "name": stored.name,
+        "state": state,
+        "simulated": stored.simulated,
+        "created": stored.created,
+        "forked_from": stored.forked_from,
+        "trials": len(store.trials(stored.id)),
+        "launches": len(store.launches(stored.id)),
+        "launches_spent": store.launches_spent(stored.id),
+        "best": best,
+        "unreadable": unreadable,
+    }
+
+
+def check(*, storage: str, as_json: bool) -> Exit:
+    """Prints what is wrong, and what to do about it."""
+    try:
+        with Store.open(storage, read_only=True) as store:
+            shown = store.shown
+            studies = len(store.studies())
+            problems = tuple(problems_of(store))
+    except StoreMissing as error:
+        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
+    except StoreOutdated as error:
+        shown, studies = make_url(storage).render_as_string(), 0
+        problems = (
+            Problem("outdated", None, str(error), "then `tuner db check` looks at the rest"),
+        )
+    if as_json:
+        listed = [asdict(problem) for problem in problems]
+        sys.stdout.write(
+            dump({"storage": shown, "ok": not problems, "studies": studies, "problems": listed})
+        )
+    else:
+        for problem in problems:
+            about = f"study {problem.study}: " if problem.study is not None else ""
+            sys.stdout.write(f"{about}{problem.message}\n  {problem.advice}\n")
+        if not problems:
+            sys.stdout.write(f"{shown}: {studies} studies, nothing wrong\n")
+    return Exit.FAULT if problems else Exit.DONE
+
+
+def backup(file: Path | None, *, storage: str, as_json: bool) -> Exit:
+    """Writes the whole database into one SQLite file."""
+    with _reading(storage) as store:
+        sqlite = make_url(store.url).get_backend_name() == "sqlite"
+        file = (file or _named_by_time(store, beside=sqlite)).absolute()
+        if sqlite:
+            store.copy_file(file)
+        else:
+            with whole_file(file) as part, Store.open(f"sqlite:///{part}") as target:
+                copy_studies(store, target)
+        shown = store.shown
+    with Store.open_to_read(f"sqlite:///{file}") as written:
+        studies = [study.name for study in written.studies()]
+    size = file.stat().st_size
+    if as_json:
+        sys.stdout.write(
+            dump({"storage": shown, "file": str(file), "bytes": size, "studies": studies})
+        )
+    else:
+        sys.stdout.write(
+            f"wrote {file}: {len(studies)} studies, {size / 1e6:.1f} MB, Optuna's tables included; "
+            f"read it with --storage sqlite:///{file}\n"
+        )
+    return Exit.DONE
+
+
+def _named_by_time(store: Store, *, beside: bool) -> Path:
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}.db"
+    if not beside:
+        return Path(f"tuner-{name}")
+    origin = Path(str(make_url(store.url).database))
+    return origin.with_name(f"{origin.stem}-{name}")
+
+
+def copy(*, storage: str, to: str, as_json: bool) -> Exit:
+    """Copies all studies into another database."""
+    with _reading(storage) as source, Store.open(to) as target:
+        if target.in_memory:
+            raise CommandError(f"--to {to} keeps nothing; name a file, or a PostgreSQL database")
+        if target.url == source.url:
+            raise CommandError("--to is the database itself; name another one")
+        at_work = [
+            study.name
+            for study in source.studies()
+            if (owner := source.owner(study.id)) is not None and owner.may_live()
+        ]
+        copied = copy_studies(source, target)
+        shown = source.shown, target.shown
+    for name in at_work:
+        sys.stderr.write(
+            f"note: a tuner works on study {name}; the copy has what was stored until now\n"
+        )
+    if as_json:
+        studies = [{"name": c.name, **asdict(c.counts), "optuna": c.mirrored} for c in copied]
+        sys.stdout.write(dump({"from": shown[0], "to": shown[1], "studies": studies}))
+    else:
+        for study in copied:
+            sys.stdout.write(_copied_line(study))
+        sys.stdout.write(
+            f"{len(copied)} studies are in {shown[1]} now, and still in {shown[0]}; go on with "
+            "one of the two only\n"
+        )
+    return Exit.DONE
+
+
+def _copied_line(study: CopiedStudy) -> str:
+    counts = study.counts
+    optuna = "Optuna's view included" if study.mirrored else "Optuna's tables did not have it"
+    return (
+        f"{study.name}: {counts.trials} trials, {counts.launches} launches, "
+        f"{counts.measurements} measurements, {counts.requests} requests; {optuna}\n"
+    )
+
+
+def _reading(storage: str) -> Store:
+    try:
+        return Store.open_to_read(storage)
+    except StoreMissing as error:
+        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
