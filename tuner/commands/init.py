@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,11 @@ from tuner.init.machine import ask_gpus, hardware_of
 from tuner.init.models import short_name
 from tuner.init.questions import Asker
 from tuner.init.server import (
-    ask_draft,
     ask_server,
     command_text,
     read_command,
     version_of_image,
+    with_draft,
 )
 from tuner.init.study_text import Proposal, study_text
 from tuner.init.summary import Plan, Written, print_json, print_words
@@ -89,7 +89,7 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
         today=today,
         hardware=hardware,
         speculations=speculation.propose(today, fewest=load.fewest, version=version),
-        collectives=collectives.propose(today, hardware),
+        collectives=collectives.propose(today, hardware, version),
         load=load,
         runner=options.runner,
     )
@@ -128,17 +128,7 @@ def _server(
                 )
         text, origin = command_text(options.from_command)
         today, launch = read_command(asker, text, options.sets)
-        if given["draft"] is not None or given["algorithm"] is not None:
-            draft, algorithm = ask_draft(Asker(interactive=False), given, today.model)
-            today = replace(
-                today,
-                draft=draft if draft is not None else today.draft,
-                algorithm=algorithm,
-                num_steps=None,
-                topk=None,
-                num_draft_tokens=None,
-                adaptive={},
-            )
+        today = with_draft(today, given)
     else:
         if options.sets:
             raise CommandError("--set is for variables of --from-command")

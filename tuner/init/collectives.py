@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces.configuration import Value
+    from search_spaces.options import Version
     from tuner.init.hardware import Hardware
     from tuner.init.today import Today
 
@@ -19,6 +20,7 @@ OWN_KERNEL = "disable-custom-all-reduce"
 
 PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
 _PCIE_IPC_GPUS = (2, 4, 8)
+_NO_PCIE_IPC = ("0.5.9", "0.5.17")
 _PROTOCOLS = (
     (None, "not set: NCCL chooses, and leaves LL128 off on PCIe (2.30)"),
     ("LL,LL128,Simple", "all three: +12 % seen on 8 PCIe GPUs at 32 requests"),
@@ -76,8 +78,15 @@ class Collectives:
     remark: str = ""
 
 
-def propose(today: Today, hardware: Hardware) -> Collectives:
-    """What is worth a launch between the GPUs of one server."""
+def propose(today: Today, hardware: Hardware, version: Version | None = None) -> Collectives:
+    """What is worth a launch between the GPUs of one server.
+
+    Args:
+        today: The server.
+        hardware: Its GPUs.
+        version: SGLang's, where it is known.
+    """
+    ipc = None if version in _NO_PCIE_IPC else _pcie_ipc(today, hardware)
     gpus = today.gpus
     if not today.on_gpus:
         return Collectives(remark="no NVIDIA GPUs, so no settings of NCCL")
@@ -91,8 +100,8 @@ def propose(today: Today, hardware: Hardware) -> Collectives:
     if hardware.link == "nvlink":
         return _nvlink(today)
     if gpus == 2 and _p2p_works(today):
-        return _two_pcie(today, hardware)
-    return _many_pcie(today, hardware, gpus)
+        return _two_pcie(today, ipc)
+    return _many_pcie(today, ipc)
 
 
 def _nvlink(today: Today) -> Collectives:
@@ -117,7 +126,7 @@ def _own_kernel(today: Today, why: str) -> Choice:
     return Choice(OWN_KERNEL, values, why)
 
 
-def _two_pcie(today: Today, hardware: Hardware) -> Collectives:
+def _two_pcie(today: Today, ipc: Choice | None) -> Collectives:
     flag = _own_kernel(
         today,
         "2 PCIe GPUs: who carries the all-reduce of decoding (custom_all_reduce_utils.py, 0.5.23).",
@@ -131,7 +140,7 @@ def _two_pcie(today: Today, hardware: Hardware) -> Collectives:
         )
     ]
     env = [protocol]
-    if ipc := _pcie_ipc(today, hardware, 2):
+    if ipc is not None:
         env.append(ipc)
         conditions.append(
             (
@@ -143,10 +152,10 @@ def _two_pcie(today: Today, hardware: Hardware) -> Collectives:
     return Collectives((flag,), tuple(env), tuple(conditions))
 
 
-def _many_pcie(today: Today, hardware: Hardware, gpus: int) -> Collectives:
-    why = "SGLang's own kernel is off on more than two PCIe GPUs anyway (0.5.23): NCCL carries it"
-    if gpus == 2:
-        why = "P2P is off (NCCL_P2P_DISABLE): SGLang's own kernel would use it all the same"
+def _many_pcie(today: Today, ipc: Choice | None) -> Collectives:
+    why = "off by itself on over 2 PCIe GPUs (0.5.23): NCCL reduces"
+    if today.gpus == 2:
+        why = "SGLang's own kernel would use P2P, which is off here"
     env = [_protocols(today)]
     if _p2p_works(today):
         about = "How far apart two GPUs may be and still copy to each other directly."
@@ -160,7 +169,7 @@ def _many_pcie(today: Today, hardware: Hardware, gpus: int) -> Collectives:
     about = "Lower bound of the channels (CUDA blocks) of a collective."
     env.append(_choice(today, "NCCL_MIN_NCHANNELS", fits, about))
     conditions: tuple[Condition, ...] = ()
-    if ipc := _pcie_ipc(today, hardware, gpus):
+    if ipc is not None:
         unset = {choice.name: None for choice in env}
         about = "Where NCCL does not carry decoding, its variables are not worth launches."
         conditions = (({"env": {PCIE_IPC: "1"}}, {"env": unset}, about),)
@@ -178,13 +187,13 @@ def _protocols(today: Today) -> Choice:
     )
 
 
-def _pcie_ipc(today: Today, hardware: Hardware, gpus: int) -> Choice | None:
+def _pcie_ipc(today: Today, hardware: Hardware) -> Choice | None:
     """FlashInfer's kernel, for the GPUs and numbers of them that it is made for."""
-    if gpus not in _PCIE_IPC_GPUS or today.flags.get("enable-deterministic-inference"):
+    if today.gpus not in _PCIE_IPC_GPUS or today.flags.get("enable-deterministic-inference"):
         return None
     if not hardware.is_sm120 and PCIE_IPC not in today.env:
         return None
-    values = ((None, "off"), ("1", "35 to 48 tok/s seen at tp 8 beside untuned NCCL; longer TTFT"))
+    values = ((None, "off"), ("1", "on: 35 to 48 tok/s seen at tp 8, beside untuned NCCL"))
     about = (
         "FlashInfer's all-reduce over PCIe in NCCL's place, for decoding (SGLang 0.5.23, opt-in; "
         "an older one, or FlashInfer without it, stays on NCCL)."

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1_000_000
 _VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
+_NAMED = "for the draft that you named"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -99,7 +100,31 @@ def ask_server(asker: Asker, given: Mapping[str, str | None], gpus: int) -> Toda
     draft, algorithm = ask_draft(asker, given, model)
     tp = asker.ask(_tp(gpus), given["tp"]) if gpus > 1 or given["tp"] is not None else 1
     flags: dict[str, int] = {} if tp == 1 else {"tp-size": tp}
-    return Today(model=model, draft=draft, algorithm=algorithm, flags=flags)
+    return Today(
+        model=model,
+        draft=draft,
+        algorithm=algorithm,
+        why_algorithm=_NAMED if draft is not None else "",
+        flags=flags,
+    )
+
+
+def with_draft(today: Today, given: Mapping[str, str | None]) -> Today:
+    """Today's server with another draft or algorithm, if one is given by its flag."""
+    if given["draft"] is None and given["algorithm"] is None:
+        return today
+    draft = today.draft if given["draft"] is None else _draft(given["draft"])
+    algorithm = _kind_of_draft(Asker(interactive=False), draft, given["algorithm"])
+    return replace(
+        today,
+        draft=draft,
+        algorithm=algorithm,
+        why_algorithm=_NAMED if draft is not None else "as you asked",
+        num_steps=None,
+        topk=None,
+        num_draft_tokens=None,
+        adaptive={},
+    )
 
 
 def ask_draft(asker: Asker, given: Mapping[str, str | None], model: str) -> tuple[str | None, str]:
@@ -113,11 +138,15 @@ def ask_draft(asker: Asker, given: Mapping[str, str | None], model: str) -> tupl
     )
     if draft is None and given["algorithm"] is None:
         return None, NO_SPECULATION
+    return draft, _kind_of_draft(asker, draft, given["algorithm"])
+
+
+def _kind_of_draft(asker: Asker, draft: str | None, given: str | None) -> str:
     guess = guess_draft_algorithm(draft) if draft is not None else NO_SPECULATION
-    algorithm = asker.ask(_algorithm(guess), given["algorithm"])
+    algorithm = asker.ask(_algorithm(guess), given)
     if ALGORITHMS[canonical_algorithm(algorithm)].needs_draft and draft is None:
         raise CommandError(f"--algorithm {algorithm} needs a draft model: --draft PATH")
-    return draft, "NEXTN" if algorithm == "EAGLE" and draft is None else algorithm
+    return "NEXTN" if algorithm == "EAGLE" and draft is None else algorithm
 
 
 def version_of_image(image: str) -> Version | None:

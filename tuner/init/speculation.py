@@ -121,7 +121,7 @@ def propose(today: Today, *, fewest: int, version: Version | None = None) -> Spe
 
 def _algorithm(today: Today) -> tuple[str | None, str, tuple[str, ...]]:
     if today.algorithm != NO_SPECULATION:
-        return today.algorithm, "today's algorithm" if today.command else "", ()
+        return today.algorithm, today.why_algorithm, ()
     if (reason := has_mtp_layers(today.model)) is not None:
         return "NEXTN", f"needs no draft: {reason}", ()
     hint = "a draft model may be worth far more than n-grams: `--draft PATH --algorithm EAGLE3`"

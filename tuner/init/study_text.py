@@ -153,7 +153,7 @@ def _server(proposal: Proposal) -> Block:
 def _running(proposal: Proposal) -> Iterator[Entry]:
     if not proposal.speculates or proposal.today.flags.get(RUNNING) is not None:
         return
-    why = "unset, SGLang caps it at 48, but only with speculation (0.5.23)"
+    why = "unset, SGLang caps it at 48, only with speculation (0.5.23)"
     yield Entry(RUNNING, max(_LEAST_RUNNING, proposal.load.most), beside=why)
 
 
@@ -202,7 +202,7 @@ def _sub_space(part: SubSpace) -> Block:
 def _workload(load: Load) -> Block:
     points: list[dict[str, object]] = [{"concurrency": c} for c in load.concurrencies]
     points += [{"request_rate": _plain(r), "requests": OPEN_REQUESTS} for r in load.rates]
-    many = "each configuration is measured at each; the score is the mean of the gains"
+    many = "each configuration is measured at each; gains are averaged (geometric mean)"
     entries = [
         Entry(
             "prompts",

@@ -12,6 +12,7 @@ from search_spaces import warnings
 from search_spaces.configuration import NO_SPECULATION
 from tuner import assembly
 from tuner.export import dump
+from tuner.init.study_text import RUNNING
 from tuner.planners import choose_planner
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Written:
         """Everything that was guessed or left out, and what deserves a look."""
         proposal = self.proposal
         notes = [*self.notes, *proposal.today.notes, *proposal.speculations.notes]
+        running, most = proposal.today.number(RUNNING, 0), max(proposal.load.concurrencies or (0,))
+        if 0 < running < most:
+            notes.append(f"{RUNNING} {running} of today makes requests wait at concurrency {most}")
         notes += [*warnings(self.study), *self.plan.notes]
         return list(dict.fromkeys(f"{note[0].upper()}{note[1:]}" for note in notes if note))
 

@@ -30,6 +30,7 @@ class Today:
         draft: The draft's; `None` without one.
         algorithm: As a study writes it: `"none"` without speculation, `"NEXTN"` for EAGLE without
             a draft.
+        why_algorithm: Where it is from, for the study's comment.
         num_steps: Today's draft steps; `None` where the command leaves them to SGLang.
         topk: Today's topk.
         num_draft_tokens: Today's draft tokens.
@@ -47,6 +48,7 @@ class Today:
     model: str
     draft: str | None = None
     algorithm: str = NO_SPECULATION
+    why_algorithm: str = ""
     num_steps: int | None = None
     topk: int | None = None
     num_draft_tokens: int | None = None
@@ -108,6 +110,7 @@ def read_today(launch: LaunchText) -> Today:
         model=_text(given.get("model-path")) or "",
         draft=draft,
         algorithm=algorithm,
+        why_algorithm="today's algorithm",
         num_steps=steps,
         topk=topk,
         num_draft_tokens=tokens,

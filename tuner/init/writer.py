@@ -156,8 +156,10 @@ def _entry_lines(entry: Entry, indent: int) -> list[str]:
     lead = f"{' ' * indent}{_text(entry.key)}:"
     match entry.value:
         case Block(entries):
-            empty = not any(isinstance(inner, Entry) for inner in entries)
-            return [f"{lead} {{}}" if empty else lead, *_block_lines(entries, indent + 2)]
+            lines = _block_lines(entries, indent + 2)
+            if any(isinstance(inner, Entry) for inner in entries):
+                return [lead, *lines]
+            return [*(line[2:] for line in lines), f"{lead} {{}}"]
         case Items(items):
             return [lead, *_items_lines(items, indent + 2)]
         case Folded(text):

@@ -1,0 +1,453 @@
+"""`tuner init` from a launch command: the study that it becomes, and what is said of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from search_spaces import Space, load_study, warnings
+from tuner.cli import run
+
+from .init_machines import fake_nvidia_smi, topology
+
+KIMI = (
+    "NCCL_PROTO=LL python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 "
+    "--trust-remote-code --speculative-algorithm EAGLE3 "
+    "--speculative-draft-model-path lightseekorg/kimi-k2.5-eagle3 --speculative-num-steps 5 "
+    "--speculative-eagle-topk 1 --speculative-num-draft-tokens 6 --port 30000"
+)
+LLAMA = "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct"
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch, capsys):
+    """Runs `tuner init` in a folder of its own, on a machine without GPUs; gives the study."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+
+    def call(*arguments, code=0, output="made.yaml"):
+        assert run(["init", "--output", output, *arguments]) == code, capsys.readouterr().err
+        said = capsys.readouterr()
+        study = load_study(f"./{output}") if code == 0 else None
+        return study, said.out + said.err
+
+    return call
+
+
+def algorithms(study):
+    return [part.algorithm for part in study.space.speculation]
+
+
+def test_todays_command_becomes_a_study(make, tmp_path):
+    study, said = make("--from-command", KIMI, "--gpus", "8x RTX PRO 6000")
+    assert study.name == "kimi-k2.5"
+    assert study.model.path == "moonshotai/Kimi-K2.5"
+    assert study.model.draft == "lightseekorg/kimi-k2.5-eagle3"
+    assert list(study.server.flags)[:3] == ["tp-size", "trust-remote-code", "port"]
+    assert study.server.flags["max-running-requests"] == 64
+    assert study.server.env == {}
+    assert algorithms(study) == ["none", "EAGLE3", "EAGLE3"]
+    assert study.space.speculation[1].num_steps == (1, 2, 3, 4, 5, 6, 7)
+    assert study.space.speculation[2].flags == {"speculative-adaptive": (True,)}
+    assert study.space.env["NCCL_PROTO"] == (None, "LL,LL128,Simple", "LL128", "Simple", "LL")
+    assert study.production is not None
+    assert study.production.command == KIMI
+    assert warnings(study) == ()
+    points = len(Space(study))
+    assert f"24 of {points} configurations; TPE searches" in said
+    assert "none, default, production" in said
+    for command in (
+        "tuner validate --study ./made.yaml",
+        "tuner sweep --study ./made.yaml --dry-run",
+        "tuner sweep --study ./made.yaml\n",
+    ):
+        assert command in said
+    assert [path.name for path in tmp_path.iterdir()] == ["made.yaml"]
+
+
+def test_what_is_tuned_keeps_todays_value_among_its_choices(make):
+    command = KIMI.replace("NCCL_PROTO=LL ", "NCCL_PROTO=LL,Simple NCCL_MIN_NCHANNELS=16 ").replace(
+        "num-steps 5", "num-steps 9"
+    )
+    study, _ = make("--from-command", command, "--gpus", "8x L40S")
+    assert study.space.env["NCCL_PROTO"][-1] == "LL,Simple"
+    assert study.space.env["NCCL_MIN_NCHANNELS"] == (None, "4", "8", "16")
+    assert study.space.speculation[1].num_steps[-1] == 9
+    assert "NCCL_PROTO" not in study.server.env
+
+
+def test_the_same_choice_in_other_words_is_not_added(make):
+    study, _ = make("--from-command", KIMI.replace("=LL ", "=simple,ll128,ll "), "--gpus", "8x L4")
+    assert len(study.space.env["NCCL_PROTO"]) == 5
+
+
+def test_one_gpu_has_no_nccl(make):
+    study, said = make("--from-command", LLAMA)
+    assert study.space.env == {}
+    assert algorithms(study) == ["none", "NGRAM"]
+    assert "One gpu" not in said
+    assert "--draft lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B" in said
+    assert "One GPU:" in study.text
+
+
+def test_nvlink_leaves_nccl_alone(make):
+    study, _ = make("--from-command", KIMI, "--gpus", "8x H200")
+    assert study.space.env == {}
+    assert study.server.env == {"NCCL_PROTO": "LL"}
+    assert "disable-custom-all-reduce" not in study.server.flags
+    study, _ = make(
+        "--force", "--from-command", f"{KIMI} --disable-custom-all-reduce", "--gpus", "8x H200"
+    )
+    assert study.space.flags == {"disable-custom-all-reduce": (None, True)}
+
+
+def test_two_pcie_gpus_choose_who_reduces(make):
+    command = f"{LLAMA} --tp 2"
+    study, _ = make("--from-command", command, "--gpus", "2x RTX 4090")
+    assert study.space.flags == {"disable-custom-all-reduce": (None, True)}
+    assert set(study.space.env) == {"NCCL_PROTO"}
+    # SGLang's own kernel, and 5 protocols of NCCL; none, and 4 widths of NGRAM.
+    assert len(Space(study)) == 6 * 5
+
+
+def test_without_p2p_the_kernel_that_needs_it_is_held_off(make):
+    command = f"NCCL_P2P_DISABLE=1 {LLAMA} --tp 2"
+    study, _ = make("--from-command", command, "--gpus", "2x RTX 4090")
+    assert study.server.flags["disable-custom-all-reduce"] is True
+    assert study.server.env == {"NCCL_P2P_DISABLE": "1"}
+    assert set(study.space.env) == {"NCCL_PROTO", "NCCL_MIN_NCHANNELS"}
+
+
+def test_an_unknown_link_is_assumed_and_said(make):
+    study, said = make("--from-command", f"{LLAMA} --tp 4")
+    assert "assumed PCIe" in said
+    assert "--interconnect nvlink" in said
+    assert "NCCL_PROTO" in study.space.env
+    study, said = make("--force", "--from-command", f"{LLAMA} --tp 4", "--interconnect", "nvlink")
+    assert "assumed PCIe" not in said
+    assert study.space.env == {}
+
+
+def test_this_machine_is_looked_at(tuner, tmp_path):
+    folder = fake_nvidia_smi(tmp_path / "bin", "NVIDIA A40", 4, topology(4, "SYS", bridged="NV4"))
+    tuner.env["PATH"] = f"{folder}:{tuner.env['PATH']}"
+    command = f"CUDA_VISIBLE_DEVICES=2,3 {LLAMA} --tp 2"
+    done = tuner.run("init", "--from-command", command, "--json", "--output", "pair.yaml")
+    data = json.loads(done.stdout)
+    assert data["hardware"] == {
+        "gpus": 2,
+        "name": "NVIDIA A40",
+        "interconnect": "nvlink",
+        "source": "nvidia-smi",
+    }
+    done = tuner.run("init", "--from-command", f"{LLAMA} --tp 4", "--json", "--output", "all.yaml")
+    assert json.loads(done.stdout)["hardware"]["interconnect"] == "pcie"
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        ("deepseek-ai/DeepSeek-V3-0324", "NEXTN"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "NGRAM"),
+        ("zai-org/GLM-4.5-Air", "NEXTN"),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "NEXTN"),
+        ("XiaomiMiMo/MiMo-7B-RL", "NEXTN"),
+        ("Qwen/Qwen3-235B-A22B", "NGRAM"),
+        ("moonshotai/Kimi-K2-Instruct", "NGRAM"),
+    ],
+)
+def test_a_model_drafts_for_itself_where_it_can(make, model, found):
+    study, _ = make("--from-command", f"python -m sglang.launch_server --model-path {model}")
+    assert algorithms(study)[1] == found
+
+
+def test_a_local_config_says_whether_it_can(make, tmp_path):
+    (tmp_path / "mine").mkdir()
+    config = {"architectures": ["Glm4MoeForCausalLM"], "num_nextn_predict_layers": 1}
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+    study, _ = make("--from-command", "python -m sglang.launch_server --model-path ./mine")
+    assert algorithms(study)[1] == "NEXTN"
+    assert study.name == "mine"
+    config["num_nextn_predict_layers"] = 0
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+    study, _ = make("--force", "--model", "./mine", "--yes")
+    assert algorithms(study)[1] == "NGRAM"
+
+
+def test_eagle_without_a_draft_is_the_models_own(make):
+    study, _ = make(
+        "--from-command",
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 "
+        "--speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1 "
+        "--speculative-num-draft-tokens 2",
+        "--gpus",
+        "8x H200",
+    )
+    assert algorithms(study) == ["none", "NEXTN", "NEXTN"]
+    assert study.model.draft is None
+
+
+def test_attention_dp_excludes_what_does_not_run_with_it(make):
+    study, said = make(
+        "--from-command", f"{LLAMA} --tp 2 --dp 2 --enable-dp-attention", "--gpus", "2x H200"
+    )
+    assert algorithms(study) == ["none"]
+    assert "DP attention" in said
+
+
+def test_crowds_get_chains_and_few_steps(make):
+    study, _ = make("--from-command", KIMI, "--gpus", "8x H200", "--concurrency", "64,128")
+    assert study.space.speculation[1].num_steps == (1, 2, 3, 4, 5)  # today's 5 stays in reach
+    assert study.space.speculation[1].topk == (1,)
+    assert study.server.flags["max-running-requests"] == 128
+
+
+def test_trees_only_where_nothing_else_changes_with_them(make):
+    study, _ = make("--from-command", f"{KIMI} --attention-backend flashinfer", "--gpus", "8x H200")
+    assert study.space.speculation[1].topk == (1, 4)
+    assert warnings(study) == ()
+    study, _ = make("--force", "--from-command", f"{KIMI} --attention-backend trtllm_mla")
+    assert study.space.speculation[1].topk == (1,)
+
+
+def test_a_draft_can_be_added(make):
+    study, _ = make("--from-command", LLAMA, "--draft", "org/llama-eagle3")
+    assert algorithms(study)[1] == "EAGLE3"
+    assert study.model.draft == "org/llama-eagle3"
+    assert "--draft" not in study.production.command
+
+
+def test_every_flag_of_the_workload(make, tmp_path):
+    (tmp_path / "mine.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"question {n}"}) + "\n" for n in range(400))
+    )
+    study, said = make(
+        "--from-command", LLAMA, "--concurrency", "1,8", "--prompts", "chat=0.25,mine.jsonl=0.75",
+        "--output-tokens", "128", "--ttft-ms", "1500", "--goodput", "ttft:500,tpot:50",
+        "--launches", "4", "--hours", "2.5", "--name", "other", "--runner", "simulated",
+    )  # fmt: skip
+    workload = study.to_workload()
+    assert [point.concurrency for point in workload.points] == [1, 8]
+    assert dict(workload.prompts) == {"chat": 0.25, "jsonl:mine.jsonl": 0.75}
+    assert workload.output_tokens == 128
+    assert study.objective.maximize == "goodput_request_s"
+    assert study.objective.subject_to == {"ttft_p95_ms": 1500}
+    assert (workload.goodput.ttft_ms, workload.goodput.tpot_ms) == (500, 50)
+    assert (study.budget.launches, study.budget.hours) == (4, 2.5)
+    assert (study.name, study.runner) == ("other", "simulated")
+    assert study.simulated.profile == "llama-8b-h200"
+    assert "4 of 5 configurations" in said
+
+
+def test_a_rate_asks_for_latency_or_goodput(make):
+    study, _ = make("--from-command", LLAMA, "--rate", "4")
+    assert study.objective.minimize == "e2e_p95_ms"
+    assert study.to_workload().points[0].request_rate == 4
+    study, _ = make("--force", "--from-command", LLAMA, "--rate", "2,8", "--goodput", "e2e:9000")
+    assert study.objective.maximize == "goodput_request_s"
+    assert warnings(study) == ()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "hint"),
+    [
+        ("--concurrency", "0", "1,8,64"),
+        ("--concurrency", "eight", "1,8,64"),
+        ("--rate", "-1", "above 0"),
+        ("--prompts", "chta", "chat"),
+        ("--prompts", "none.jsonl", "no file"),
+        ("--output-tokens", "1.5", "256"),
+        ("--ttft-ms", "fast", "2000"),
+        ("--goodput", "latency:5", "ttft:500,tpot:50"),
+        ("--launches", "0", "24"),
+        ("--hours", "nan", "6"),
+        ("--gpus", "4090", "8x RTX PRO 6000"),
+        ("--algorithm", "EAGEL3", "EAGLE3"),
+        ("--algorithm", "EAGLE3", "--draft"),
+        ("--name", "a b", "plain name"),
+        ("--output", "study.txt", ".yaml"),
+        ("--output", "nowhere/study.yaml", "no folder"),
+        ("--set", "MODEL", "--set MODEL=org/name"),
+        ("--set", "MODEL=a b", "plain word"),
+        ("--model", "x/y", "--from-command"),
+        ("--from-command", "gone.sh", "no such file"),
+        ("--from-command", "echo hello", "sglang.launch_server"),
+    ],
+)
+def test_a_wrong_flag_is_said_with_what_to_write(make, tmp_path, flag, value, hint):
+    _, said = make("--from-command", LLAMA, flag, value, code=2)
+    assert flag in said
+    assert hint in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interconnect_is_pcie_or_nvlink(make):
+    _, said = make("--from-command", f"{LLAMA} --tp 2", "--interconnect", "usb", code=2)
+    assert "pcie or nvlink" in said
+
+
+def test_prompts_that_do_not_suffice_are_said_before_anything_is_written(make, tmp_path):
+    (tmp_path / "few.jsonl").write_text('"one"\n"two"\n')
+    _, said = make("--from-command", LLAMA, "--prompts", "few.jsonl", code=2)
+    assert "workload.points" in said
+    assert not (tmp_path / "made.yaml").exists()
+
+
+def test_variables_of_the_command(make):
+    command = 'python -m sglang.launch_server --model-path "$MODEL" --tp ${TP}'
+    _, said = make("--from-command", command, code=2)
+    assert "--set MODEL=VALUE" in said
+    assert "--set TP=VALUE" in said
+    study, _ = make(
+        "--from-command", command, "--set", "MODEL=Qwen/Qwen3-8B", "--set", "TP=2",
+        "--interconnect", "pcie",
+    )  # fmt: skip
+    assert study.model.path == "Qwen/Qwen3-8B"
+    assert study.server.flags["tp-size"] == 2
+    assert "$" not in study.production.command
+
+
+def test_secrets_are_never_written(make):
+    study, said = make(
+        "--from-command",
+        f"HF_TOKEN=hf_0123456789abcdefghij {LLAMA} --api-key sk-secret-key-1234567890",
+    )
+    for text in (study.text, said):
+        assert "hf_0123" not in text
+        assert "sk-secret" not in text
+    assert study.server.flags["api-key"] == "$SGLANG_API_KEY"
+    assert "HF_TOKEN" not in study.server.env
+    assert "export it in your shell" in study.text
+
+
+def test_a_container_of_its_own_is_no_prefix(make):
+    study, said = make(
+        "--from-command",
+        "docker run -d --name sgl --gpus all --shm-size 32g -p 30000:30000 "
+        "-v ~/.cache/huggingface:/root/.cache/huggingface -e HF_TOKEN=hf_0123456789abcdefghij "
+        f"--ipc=host lmsysorg/sglang:v0.5.9 {LLAMA} --host 0.0.0.0",
+    )
+    assert study.server.prefix == ()
+    assert study.server.python is None
+    assert (
+        "docker run -it --gpus all --shm-size 32g "
+        "-v ~/.cache/huggingface:/root/.cache/huggingface --ipc=host -e HF_TOKEN "
+        '-v "$PWD":"$PWD" -w "$PWD" lmsysorg/sglang:v0.5.9 bash'
+    ) in said
+
+
+def test_a_container_that_is_there_is_a_prefix(make):
+    study, said = make("--from-command", f"docker exec -it -e NCCL_DEBUG=WARN sgl {LLAMA}")
+    assert study.server.prefix == ("docker", "exec", "-i", "sgl")
+    assert study.server.python == "python3"
+    assert study.server.env == {"NCCL_DEBUG": "WARN"}
+    assert "docker run" not in said
+
+
+def test_jobs_and_pinning_are_a_prefix(make):
+    study, _ = make("--from-command", f"srun --gres=gpu:1 numactl --cpunodebind=0 {LLAMA}")
+    assert study.server.prefix == ("srun", "--gres=gpu:1", "numactl", "--cpunodebind=0")
+
+
+def test_an_older_image_is_not_offered_what_it_lacks(make):
+    command = f"docker run --gpus all lmsysorg/sglang:v0.5.9-cu130 {KIMI.split(' ', 1)[1]}"
+    study, _ = make("--from-command", command, "--gpus", "8x RTX PRO 6000")
+    assert algorithms(study) == ["none", "EAGLE3"]
+    assert "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE" not in study.space.env
+
+
+def test_nothing_is_overwritten_without_force(make, tmp_path):
+    make("--from-command", LLAMA)
+    before = (tmp_path / "made.yaml").read_text()
+    _, said = make("--from-command", KIMI, code=2)
+    assert "--force" in said
+    assert (tmp_path / "made.yaml").read_text() == before
+    make("--from-command", KIMI, "--force")
+    assert (tmp_path / "made.yaml").read_text() != before
+
+
+def test_the_same_command_makes_the_same_file(make):
+    study, _ = make("--from-command", KIMI)
+    again, _ = make("--from-command", KIMI, "--force")
+    assert again.text == study.text
+
+
+def test_to_stdout_and_from_stdin(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"#!/bin/sh\nexec {LLAMA} \\\n  --tp 1\n"))
+    assert run(["init", "--from-command", "-", "--output", "-"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("# Made by")
+    assert "next:" in said.err
+    assert list(tmp_path.iterdir()) == []
+    assert run(["init", "--from-command", LLAMA, "--output", "-", "--json"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("launch.sh", f"#!/bin/bash\nset -e\nMODEL=a/b\n{LLAMA} \\\n    --tp 1\n"),
+        ("Dockerfile", f"FROM lmsysorg/sglang\nCMD {json.dumps(LLAMA.split())}\n"),
+        ("compose.yml", f"services:\n  llm:\n    image: lmsysorg/sglang\n    command: {LLAMA}\n"),
+    ],
+)  # fmt: skip
+def test_files(make, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    study, said = make("--from-command", name)
+    assert study.model.path == "meta-llama/Llama-3.1-8B-Instruct"
+    assert f"from {name}" in said
+    assert f"from {name}" in study.text
+
+
+def test_json_says_what_was_written(make, capsys, tmp_path):
+    _, said = make("--from-command", KIMI, "--json", "--gpus", "8x RTX 4090")
+    data = json.loads(said)
+    assert data["file"] == "made.yaml"
+    assert data["study"] == "kimi-k2.5"
+    assert data["baselines"] == ["none", "default", "production"]
+    assert data["hardware"]["interconnect"] == "pcie"
+    assert data["planner"] == "tpe"
+    assert data["legal_points"] == len(Space(load_study(tmp_path / "made.yaml")))
+
+
+def test_the_file_is_named_by_the_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", "--from-command", LLAMA]) == 0
+    assert (tmp_path / "llama-3.1-8b.yaml").exists()
+    assert "--study ./llama-3.1-8b.yaml" in capsys.readouterr().out
+
+
+def test_a_study_from_init_runs_on_the_simulated_server(tuner):
+    tuner.run(
+        "init", "--from-command", KIMI, "--gpus", "8x RTX PRO 6000", "--runner", "simulated",
+        "--launches", "3", "--output-tokens", "32",
+    )  # fmt: skip
+    path = Path(tuner.folder) / "kimi-k2.5.yaml"
+    path.write_text(path.read_text().replace("time_scale: 10", "time_scale: 200"))
+    done = tuner.run("sweep", "--study", "./kimi-k2.5.yaml", "--json")
+    report = json.loads(done.stdout)
+    assert set(report["baselines"]) == {"none", "default", "production"}
+    production = report["baselines"]["production"]
+    trial = next(t for t in report["trials"] if t["number"] == production)
+    assert trial["configuration"]["speculation"]["num_steps"] == 5
+    assert trial["configuration"]["env"]["NCCL_PROTO"] == "LL"
+
+
+def test_no_terminal_and_nothing_to_go_by(tuner):
+    process = subprocess.run(
+        [sys.executable, "-m", "tuner", "init"],
+        cwd=tuner.folder,
+        env=tuner.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert "--from-command" in process.stderr
