@@ -10,8 +10,9 @@ from search_spaces.configuration import NO_SPECULATION
 from search_spaces.env_checks import check_env
 from search_spaces.flag_checks import check_flags
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
+from search_spaces.objective_checks import check_objective
 from search_spaces.problems import Problem
-from search_spaces.workload_checks import check_objective, check_workload
+from search_spaces.workload_checks import check_workload
 from search_spaces.yaml_nodes import Document, Path, dotted
 
 if TYPE_CHECKING:

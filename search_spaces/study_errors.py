@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import types
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from search_spaces.figures import LATENCIES
 from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
 from search_spaces.yaml_nodes import Document, Path, dotted
@@ -127,7 +129,7 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
         case "string_too_short" | "too_short":
             message = f"Must not be empty{example}"
         case "literal_error":
-            message = f"Must be {context['expected']}, not {given}"
+            message = f"Must be {context['expected']}, not {given}{_meant(value, context)}"
         case "greater_than_equal":
             message = f"Must be at least {context['ge']:g}, not {given}"
         case "less_than_equal":
@@ -139,6 +141,17 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
         case _:
             message = f"{error['msg']}{example}"
     return message
+
+
+def _meant(value: object, context: Mapping[str, Any]) -> str:
+    """What a wrong word was probably meant to be."""
+    if value in LATENCIES:
+        return f"; a latency is minimized: write `minimize: {value}`"
+    if not isinstance(value, str):
+        return ""
+    words = tuple(re.findall(r"'([^']+)'", context["expected"]))
+    hint = nearest(value, words)
+    return f"; {hint}" if hint.startswith("did you mean") else ""
 
 
 def _keys_at(root: type[BaseModel], path: Path) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from search_spaces.algorithms import NAMES
 from search_spaces.configuration import NO_SPECULATION, Value
-from search_spaces.figures import LATENCIES
+from search_spaces.figures import LATENCIES, RATES
 from search_spaces.flags import canonical_flag, canonical_flag_value
 from search_spaces.nccl import canonical_value
 from search_spaces.nearest import nearest
@@ -186,6 +186,8 @@ def _prompt_set(name: str) -> str:
 
 
 def _limit(name: str) -> str:
+    if name in RATES:
+        raise wrong(f"Is a rate, which is maximized: write `objective: {{maximize: {name}}}`")
     if name not in LIMITS:
         raise wrong(f"Unknown limit; {nearest(name, LIMITS)}")
     return name

@@ -7,6 +7,7 @@ import sys
 from search_spaces import Space, StudyFileError, load_study, shipped, warnings
 from tuner.errors import Exit
 from tuner.export import dump
+from tuner.profile_check import check_profile
 from tuner.prompt_check import check_prompts
 
 
@@ -16,6 +17,7 @@ def validate(name_or_path: str, *, as_json: bool) -> Exit:
         study = load_study(name_or_path)
         points = len(Space(study))
         check_prompts(study)
+        check_profile(study)
     except StudyFileError as error:
         if not as_json:
             raise
