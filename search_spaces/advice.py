@@ -9,9 +9,8 @@ from search_spaces.allreduce import advice as all_reduce
 from search_spaces.baseline import baselines, default_baseline
 from search_spaces.condition_effects import without_effect
 from search_spaces.defaults import family_is_guessed, model_family
-from search_spaces.flag_values import unknown_flag
 from search_spaces.legality import violations
-from search_spaces.nccl import shadowed, unknown_variable
+from search_spaces.name_advice import name_advice
 from search_spaces.parameters import sub_space_trees
 from search_spaces.production import production_warnings
 
@@ -27,7 +26,8 @@ _ENOUGH_ARRIVALS = 100
 def warnings(study: Study) -> tuple[str, ...]:
     """Sentences for the author of a study, the gravest first; empty for a clean one."""
     return (
-        *_unknown(study),
+        *name_advice(study),
+        *_budget(study),
         *_unfair(study),
         *_baselines(study),
         *without_effect(study),
@@ -36,24 +36,6 @@ def warnings(study: Study) -> tuple[str, ...]:
         *all_reduce(study),
         *_wasted(study),
     )
-
-
-def _unknown(study: Study) -> Iterator[str]:
-    """Names that nothing reads, or that only some versions of it read."""
-    parts = [part.flags for part in study.space.speculation]
-    places = ((study.server.flags, "server.flags"), (study.space.flags, "space.flags"))
-    lists = (*places, *((flags, f"space.speculation[{i}].flags") for i, flags in enumerate(parts)))
-    for flags, place in lists:
-        for name in flags:
-            if (problem := unknown_flag(name)) is not None:
-                yield f"{place}.{name}: {problem}"
-    for env, section in ((study.server.env, "server"), (study.space.env, "space")):
-        for name in env:
-            if (problem := unknown_variable(name)) is not None:
-                yield f"{section}.env.{name}: {problem}"
-    fixed = {name: value for name, value in study.server.env.items() if value is not None}
-    for loser, winner in shadowed(fixed):
-        yield f"server.env.{loser}: NCCL does not look at it beside {winner}; leave one of them out"
 
 
 def _unfair(study: Study) -> Iterator[str]:
@@ -74,6 +56,15 @@ def _unfair(study: Study) -> Iterator[str]:
         yield (
             "attention-backend is not set: SGLang 0.5.23 chooses another one for topk > 1 on some "
             "GPUs, so that trees and chains differ in more than topk; set it under server.flags"
+        )
+
+
+def _budget(study: Study) -> Iterator[str]:
+    count = len(baselines(study))
+    if study.budget.launches <= count:
+        yield (
+            f"budget.launches {study.budget.launches} is spent on the {count} baselines; write "
+            f"`launches: {count + 10}` or more for a search"
         )
 
 

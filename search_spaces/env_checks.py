@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl import crossed_bounds, nothing_left, shadowed, value_problem
+from search_spaces.nccl import BOUNDED, crossed_bounds, nothing_left, shadowed, value_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,25 @@ def _together(
             if loser == name:
                 message = f"NCCL does not look at it beside `server.env.{winner}`: leave one out"
                 yield ("space", "env", name), message
+    yield from _never_together(always, tuned)
     if "1" in tuned.get("NCCL_P2P_DISABLE", ()) and "LOC" in tuned.get("NCCL_P2P_LEVEL", ()):
         index = tuned["NCCL_P2P_LEVEL"].index("LOC")
         message = "LOC is what NCCL_P2P_DISABLE 1 is, one server in two points: leave it out"
         yield ("space", "env", "NCCL_P2P_LEVEL", index), message
+
+
+def _never_together(
+    always: dict[str, str], tuned: dict[str, tuple[str | None, ...]]
+) -> Iterator[tuple[Path, str]]:
+    """Choices of which every combination crosses."""
+    bounded = [name for name in tuned if name in BOUNDED]
+    if not bounded or any(True for _ in crossed_bounds(always)):
+        return
+    message = ""
+    for values in itertools.product(*(tuned[name] for name in bounded)):
+        chosen = {name: v for name, v in zip(bounded, values, strict=True) if v is not None}
+        crossed = next(crossed_bounds(always | chosen), None)
+        if crossed is None:
+            return
+        message = crossed[-1]
+    yield ("space", "env", bounded[-1]), f"No choice holds: {message}"

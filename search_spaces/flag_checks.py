@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from search_spaces.yaml_nodes import Path
 
 
+CHECKED_WITH_THE_SERVER = {"tp-size", "port"}
+"""Numbers of `server.flags` that `study_checks` knows more of."""
+
+
 def check_flags(
     server: Server | None, space: SpaceSpec | None, data: object
 ) -> Iterator[tuple[Path, str]]:
@@ -36,7 +40,7 @@ def check_flags(
 def _fixed(flags: Mapping[str, FixedValue], at: Path, data: object) -> Iterator[tuple[Path, str]]:
     written = _written(data, at)
     for name, value in flags.items():
-        if name in BELONGS_ELSEWHERE:
+        if name in BELONGS_ELSEWHERE or name in CHECKED_WITH_THE_SERVER:
             continue
         problem = flag_problem(name, value, written.get(name))
         if problem is not None:

@@ -7,8 +7,13 @@ import difflib
 
 def nearest(word: str, known: tuple[str, ...]) -> str:
     """`"did you mean ..."`, or the known words."""
-    close = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    if close:
-        match = next(k for k in known if k.lower() == close[0])
-        return f"did you mean `{match}`?"
+    lower = {k.lower(): k for k in known}
+    wrong = word.lower()
+    close = difflib.get_close_matches(wrong, lower, n=4, cutoff=0.6)
+    # Two letters that changed places are the commonest slip of all.
+    swapped = [match for match in close if sorted(match) == sorted(wrong)]
+    begun = [match for match in lower if wrong and match.startswith(wrong)]
+    for found in (swapped, close, begun if len(begun) == 1 else []):
+        if found:
+            return f"did you mean `{lower[found[0]]}`?"
     return f"known here: {', '.join(known)}"

@@ -78,8 +78,23 @@ _EXAMPLES = {
     "budget": "budget: {launches: 24, hours: 6}",
     "budget.launches": "launches: 24",
     "budget.hours": "hours: 6",
+    "production": 'production: {command: "python -m sglang.launch_server ..."}',
+    "production.command": 'command: "python -m sglang.launch_server ..."',
+    "space.conditions": "conditions: [{when: {topk: 1}, then: {flags: {page-size: 64}}}]",
+    "space.conditions[]": "{when: {topk: 1}, then: {flags: {page-size: 64}}}",
+    "space.conditions[].when": "when: {algorithm: EAGLE3, topk: 1}",
+    "space.conditions[].then": "then: {flags: {page-size: 64}}",
     "simulated": "simulated: {profile: kimi, time_scale: 10.0}",
 }
+
+_OR_ELSE = {
+    "workload.points[].weight": "leave the point out, or give it a share such as `weight: 0.5`",
+    "workload.prompts.": "leave it out, or give it a share such as 0.5",
+    "budget.hours": "leave it out for no limit",
+    "objective.subject_to.": "leave it out for no limit",
+    "simulated.time_scale": "write 1 for the speed of life, 10 for ten times as fast",
+}
+"""What to write in place of a number that is too small; a dot at the end is any key below."""
 
 _KINDS = {
     "int_type": "a whole number",
@@ -135,7 +150,9 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
         case "less_than_equal":
             message = f"Must be at most {context['le']:.10g}, not {given}"
         case "greater_than":
+            else_ = _OR_ELSE.get(pattern) or _OR_ELSE.get(pattern.rpartition(".")[0] + ".")
             message = f"Must be more than {context['gt']:g}, not {given}"
+            message += f"; {else_}" if else_ else ""
         case _ if kind in _KINDS:
             message = f"Must be {_KINDS[kind]}{example}, not {given}"
         case _:

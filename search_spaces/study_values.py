@@ -121,10 +121,14 @@ def _env_value(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+def _as_yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else repr(value)
+
+
 def _choices(value: object) -> object:
     if not isinstance(value, (list, tuple)):
         raise wrong(
-            f"Must be a list of choices, such as [null, {value!r}]; a value for every launch "
+            f"Must be a list of choices, such as [null, {_as_yaml(value)}]; a value for all launches "
             "belongs under `server`"
         )
     if not value:

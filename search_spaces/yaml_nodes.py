@@ -70,6 +70,9 @@ def read(text: str) -> Document:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
         message = f"Not YAML: {what}"
+        begun = getattr(error, "context_mark", None)
+        if mark is not None and begun is not None and begun.line != mark.line:
+            message += f", {error.context} that begins on line {begun.line + 1}"  # type: ignore[attr-defined]
         if "tab" in message or "'\\t'" in message:
             message += "; indent with spaces"
         document.problems.append(Problem("", mark.line + 1 if mark else None, message))
