@@ -115,6 +115,7 @@ TUNER_CONFIG_FILE TUNER_PLUGIN VERSION
 """Free text. `NCCL_VERSION` is set by CUDA's images, `NCCL_TUNER_CONFIG_FILE` read by a plugin."""
 
 _BYTES = 2**31 - 1
+_FAMILIES = ("AF_INET", "AF_INET6")
 _CHANNELS = 64  # MAXCHANNELS, include/device.h: 32 in 2.24, 64 from 2.25 on
 _DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
 _SUBSYSTEMS = (
@@ -179,8 +180,8 @@ _OTHERS = (
         example="EFFICIENCY",
     ),
     Variable("LAUNCH_MODE", "words", words=("PARALLEL", "GROUP"), example="PARALLEL"),
-    Variable("SOCKET_FAMILY", "words", words=("AF_INET", "AF_INET6"), capitals=True),
-    Variable("IB_ADDR_FAMILY", "words", words=("AF_INET", "AF_INET6"), capitals=True),
+    Variable("SOCKET_FAMILY", "words", words=_FAMILIES, capitals=True, example="AF_INET"),
+    Variable("IB_ADDR_FAMILY", "words", words=_FAMILIES, capitals=True, example="AF_INET"),
     Variable("CHECK_MODE", "text", example="DEFAULT"),
 )
 

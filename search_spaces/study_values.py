@@ -128,8 +128,8 @@ def _as_yaml(value: object) -> str:
 def _choices(value: object) -> object:
     if not isinstance(value, (list, tuple)):
         raise wrong(
-            f"Must be a list of choices, such as [null, {_as_yaml(value)}]; a value for all launches "
-            "belongs under `server`"
+            f"Must be a list of choices, such as [null, {_as_yaml(value)}]; a value for every "
+            "launch belongs under `server`"
         )
     if not value:
         raise wrong("The list is empty; write at least one choice, or leave the key out")
