@@ -1,4 +1,4 @@
-"""`tuner show` and `tuner export`, and what every command on a stored study shares."""
+"""`tuner show`, and what every command on a stored study shares."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.errors import StoreMissing, StudyNotFound
-from results.records import TrialState
 from results.store import Store
 from search_spaces import load_study
 from tuner import assembly
 from tuner.errors import CommandError, Exit
-from tuner.export import dump, export_json, export_shell
+from tuner.export import dump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,52 +94,6 @@ def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: 
 
             render_trial(report, chosen)
         return Exit.DONE
-
-
-def export(
-    name_or_path: str | None,
-    *,
-    storage: str,
-    format_: str,
-    output: Path | None,
-    trial: int | None,
-    entry: str,
-) -> Exit:
-    """Exports a trial's launch command, the best one's unless another is named."""
-    with existing(storage, name_or_path, read_only=True) as (store, stored, study):
-        servers, report = report_of(store, stored, study)
-        chosen = report.standing.best if trial is None else trial_of(report, trial)
-        if chosen is None:
-            raise CommandError(
-                f"study {stored.name} has no feasible configuration to export; "
-                f"`tuner show --study {stored.name}` says why each failed",
-                Exit.INFEASIBLE,
-            )
-        if entry == "simulated":
-            if not stored.simulated:
-                raise CommandError(f"study {stored.name} was not simulated; leave --entry out")
-            command = servers.simulated_command(chosen.configuration)  # type: ignore[attr-defined]
-        else:
-            command = servers.command(chosen.configuration)
-    if chosen.state is not TrialState.COMPLETE:
-        why = f": {chosen.failure.message}" if chosen.failure is not None else ""
-        sys.stderr.write(f"warning: trial {chosen.number} is {chosen.state}{why}\n")
-    text = (
-        dump(export_json(report, command))
-        if format_ == "json"
-        else export_shell(report, chosen, command)
-    )
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        try:
-            output.write_text(text)
-            if format_ == "shell":
-                output.chmod(output.stat().st_mode | 0o111)
-        except OSError as error:
-            raise CommandError(f"cannot write {output}: {error.strerror or error}") from error
-        sys.stderr.write(f"wrote {output}\n")
-    return Exit.DONE
 
 
 def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, StudyReport]:

@@ -9,20 +9,17 @@ from tuner.exports.exported import ALL_ADDRESSES, GPU_CHOICES, Secret
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tuner.exports.exported import Exported
+    from tuner.exports.exported import Exported, Word
 
 
-def words(exported: Exported, escaped: Callable[[str], str]) -> list[list[str]]:
+def words(exported: Exported, written: Callable[[Word], str]) -> list[list[str]]:
     """The flags, each with its words, as strings of the file: it listens on all addresses.
 
     Args:
         exported: What is exported.
-        escaped: Writes a text so that the reader does not expand it.
+        written: A word as the file has it: secrets by reference, and nothing else expanded.
     """
-    return [
-        [escaped(word) if isinstance(word, str) else word.name for word in line]
-        for line in exported.flag_lines(host=ALL_ADDRESSES)
-    ]
+    return [[written(word) for word in line] for line in exported.flag_lines(host=ALL_ADDRESSES)]
 
 
 def notes(exported: Exported) -> list[str]:
