@@ -13,46 +13,83 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from alembic import command
+from sqlalchemy import MetaData, create_engine, inspect, text
+from sqlalchemy.pool import NullPool
 
-from results import Store, tables
-from results.migrations import HEAD, VERSION_TABLE, current_version
-from results.records import Measurement, Purpose, RequestSample, TrialState
+from results import Store, StoreOutdated, tables
+from results.database import resolve_url
+from results.migrations import HEAD, configuration, current_version
+from results.records import LaunchState, Measurement, Purpose, RequestSample, TrialState
+
+from .databases import OURS, connected, optuna_storage, others
 
 DATABASES = Path(__file__).parents[1] / "data" / "databases"
-OURS = {table.name for table in tables.metadata.sorted_tables} | {VERSION_TABLE}
+SCHEMAS = ("0001", "0002")
 NEW_FIGURES = {
     "ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms", "chunk_p50_ms", "chunk_p95_ms",
     "tokens_per_chunk", "user_tok_s", "request_s", "client_cpu_share",
 }  # fmt: skip
 
 
-@pytest.fixture
-def old(tmp_path):
-    """A study of schema 0001, as it was written by the tuner of that time."""
-    path = tmp_path / "old.db"
+def restore(schema, path):
+    """An SQLite database as it was written by the tuner of that time."""
     with closing(sqlite3.connect(path)) as database:
-        database.executescript((DATABASES / "schema_0001.sql").read_text())
+        database.executescript((DATABASES / f"schema_{schema}.sql").read_text())
     return f"sqlite:///{path}"
 
 
-@pytest.fixture(scope="module")
-def before():
-    """What the tuner of that time answered, asked by itself."""
-    return json.loads((DATABASES / "schema_0001.json").read_text())
+def restore_into_postgres(schema, path, address):
+    """The same rows in PostgreSQL, in tables that the revisions up to that schema made."""
+    target = create_engine(resolve_url(address), poolclass=NullPool)
+    with connected(restore(schema, path)) as old, target.begin() as new:
+        config = configuration()
+        config.attributes["connection"] = new
+        command.upgrade(config, schema)
+        rows_of, here = MetaData(), MetaData()
+        rows_of.reflect(old, only=[table.name for table in tables.metadata.sorted_tables])
+        here.reflect(new)
+        for table in tables.metadata.sorted_tables:
+            rows = [
+                dict(row) for row in old.execute(rows_of.tables[table.name].select()).mappings()
+            ]
+            if rows:
+                new.execute(here.tables[table.name].insert(), rows)
+            if "id" in table.c:
+                new.execute(
+                    text(
+                        f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), "
+                        f"(SELECT max(id) FROM {table.name}))"
+                    )
+                )
+    return address
 
 
-def others(address):
-    """Everything in the tables that are not ours."""
-    engine = create_engine(address)
-    with engine.connect() as connection:
-        names = set(inspect(connection).get_table_names()) - OURS
-        found = {
-            name: [tuple(row) for row in connection.execute(text(f"SELECT * FROM {name}"))]
-            for name in names
-        }
-    engine.dispose()
-    return found
+@pytest.fixture(
+    params=[f"{kind}-{schema}" for kind in ("sqlite", "postgres") for schema in SCHEMAS]
+)
+def old_and_schema(request, tmp_path):
+    kind, schema = request.param.split("-")
+    if kind == "sqlite":
+        return restore(schema, tmp_path / "old.db"), schema
+    address = request.getfixturevalue("empty_postgres_address")
+    return restore_into_postgres(schema, tmp_path / "old.db", address), schema
+
+
+@pytest.fixture
+def old(old_and_schema):
+    return old_and_schema[0]
+
+
+@pytest.fixture
+def before(old_and_schema):
+    """What the tuner of that time answered, asked by itself: by study."""
+    return json.loads((DATABASES / f"schema_{old_and_schema[1]}.json").read_text())
+
+
+@pytest.fixture(params=SCHEMAS)
+def old_file(request, tmp_path):
+    return restore(request.param, tmp_path / "old.db")
 
 
 def same(now, then):
@@ -64,31 +101,48 @@ def same(now, then):
     return now == then and type(now) is type(then)
 
 
-def test_the_fixture_is_of_the_old_schema(old):
-    engine = create_engine(old)
-    with engine.connect() as connection:
-        assert current_version(connection) == "0001"
+def plain(record):
+    return json.loads(json.dumps(dataclasses.asdict(record)))
+
+
+def test_the_fixtures_are_of_the_old_schemas(old_and_schema):
+    old, schema = old_and_schema
+    with connected(old) as connection:
+        assert current_version(connection) == schema
         columns = {column["name"] for column in inspect(connection).get_columns("tuner_requests")}
-        assert "chunks" not in columns
-    engine.dispose()
+        assert ("chunks" in columns) == (schema > "0001")
+        launches = {column["name"] for column in inspect(connection).get_columns("tuner_launches")}
+        assert "imported_from" not in launches
 
 
-def test_it_answers_as_it_did(old, before):
+def test_they_answer_as_they_did(old, before):
     with Store.open(old) as store:
-        study = store.study("old")
-        assert same(dataclasses.asdict(study), before["study"])
-        trials = store.trials(study.id, samples=True)
-        now = json.loads(json.dumps([dataclasses.asdict(trial) for trial in trials]))
-        assert same(now, before["trials"])
-        launches = [dataclasses.asdict(launch) for launch in store.launches(study.id)]
-        assert same(json.loads(json.dumps(launches)), before["launches"])
-        assert store.launches_spent(study.id) == before["launches_spent"]
-        assert [store.server_info(study.id, t.number) for t in trials] == before["server_info"]
-        assert sum(len(m.samples) for t in trials for m in t.measurements) > 0
+        assert {study.name for study in store.studies()} == set(before)
+        for name, then in before.items():
+            study = store.study(name)
+            assert same(dataclasses.asdict(study), then["study"])
+            trials = store.trials(study.id, samples=True)
+            assert same([plain(trial) for trial in trials], then["trials"])
+            launches = store.launches(study.id)
+            assert same([plain(launch) for launch in launches], then["launches"])
+            assert store.launches_spent(study.id) == then["launches_spent"]
+            assert [store.server_info(study.id, t.number) for t in trials] == then["server_info"]
+        old_trials = store.trials(store.study("old").id, samples=True)
+        assert sum(len(m.samples) for t in old_trials for m in t.measurements) > 0
 
 
-def test_what_was_not_measured_then_is_no_number(old):
+def test_what_was_not_known_then_is_not_known(old):
     with Store.open(old) as store:
+        for study in store.studies():
+            assert study.base_dir == ""
+            assert study.forked_from is None
+            for launch in store.launches(study.id):
+                assert launch.machine is launch.log_digest is launch.imported_from is None
+                assert launch.effective_environment == ()
+
+
+def test_what_was_not_measured_at_first_is_no_number(tmp_path):
+    with Store.open(restore("0001", tmp_path / "old.db")) as store:
         for trial in store.trials(store.study("old").id, samples=True):
             for measurement in trial.measurements:
                 assert all(math.isnan(getattr(measurement, name)) for name in NEW_FIGURES)
@@ -100,37 +154,48 @@ def test_what_was_not_measured_then_is_no_number(old):
                     assert math.isnan(sample.late_s)
 
 
-def test_optunas_tables_are_not_touched(old):
-    found = others(old)
+def test_optunas_tables_are_not_touched(old_file):
+    found = others(old_file)
     assert found["trials"]
     assert found["alembic_version"]
-    Store.open(old).close()
-    assert others(old) == found
+    Store.open(old_file).close()
+    assert others(old_file) == found
 
 
-def test_an_upgraded_database_has_the_tables_of_a_new_one(old, tmp_path):
-    new = f"sqlite:///{tmp_path / 'new.db'}"
+def test_optunas_tables_of_another_version_are_not_touched_either(old_file):
+    """Those are its own to upgrade (`optuna storage upgrade`), before or after ours."""
+    with connected(old_file) as connection:
+        connection.execute(text("UPDATE version_info SET schema_version = 11"))
+        connection.execute(text("UPDATE alembic_version SET version_num = 'v3.0.0.d'"))
+    found = others(old_file)
+    Store.open(old_file).close()
+    assert others(old_file) == found
+    with pytest.raises(RuntimeError, match="optuna storage upgrade"), optuna_storage(old_file):
+        pass
+    with Store.open(old_file) as store:
+        assert store.optuna_states()["old"] == {0: "COMPLETE", 1: "COMPLETE", 2: "COMPLETE"}
+
+
+def test_an_upgraded_database_has_the_tables_of_a_new_one(old, new_address):
     columns = []
-    for address in (old, new):
+    for address in (old, new_address):
         Store.open(address).close()
-        engine = create_engine(address)
-        with engine.connect() as connection:
+        with connected(address) as connection:
             assert current_version(connection) == HEAD
             inspector = inspect(connection)
             columns.append(
                 {
                     name: {
-                        (column["name"], str(column["type"]), column["nullable"])
+                        (column["name"], column["type"].as_generic().__class__, column["nullable"])
                         for column in inspector.get_columns(name)
                     }
                     for name in OURS
                 }
             )
-        engine.dispose()
     assert columns[0] == columns[1]
 
 
-def test_it_takes_new_measurements(old):
+def test_they_take_new_records(old, new_study, intent, configuration):
     with Store.open(old) as store:
         study = store.study("old")
         first = store.trials(study.id)[0].measurements[0]
@@ -144,6 +209,27 @@ def test_it_takes_new_measurements(old):
         assert stored.warnings == new.warnings
         assert stored.ttft_p99_ms == 71.5
         assert stored.samples == (sample,)
+        another = store.create_study(new_study("another"))
+        store.add_launch(another.id, intent(1), [(configuration(1), Purpose.SEARCH)])
+        fork = store.fork(study.id, new_study("fork"), [0])
+        assert [launch.imported_from for launch in store.launches(fork.id)] == ["old#0"]
+
+
+def test_what_a_killed_tuner_left_is_still_known(tmp_path):
+    with Store.open(restore("0002", tmp_path / "old.db")) as store:
+        left = store.unfinished(store.study("cut").id)
+        (launch,) = left.launches
+        assert launch.state is LaunchState.RUNNING
+        assert launch.process is not None
+        assert [trial.state for trial in left.trials] == [TrialState.RUNNING] * len(launch.trials)
+
+
+def test_to_read_only_says_who_must_upgrade(old):
+    with pytest.raises(StoreOutdated, match=r"schema 000\d, and this tuner reads .*open it once"):
+        Store.open(old, read_only=True)
+    with Store.open_to_read(old) as store:
+        assert store.study("old").name == "old"
+        assert store.read_only
 
 
 def test_the_command_shows_it(old, before):
@@ -157,11 +243,12 @@ def test_the_command_shows_it(old, before):
     )
     assert shown.returncode == 0, shown.stderr
     trials = json.loads(shown.stdout)["trials"]
+    then = before["old"]["trials"]
     assert [t["output_tok_s"] for t in trials] == [
-        t["measurements"][0]["output_tok_s"] for t in before["trials"]
+        t["measurements"][0]["output_tok_s"] for t in then
     ]
     assert all(t["state"] == TrialState.COMPLETE for t in trials)
-    assert trials[0]["points"][0]["ttft_p99_ms"] is None
+    assert trials[0]["points"][0]["ttft_p99_ms"] == then[0]["measurements"][0].get("ttft_p99_ms")
 
 
 def test_every_new_figure_is_known_here():
@@ -172,3 +259,7 @@ def test_every_new_figure_is_known_here():
         if isinstance(field.default, float) and math.isnan(field.default)
     }
     assert plain == NEW_FIGURES
+
+
+def test_every_schema_but_the_newest_has_a_fixture():
+    assert [f"{number:04d}" for number in range(1, int(HEAD))] == list(SCHEMAS)
