@@ -143,7 +143,8 @@ def _distinct_choices(value: tuple[Value, ...]) -> tuple[Value, ...]:
     kept = tuple(seen.values())
     if len(set(kept)) < len(kept):
         # Python's 1, 1.0 and True are equal, so two servers would be taken for one.
-        raise wrong(f"Holds values that differ only in kind (1, 1.0, true): {list(kept)!r}")
+        listed = ", ".join(_as_yaml(item) for item in kept)
+        raise wrong(f"Holds values that differ only in kind, [{listed}]: keep one of them")
     return kept
 
 
@@ -162,7 +163,11 @@ def _flag_names(flags: dict[str, object]) -> dict[str, object]:
 
 def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        raise wrong(f"{name!r} is not the name of an environment variable")
+        plain = re.sub(r"\W", "_", name).lstrip("0123456789")
+        hint = (
+            f"; did you mean `{plain}`?" if _VARIABLE.fullmatch(plain) else ", such as NCCL_PROTO"
+        )
+        raise wrong(f"{name!r} is not the name of an environment variable{hint}")
     return name
 
 

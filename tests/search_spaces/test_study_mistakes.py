@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -203,7 +204,178 @@ MISTAKES = {
         "    - {algorithm: EAGLE3, num_steps: 1, topk: 2, num_draft_tokens: 8}",
         "space", 6, "tree_capacity",
     ),
+    "a quote left open": Mistake(
+        "study: kimi", 'study: "kimi', "", 23, "a quoted scalar that begins on line 1"
+    ),
+    "an unknown protocol": Mistake(
+        "[null, LL]", "[null, LL182]", "space.env.NCCL_PROTO[1]", 15, "did you mean `LL128`?"
+    ),
+    "a blank in a list of protocols": Mistake(
+        "[null, LL]", '[null, "LL, Simple"]', "space.env.NCCL_PROTO[1]", 15, "leave them out"
+    ),
+    "one protocol in two spellings": Mistake(
+        "[null, LL]", '["LL,Simple", "simple,ll"]', "space.env.NCCL_PROTO[1]", 15,
+        "the same as choice 1 (LL,Simple)",
+    ),
+    "an algorithm for all-reduce alone": Mistake(
+        "NCCL_PROTO: [null, LL]", "NCCL_ALGO: [null, Tree]", "space.env.NCCL_ALGO[1]", 15,
+        "write `ring,tree;allreduce:tree`",
+    ),
+    "a collective misspelled": Mistake(
+        "NCCL_PROTO: [null, LL]", 'NCCL_ALGO: ["ring,tree;all_reduce:tree"]',
+        "space.env.NCCL_ALGO[0]", 15, "did you mean `AllReduce`?",
+    ),
+    "a level in small letters": Mistake(
+        "NCCL_PROTO: [null, LL]", "NCCL_P2P_LEVEL: [null, sys]", "space.env.NCCL_P2P_LEVEL[1]", 15,
+        "write SYS",
+    ),
+    "a level misspelled": Mistake(
+        "NCCL_PROTO: [null, LL]", "NCCL_P2P_LEVEL: [null, PBH]", "space.env.NCCL_P2P_LEVEL[1]", 15,
+        "did you mean `PHB`?",
+    ),
+    "a word that NCCL reads as 0": Mistake(
+        "NCCL_PROTO: [null, LL]", "NCCL_MIN_NCHANNELS: [null, abc]",
+        "space.env.NCCL_MIN_NCHANNELS[1]", 15, "a whole number from 1 to 64, such as 8",
+    ),
+    "a size with its unit": Mistake(
+        "  env: {}\nspace", "  env: {NCCL_BUFFSIZE: 8M}\nspace", "server.env.NCCL_BUFFSIZE", 5,
+        "write 8388608",
+    ),
+    "a word for 1": Mistake(
+        "  env: {}\nspace", '  env: {NCCL_P2P_DISABLE: "true"}\nspace',
+        "server.env.NCCL_P2P_DISABLE", 5, "as 0: write 1",
+    ),
+    "minimum above maximum": Mistake(
+        "  env: {}\nspace", "  env: {NCCL_MIN_NCHANNELS: 16, NCCL_MAX_NCHANNELS: 8}\nspace",
+        "server.env.NCCL_MAX_NCHANNELS", 5, "a minimum that is not above the maximum",
+    ),
+    "choices above and below": Mistake(
+        "NCCL_PROTO: [null, LL]", "NCCL_MIN_NCHANNELS: [16], NCCL_MAX_NCHANNELS: [4, 8]",
+        "space.env.NCCL_MAX_NCHANNELS", 15, "No choice holds: NCCL_MIN_NCHANNELS 16",
+    ),
+    "a choice that is not looked at": Mistake(
+        "NCCL_PROTO: [null, LL]",
+        "NCCL_P2P_LEVEL: [null, LOC, SYS], NCCL_P2P_DISABLE: [null, 1]",
+        "space.env.NCCL_P2P_LEVEL[1]", 15, "leave it out",
+    ),
+    "a flag's choice misspelled": Mistake(
+        "tp-size: 8,", "tp-size: 8, attention-backend: flashinfr,",
+        "server.flags.attention-backend", 4, "did you mean `flashinfer`?",
+    ),
+    "the beginning of a flag's choice": Mistake(
+        "tp-size: 8,", "tp-size: 8, kv_cache_dtype: fp8,", "server.flags.kv_cache_dtype", 4,
+        "`fp8_e5m2`, `fp8_e4m3` begin so",
+    ),
+    "a word for a number of GPUs": Mistake(
+        "tp-size: 8,", "tp-size: eight,", "server.flags.tp-size", 4, "a whole number of GPUs"
+    ),
+    "a word for a flag's number": Mistake(
+        "  flags: {}\n", "  flags: {page-size: [16, x]}\n", "space.flags.page-size[1]", 14,
+        "Takes a whole number, not 'x'",
+    ),
+    "a number in other letters": Mistake(
+        "tp-size: 8,", "tp-size: 8, context-length: 32K,", "server.flags.context-length", 4,
+        "such as 32k (32,000) or 32Ki (32,768)",
+    ),
+    "numbers in one word": Mistake(
+        "tp-size: 8,", 'tp-size: 8, cuda-graph-bs-decode: "1 2 4",',
+        "server.flags.cuda-graph-bs-decode", 4, "several are a list, `[1, 2, 4]`",
+    ),
+    "a switch with a value": Mistake(
+        "tp-size: 8,", "tp-size: 8, disable-radix-cache: 1,", "server.flags.disable-radix-cache", 4,
+        "write `true`, or null",
+    ),
+    "a flag without its value": Mistake(
+        "tp-size: 8,", "tp-size: 8, mem-fraction-static: true,",
+        "server.flags.mem-fraction-static", 4, "takes a number",
+    ),
+    "a switch that is on by itself": Mistake(
+        "tp-size: 8,", "tp-size: 8, enable-tf32-matmul: false,",
+        "server.flags.enable-tf32-matmul", 4, "write `no-enable-tf32-matmul: true`",
+    ),
+    "flags of one sub-space": Mistake(
+        "      num_draft_tokens: [4, 8]",
+        "      num_draft_tokens: [4, 8]\n      flags: {speculative-adaptive: true}",
+        "space.speculation[1].flags.speculative-adaptive", 13, "such as [null, true]",
+    ),
+    "a latency to be maximized": Mistake(
+        "maximize: output_tok_s", "maximize: ttft_p95_ms", "objective.maximize", 20,
+        "write `minimize: ttft_p95_ms`",
+    ),
+    "a rate to be minimized": Mistake(
+        "maximize: output_tok_s", "minimize: output_tok_s", "objective.minimize", 20,
+        "write `objective: {maximize: output_tok_s}`",
+    ),
+    "a rate as a limit": Mistake(
+        "ttft_p95_ms: 2000", "output_tok_s: 90", "objective.subject_to.output_tok_s", 20,
+        "a rate, which is maximized",
+    ),
+    "goodput without limits": Mistake(
+        "maximize: output_tok_s", "maximize: goodput_request_s", "objective.maximize", 20,
+        "write `workload: {goodput: {ttft_ms: 500, tpot_ms: 50}}`",
+    ),
+    "a limit in seconds": Mistake(
+        "ttft_p95_ms: 2000", "ttft_p95_ms: 0.5", "objective.subject_to.ttft_p95_ms", 20, "write 500"
+    ),
+    "limits the wrong way round": Mistake(
+        "ttft_p95_ms: 2000", "ttft_p95_ms: 500, ttft_p99_ms: 200",
+        "objective.subject_to.ttft_p95_ms", 20, "swap the numbers",
+    ),
+    "a limit that the whole keeps": Mistake(
+        "ttft_p95_ms: 2000", "ttft_p95_ms: 2000, e2e_p99_ms: 1500",
+        "objective.subject_to.ttft_p95_ms", 20, "Has no effect beside e2e_p99_ms 1500",
+    ),
+    "a goodput limit that the whole keeps": Mistake(
+        "  points:", "  goodput: {ttft_ms: 2000, e2e_ms: 500}\n  points:",
+        "workload.goodput.ttft_ms", 19, "within 500 ms",
+    ),
+    "tokens per second of what arrives": Mistake(
+        "{concurrency: 1}", "{request_rate: 4}", "workload.points[0]", 19,
+        "write `objective: {maximize: goodput_request_s}`",
+    ),
+    "no weight": Mistake(
+        "{concurrency: 1}", "{concurrency: 1, weight: 0}", "workload.points[0].weight", 19,
+        "leave the point out",
+    ),
+    "no time": Mistake("hours: 6", "hours: 0", "budget.hours", 21, "leave it out for no limit"),
+    "two kinds of load": Mistake(
+        "{concurrency: 1}", "{concurrency: 1, request_rate: 4}",
+        "workload.points[0].request_rate", 19, "keep one of them",
+    ),
+    "half a condition": Mistake(
+        "draft_tp: [8]", "draft_tp: [8]\n  conditions: [{when: {topk: 2}}]",
+        "space.conditions[0].then", 14, "Missing, such as `then:",
+    ),
+    "a command for its section": Mistake(
+        "runner: sglang", 'runner: sglang\nproduction: "python -m sglang.launch_server"',
+        "production", 23, 'such as `production: {command: "python',
+    ),
+    "another engine's command": Mistake(
+        "runner: sglang", 'runner: sglang\nproduction: {command: "vllm serve x"}',
+        "production.command", 23, "another engine",
+    ),
 }  # fmt: skip
+
+
+ADVICE = re.compile(
+    r"write|keep|leave|did you mean|known here|such as|swap|take|must|needs|belong|found|begin so"
+    r"|takes|search|at most|missing|more than|save|expected|give",
+    re.IGNORECASE,
+)
+
+
+def messages(text):
+    with pytest.raises(StudyFileError) as caught:
+        parse_study(text, "bad.yaml")
+    return [problem.message for problem in caught.value.problems]
+
+
+def test_every_mistake_has_a_message_of_its_own_that_says_what_to_do():
+    told = [messages(GOOD.replace(m.old, m.new)) for m in MISTAKES.values()]
+    assert len(told) >= 80
+    assert all(ADVICE.search(message) for several in told for message in several)
+    shapes = {re.sub(r"'[^']*'|`[^`]*`|[0-9]+", "*", message) for message, *_ in told}
+    assert len(shapes) >= 60
 
 
 def test_the_good_file_is_good():
