@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from search_spaces.advice import warnings
     from search_spaces.baseline import baselines
     from search_spaces.catalog import shipped
+    from search_spaces.conditions import broken_conditions
     from search_spaces.configuration import Configuration, Setting, Speculation, Value
     from search_spaces.legality import canonical, violations
     from search_spaces.parameters import Parameter
@@ -38,6 +39,7 @@ __all__ = [
     "Violation",
     "Workload",
     "baselines",
+    "broken_conditions",
     "canonical",
     "load_study",
     "parse_study",
@@ -50,6 +52,7 @@ _HOMES = {
     "advice": ("warnings",),
     "baseline": ("baselines",),
     "catalog": ("shipped",),
+    "conditions": ("broken_conditions",),
     "configuration": ("Configuration", "Setting", "Speculation", "Value"),
     "legality": ("canonical", "violations"),
     "parameters": ("Parameter",),

@@ -15,6 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import canonical_algorithm
+from search_spaces.legality import candidate, canonical
 from search_spaces.nccl_canonical import canonical_env
 from search_spaces.violation import Violation
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from search_spaces.candidate import Candidate
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
     from search_spaces.study_parts import Condition, Pattern, SpaceSpec
     from search_spaces.study_values import FixedValue
 
@@ -107,11 +110,13 @@ def condition_content(condition: Condition) -> dict[str, Any]:
     }
 
 
-def broken_conditions(
-    server: Candidate, conditions: Iterable[StudyCondition]
-) -> tuple[Violation, ...]:
-    """The conditions that a server breaks, in the order of the file."""
-    found = (condition.check(server) for condition in conditions)
+def broken_conditions(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
+    """The study's conditions that a configuration breaks, in the order of the file.
+
+    Rules are no part of it (`search_spaces.legality.violations`).
+    """
+    server = candidate(canonical(configuration, study), study)
+    found = (condition.check(server) for condition in study_conditions(study.space))
     return tuple(violation for violation in found if violation is not None)
 
 
@@ -195,7 +200,9 @@ def _breach(then: Pattern, server: Candidate) -> str | None:
     for values, given in ((then.flags, server.flags), (then.env, server.env)):
         for name, choices in values.items():
             if not among(given.get(name), choices):
-                return f"{name} must be {_one_of(choices)}, not {shown(given.get(name))}"
+                value = given.get(name)
+                but = " and is not set" if value is None else f", not {shown(value)}"
+                return f"{name} must be {_one_of(choices)}{but}"
     return None
 
 

@@ -102,14 +102,17 @@ def canonical_tuned_flags(
         for name, value in canonical_flags(flags).items()
         if name in out or not _same(value, fixed.get(name))
     }
-    for name in out:
-        # Without an algorithm SGLang ignores them without a word (0.5.23).
-        if name.startswith("speculative-") and not speculation.enabled:
-            out[name] = None
-    if out.get("speculative-adaptive") is not None:
+    # Without an algorithm SGLang ignores them without a word (0.5.23).
+    ignored = [name for name in out if name.startswith("speculative-")]
+    if speculation.enabled:
+        adaptive = out.get("speculative-adaptive") is not None
         server = Candidate(speculation, None, _given(fixed | out))
-        if server.drops_adaptive:
-            out["speculative-adaptive"] = None
+        ignored = ["speculative-adaptive"] if adaptive and server.drops_adaptive else []
+    for name in ignored:
+        if name in study.space.tuned_flags:
+            out[name] = None
+        else:
+            del out[name]
     return out
 
 

@@ -226,3 +226,46 @@ def test_searched_flags_count_like_fixed_ones(make_study):
     bad = one("EAGLE3", 3, 2, 4, flags={"attention-backend": "trtllm_mha"})
     assert [v.rule for v in violations(bad, study)] == ["trtllm_mha_chain_only"]
     assert not violations(one("EAGLE3", 3, 2, 4, flags={"attention-backend": "fa3"}), study)
+
+
+FIXED = {
+    "flags": {"tp-size": 8, "attention-backend": "trtllm_mha", "enable-x": True},
+    "env": {"A": "1", "B": None},
+}
+
+
+def test_a_configuration_takes_fixed_flags_and_variables_away(make_study):
+    study = make_study(server=FIXED)
+    tree = one("EAGLE3", 3, 2, 4)
+    assert [v.rule for v in violations(tree, study)] == ["trtllm_mha_chain_only"]
+    without = one("EAGLE3", 3, 2, 4, flags={"attention-backend": None, "tp": None}, env={"A": None})
+    found = canonical(without, study)
+    assert violations(without, study) == ()
+    assert found.flags == (("attention-backend", None), ("tp-size", None))
+    assert found.env == (("A", None),)
+    assert found.draft_tp == 1
+    assert canonical(found, study) == found
+
+
+def test_what_is_fixed_anyway_is_left_out(make_study):
+    """One server has one form, however much of what the study fixes is said once more."""
+    study = make_study(server=FIXED)
+    plain = canonical(one("EAGLE3", 3, 1), study)
+    flags = {"tp_size": "8", "--attention-backend": "trtllm_mha", "enable-x": True, "y": None}
+    said = one("EAGLE3", 3, 1, flags=flags | {"z": False}, env={"A": "1", "B": None})
+    assert canonical(said, study) == plain
+    other = one("EAGLE3", 3, 1, flags={"enable-x": 1, "z": 3}, env={"A": "2", "B": "", "C": None})
+    found = canonical(other, study)
+    # 1 is no switch; and C, which a caller may have set, is taken away.
+    assert found.flags == (("enable-x", 1), ("z", 3))
+    assert found.env == (("A", "2"), ("B", ""), ("C", None))
+    assert canonical(found, study) == found
+
+
+def test_adaptive_stays_where_what_drops_it_is_taken_away(make_study):
+    server = {"flags": {"tp-size": 8, "enable-pdmux": True}}
+    study = make_study(server=server)
+    dropped = one("EAGLE3", 3, 1, flags={"speculative-adaptive": True})
+    kept = one("EAGLE3", 3, 1, flags={"speculative-adaptive": True, "enable-pdmux": None})
+    assert canonical(dropped, study) == canonical(one("EAGLE3", 3, 1), study)
+    assert dict(canonical(kept, study).flags)["speculative-adaptive"] is True

@@ -27,6 +27,7 @@ def test_the_public_names():
         "Violation",
         "Workload",
         "baselines",
+        "broken_conditions",
         "canonical",
         "load_study",
         "parse_study",

@@ -4,163 +4,22 @@ import random
 import time
 
 import pytest
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from search_spaces import (
     Configuration,
     NotInSpaceError,
-    Parameter,
     Space,
     SpaceTooLargeError,
     Speculation,
-    Study,
     canonical,
     load_study,
-    parse_study,
     violations,
 )
-
-from .conftest import study_dict
-
-TREES = ("EAGLE", "EAGLE3", "STANDALONE", "NEXTN", "eagle3")
-numbers = st.lists(st.integers(1, 6), min_size=1, max_size=3)
-trees = st.fixed_dictionaries(
-    {
-        "algorithm": st.sampled_from(TREES),
-        "num_steps": numbers,
-        "topk": numbers,
-        "num_draft_tokens": st.lists(st.integers(2, 40), min_size=1, max_size=3),
-    }
-)
-others = st.sampled_from(
-    [
-        {"algorithm": "none"},
-        {"algorithm": "EAGLE3"},
-        {"algorithm": "ngram", "num_draft_tokens": [4, 8]},
-        {"algorithm": "DFLASH", "num_steps": [1, 2], "num_draft_tokens": 8},
-    ]
-)
-flag_choices = st.fixed_dictionaries(
-    {},
-    optional={
-        "page-size": st.just([1, 64]),
-        "attention_backend": st.just([None, "fa3", "trtllm_mha"]),
-        "speculative-adaptive": st.sampled_from([[False, True], [True]]),
-        "enable-x": st.just([False, None, True]),
-        "tp-size": st.just([2, 4]),
-        "x-size": st.just([3, "3", 0.5]),
-    },
-)
-env_choices = st.dictionaries(
-    st.sampled_from(["A", "B"]),
-    st.lists(st.sampled_from([None, "1", "LL"]), min_size=1, max_size=3),
-    max_size=2,
-)
-
-
-@st.composite
-def studies(draw: st.DrawFn) -> Study:
-    flags = draw(flag_choices)
-    space = {
-        "speculation": draw(st.lists(st.one_of(trees, others), min_size=1, max_size=3)),
-        "flags": flags,
-        "env": draw(env_choices),
-    }
-    space["speculation"].append({"algorithm": "none"})
-    if draw(st.booleans()):
-        space["draft_tp"] = draw(st.sampled_from([[1], [2, 1], [2]]))
-    server = {} if "tp-size" in flags else {"flags": {"tp-size": 4}}
-    data = study_dict(space=space, server=server)
-    return parse_study(yaml.safe_dump(data, sort_keys=False), "drawn.yaml")
 
 
 def chooser(seed):
     rng = random.Random(seed)
     return lambda parameter: rng.choice(parameter.choices)
-
-
-@settings(max_examples=60, deadline=None)
-@given(studies())
-def test_points_are_legal_canonical_and_distinct(study):
-    space = Space(study)
-    points = space.points
-    assert len(points) == len(space) == len(set(points)) == len({p.key for p in points})
-    for point in points:
-        assert violations(point, study) == ()
-        assert canonical(point, study) == point
-        assert point in space
-
-
-@settings(max_examples=60, deadline=None)
-@given(studies(), st.integers(0, 10**6))
-def test_samples_are_canonical_and_in_the_space_if_legal(study, seed):
-    space = Space(study)
-    sample = space.sample(chooser(seed))
-    assert canonical(sample, study) == sample
-    assert (sample in space) == (violations(sample, study) == ())
-    assert (sample in space) == (sample in space.points)
-
-
-@settings(max_examples=60, deadline=None)
-@given(studies(), st.integers(0, 10**6))
-def test_assignments_lead_back(study, seed):
-    space = Space(study)
-    for configuration in (space.sample(chooser(seed)), random.Random(seed).choice(space.points)):
-        assignments = space.assignments(configuration)
-        asked: list[Parameter] = []
-
-        def replay(parameter, assignments=assignments, asked=asked):
-            asked.append(parameter)
-            value = assignments[parameter.name]
-            assert value in parameter.choices
-            return value
-
-        assert space.sample(replay) == configuration
-        assert tuple(asked) == space.parameters_of(configuration)
-        assert [p.name for p in asked] == list(assignments)
-
-
-@settings(max_examples=40, deadline=None)
-@given(studies())
-def test_a_parameter_always_has_the_same_choices(study):
-    space = Space(study)
-    seen: dict[str, Parameter] = {}
-    for seed in range(30):
-        rng = random.Random(seed)
-
-        def choose(parameter, rng=rng):
-            assert seen.setdefault(parameter.name, parameter) == parameter
-            assert len(set(parameter.choices)) == len(parameter.choices)
-            if parameter.ordered:
-                assert list(parameter.choices) == sorted(parameter.choices)
-            return rng.choice(parameter.choices)
-
-        space.sample(choose)
-
-
-@settings(max_examples=40, deadline=None)
-@given(studies(), st.randoms(use_true_random=False))
-def test_order_and_spelling_do_not_change_the_digest(study, rng):
-    data = yaml.safe_load(study.text)
-    space = data["space"]
-    rng.shuffle(space["speculation"])
-    for part in space["speculation"]:
-        part["algorithm"] = part["algorithm"].lower()
-        for name in ("num_steps", "topk", "num_draft_tokens"):
-            if isinstance(part.get(name), list):
-                rng.shuffle(part[name])
-    for choices in [*space["flags"].values(), *space["env"].values()]:
-        rng.shuffle(choices)
-    space["flags"] = {
-        "--" + name.replace("-", "_"): choices for name, choices in reversed(space["flags"].items())
-    }
-    space["env"] = dict(reversed(space["env"].items()))
-    data["study"], data["budget"] = "another", {"launches": 99}
-    other = Space(parse_study(yaml.safe_dump(data), "other.yaml"))
-    assert other.digest == Space(study).digest
-    assert set(other.points) == set(Space(study).points)
 
 
 @pytest.mark.parametrize(
