@@ -147,6 +147,7 @@ def _server(
         link=given["interconnect"],
         used=max(today.gpus // today.machines, 1),
         devices=today.env.get("CUDA_VISIBLE_DEVICES"),
+        link_matters=today.machines == 1 and today.on_gpus,
     )
     return today, launch, hardware, origin, notes
 

@@ -24,7 +24,7 @@ _NO_PCIE_IPC = ("0.5.9", "0.5.17")
 _PROTOCOLS = (
     (None, "not set: NCCL chooses, and leaves LL128 off on PCIe (2.30)"),
     ("LL,LL128,Simple", "all three: +12 % seen on 8 PCIe GPUs at 32 requests"),
-    ("LL128", "the same there; NVIDIA warns of forcing it: the outputs are checked"),
+    ("LL128", "the same there; forced on PCIe (NVIDIA warns): compare its answers"),
     ("Simple", "+11 % there"),
     ("LL", "no gain there, but 1.5 times faster on a dual EPYC host"),
 )

@@ -24,7 +24,13 @@ def ask_gpus(asker: Asker, given: str | None) -> Hardware:
 
 
 def hardware_of(
-    asker: Asker, told: Hardware | None, *, link: str | None, used: int, devices: str | None
+    asker: Asker,
+    told: Hardware | None,
+    *,
+    link: str | None,
+    used: int,
+    devices: str | None,
+    link_matters: bool = True,
 ) -> tuple[Hardware, tuple[str, ...]]:
     """The GPUs that one server uses.
 
@@ -34,6 +40,7 @@ def hardware_of(
         link: `--interconnect`, if given.
         used: How many the server uses.
         devices: `CUDA_VISIBLE_DEVICES` of the command, if it sets it.
+        link_matters: Whether anything is decided by how they are joined.
 
     Returns:
         The hardware, and notes for the user on what is assumed.
@@ -54,10 +61,10 @@ def hardware_of(
     if used == 1:
         return replace(found, link=None), tuple(notes)
     known = found.link or (link_of_name(found.name) if found.name else None)
-    if link is not None or (known is None and asker.interactive):
+    if link is not None or (known is None and asker.interactive and link_matters):
         answer: Link = asker.ask(LINK, link)
         known = answer
-    elif known is None:
+    elif known is None and link_matters:
         known = "pcie"
         notes.append(
             "how the GPUs are joined is not known: assumed PCIe, where NCCL's settings matter. "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,10 @@ from search_spaces.configuration import NO_SPECULATION
 from search_spaces.launch_command import UnreadableCommandError, read_launch_text
 from search_spaces.nearest import nearest
 from search_spaces.options import VERSIONS
-from search_spaces.secrets import is_secret
 from tuner.errors import CommandError
 from tuner.init.models import guess_draft_algorithm, has_mtp_layers, known_draft
 from tuner.init.questions import Asker, Question
-from tuner.init.today import Today, is_plain_word, read_today, with_values
+from tuner.init.today import Today, is_plain_word, read_today, unresolved, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1_000_000
 _VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
+_OF_THE_SHELL = ("HOME", "PWD", "USER")
 _NAMED = "for the draft that you named"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -67,30 +69,39 @@ def read_command(asker: Asker, text: str, sets: Sequence[str]) -> tuple[Today, L
     Raises:
         CommandError: It starts no server, or needs values that nobody gives.
     """
-    values = _sets(sets)
     try:
         launch = read_launch_text(text)
     except UnreadableCommandError as error:
         raise CommandError(f"--from-command: {error}") from None
-    unknown = [name for name in launch.variables if not is_secret(name) and name not in values]
+    values = _sets(sets, launch.variables)
+    notes = []
+    unknown = [name for name in unresolved(launch) if name not in values]
+    for name in unknown:
+        own = os.environ.get(name) if name in _OF_THE_SHELL else None
+        if own is not None and is_plain_word(own) and not asker.interactive:
+            values[name] = own
+            notes.append(f"${name} is taken as {own}, as here; `--set {name}=...` if it differs")
+    unknown = [name for name in unknown if name not in values]
     if unknown and not asker.interactive:
-        options = " ".join(f"--set {name}=VALUE" for name in unknown)
+        options = " ".join(f"--set {_shown_set(name)}" for name in unknown)
         named = ", ".join(f"${name}" for name in unknown)
         raise CommandError(
             f"the command uses {named}, which it does not set; say what it stands for: {options}"
         )
     for name in unknown:
         about = "The command uses it and does not set it."
-        question = Question(f"--set {name}", f"What is ${name}", None, _plain_word, about)
+        own = os.environ.get(name) if name in _OF_THE_SHELL else None
+        question = Question(f"--set {name}", f"What is ${name}", own, _plain_word, about)
         values[name] = asker.ask(question, None)
+    before = launch.variables
     launch = with_values(launch, values)
     today = read_today(launch)
     if not today.model:
         raise CommandError("the command names no model (--model-path), so there is none to serve")
-    unused = [name for name in values if f"${name}" not in text and f"{{{name}" not in text]
+    unused = [name for name in values if name not in before]
     if unused:
-        note = f"--set {', '.join(unused)}: the command uses no such variable"
-        today = replace(today, notes=(*today.notes, note))
+        notes.append(f"--set {', '.join(unused)}: the command uses no such variable")
+    today = replace(today, notes=(*today.notes, *notes))
     return today, launch
 
 
@@ -159,18 +170,26 @@ def version_of_image(image: str) -> Version | None:
     return known[-1] if known else VERSIONS[0]  # type: ignore[return-value]
 
 
-def _sets(sets: Sequence[str]) -> dict[str, str]:
+def _sets(sets: Sequence[str], variables: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for text in sets:
-        name, equals, value = text.partition("=")
-        name = name.strip().lstrip("$")
-        if not equals or not _NAME.fullmatch(name):
+        written = text.strip().removeprefix("$")
+        name, equals, value = written.partition("=")
+        # What a script computes may have an equals sign of its own.
+        computed = [v for v in variables if v.startswith("(") and written.startswith(f"{v}=")]
+        if computed:
+            name, value = computed[0], written[len(computed[0]) + 1 :]
+        elif not equals or not _NAME.fullmatch(name):
             raise CommandError(f"--set {text!r}: write it like --set MODEL=org/name")
         try:
             values[name] = _plain_word(value)
         except ValueError as error:
             raise CommandError(f"--set {name}: {error}") from None
     return values
+
+
+def _shown_set(name: str) -> str:
+    return shlex.quote(f"${name}=VALUE") if name.startswith("(") else f"{name}=VALUE"
 
 
 def _plain_word(value: str) -> str:

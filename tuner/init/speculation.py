@@ -135,11 +135,11 @@ def _algorithm(today: Today) -> tuple[str | None, str, tuple[str, ...]]:
 
 def _last_step(fewest: int, today: Today) -> tuple[int, str]:
     if fewest >= _MANY_MORE:
-        last, why = 3, f"{fewest} requests fill the GPU: published best depths are 1 to 3 there"
+        last, why = 3, f"{fewest} requests fill the GPU: published best depths were 1 to 3"
     elif fewest >= MANY:
         last, why = 5, "deep drafts pay less the more requests share a batch"
     else:
-        last, why = 7, "published best depths at few requests are 2 to 7"
+        last, why = 7, "published best depths at few requests were 2 to 7"
     if today.num_steps is not None and today.num_steps > last:
         return today.num_steps, f"up to today's {today.num_steps}; {why}"
     return last, why

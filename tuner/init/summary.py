@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,6 +14,7 @@ from search_spaces.configuration import NO_SPECULATION
 from tuner import assembly
 from tuner.export import dump
 from tuner.init.study_text import RUNNING
+from tuner.init.writer import WIDTH
 from tuner.planners import choose_planner
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tuner.init.study_text import Proposal
 
 _NOT_INSIDE = ("-d", "--detach", "-it", "-ti", "-i", "-t", "--interactive", "--tty")
+_NO_BREAK = "\xa0"
 _LIVE_WORD = re.compile(r"[\w@%+=:,./~${}-]+")
 _PLACES = {"compose", "kubernetes", "dockerfile"}
 
@@ -97,8 +100,23 @@ class Written:
         running, most = proposal.today.number(RUNNING, 0), max(proposal.load.concurrencies or (0,))
         if 0 < running < most:
             notes.append(f"{RUNNING} {running} of today makes requests wait at concurrency {most}")
-        notes += [*warnings(self.study), *self.plan.notes]
-        return list(dict.fromkeys(f"{note[0].upper()}{note[1:]}" for note in notes if note))
+        said = "\n".join(notes)
+        # What was said of the command is not said again of the study that has it.
+        notes += [note for note in warnings(self.study) if not _is_said(note, said)]
+        return [_sentence(note) for note in dict.fromkeys([*notes, *self.plan.notes]) if note]
+
+
+def _is_said(note: str, said: str) -> bool:
+    if note.startswith("production.command: "):
+        return note.removeprefix("production.command: ") in said
+    flag = re.match(r"server\.flags\.([\w.-]+): ", note)
+    return flag is not None and f"`--{flag[1]}`" in said
+
+
+def _sentence(note: str) -> str:
+    """With a capital, unless it begins with a key or a flag."""
+    word = note.split(" ", 1)[0]
+    return f"{note[0].upper()}{note[1:]}" if word.isalpha() else note
 
 
 def print_words(written: Written, out: TextIO) -> None:
@@ -115,13 +133,30 @@ def print_words(written: Written, out: TextIO) -> None:
         ("budget", _budget(written.study, plan)),
     ]
     lines = [f"wrote {what}: study {written.study.name}, from {proposal.origin}"]
-    lines += [f"  {name:<10} {value}" for name, value in rows]
+    for name, value in rows:
+        lines += _wrapped(value, f"  {name:<10} ", " " * 13)
     if notes := written.all_notes():
-        lines += ["", "notes:", *(f"  - {note}" for note in notes)]
+        lines += ["", "notes:"]
+        for note in notes:
+            lines += _wrapped(note, "  - ", "    ")
     if container := container_advice(written):
         lines += ["", *container]
     lines += ["", "next:", *(f"  {command}" for command in written.next_commands)]
     out.write("\n".join(lines) + "\n")
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    # What may be copied stays in one line.
+    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _NO_BREAK), text)
+    lines = textwrap.wrap(
+        whole,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def print_json(written: Written) -> None:
@@ -196,7 +231,7 @@ def container_advice(written: Written) -> tuple[str, ...]:
             "inside of one like it, with the same GPUs, mounts and shared memory, and with this "
             "folder mounted."
         )
-        return (said,)
+        return tuple(_wrapped(said, "", ""))
     words = [*container.engine.split(), "-it", *_inside_options(container.options)]
     words += [word for name in written.proposal.today.inherited for word in ("-e", name)]
     command = " ".join(_word(word) for word in words)
@@ -205,7 +240,7 @@ def container_advice(written: Written) -> tuple[str, ...]:
         "the tuner inside of one, with the same options:"
     )
     return (
-        said,
+        *_wrapped(said, "", ""),
         f'  {command} -v "$PWD":"$PWD" -w "$PWD" {_word(container.image)} bash',
         "and in there `pip install` the tuner, then go on as below.",
     )

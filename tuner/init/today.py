@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NAMES
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.flags import BELONGS_ELSEWHERE
+from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag_value
+from search_spaces.secrets import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from search_spaces.configuration import Value
     from search_spaces.launch_command import LaunchText
     from search_spaces.study_values import FixedValue
 
@@ -171,10 +173,11 @@ def with_values(launch: LaunchText, values: Mapping[str, str]) -> LaunchText:
             text = value.join(_pattern(name).split(text))
         return text
 
+    def one(value: Value) -> Value:
+        return canonical_flag_value(plain(value)) if isinstance(value, str) else value
+
     def each(value: FixedValue) -> FixedValue:
-        if isinstance(value, tuple):
-            return tuple(plain(v) if isinstance(v, str) else v for v in value)
-        return plain(value) if isinstance(value, str) else value
+        return tuple(map(one, value)) if isinstance(value, tuple) else one(value)
 
     return replace(
         launch,
@@ -192,7 +195,25 @@ def is_plain_word(value: str) -> bool:
     return _PLAIN_WORD.fullmatch(value) is not None
 
 
+def unresolved(launch: LaunchText) -> tuple[str, ...]:
+    """Variables and computed values (`"(nproc)"`) that the server itself needs.
+
+    Those of a container's options are for the shell that starts it; secrets stay references.
+    """
+    texts = [launch.python or "", *launch.prefix]
+    for name, value in launch.flags.items():
+        if not is_secret(name):
+            texts += map(str, value if isinstance(value, tuple) else (value,))
+    texts += [value or "" for name, value in launch.env.items() if not is_secret(name)]
+    whole = "\n".join(texts)
+    return tuple(
+        name for name in launch.variables if not is_secret(name) and _pattern(name).search(whole)
+    )
+
+
 def _pattern(name: str) -> re.Pattern[str]:
+    if name.startswith("("):
+        return re.compile(re.escape(f"${name}"))
     return re.compile(_VARIABLE.replace("NAME", re.escape(name)))
 
 
