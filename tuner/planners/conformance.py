@@ -8,6 +8,7 @@ return MyPlanner(space, launches, seed=seed)
 from __future__ import annotations
 
 import abc
+import itertools
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
@@ -33,6 +34,24 @@ workload: {prompts: {chat: 1}, output_tokens: 64}
 budget: {launches: 24}
 """
 
+CONDITIONED = """\
+study: conditioned
+model: {path: some/model, draft: some/draft}
+space:
+  speculation:
+    - algorithm: none
+    - {algorithm: EAGLE3, num_steps: {from: 1, to: 4}, topk: 1}
+    - {algorithm: EAGLE3, num_steps: 3, topk: 1, flags: {speculative-adaptive: [true]}}
+  flags: {page-size: [null, 64]}
+  env: {NCCL_P2P_DISABLE: [null, "1"], NCCL_P2P_LEVEL: [PIX, SYS], NCCL_PROTO: [null, LL]}
+  conditions:
+    - {when: {num_steps: [3, 4]}, then: {env: {NCCL_PROTO: null}}}
+    - {when: {flags: {speculative-adaptive: true}}, then: {flags: {page-size: null}}}
+workload: {prompts: {chat: 1}, output_tokens: 64}
+budget: {launches: 24}
+"""
+"""Flags of one sub-space, conditions, and variables of which one takes the other's meaning."""
+
 
 def _score(configuration: Configuration) -> float:
     """Any fixed landscape will do."""
@@ -46,12 +65,14 @@ class PlannerConformance(abc.ABC):
     def make(self, space: Space, launches: LaunchBuilder, seed: int) -> Planner:
         """A fresh planner."""
 
-    def _new(self, seed: int = 0, *, hot_switch: bool = False) -> tuple[Space, Planner]:
-        space = Space(parse_study(STUDY, "conformance"))
+    def _new(
+        self, seed: int = 0, *, hot_switch: bool = False, text: str = STUDY
+    ) -> tuple[Space, Planner]:
+        space = Space(parse_study(text, "conformance"))
 
         def can_switch(a: Configuration, b: Configuration) -> bool:
             chains = a.speculation.topk == 1 and b.speculation.topk == 1
-            return a == b or (chains and a.env == b.env)
+            return a == b or (chains and (a.flags, a.env) == (b.flags, b.env))
 
         return space, self.make(
             space, LaunchBuilder(space, can_switch, hot_switch=hot_switch), seed
@@ -71,8 +92,8 @@ class PlannerConformance(abc.ABC):
 
     def test_visits_every_legal_point_once_and_stops(self) -> None:
         """No illegal point, no repeat, and an end."""
-        for hot_switch in (False, True):
-            space, planner = self._new(hot_switch=hot_switch)
+        for text, hot_switch in itertools.product((STUDY, CONDITIONED), (False, True)):
+            space, planner = self._new(hot_switch=hot_switch, text=text)
             seen = [t.configuration for plan in self._play(planner) for t in plan.trials]
             assert sorted(c.key for c in seen) == sorted(c.key for c in space.points)
 
