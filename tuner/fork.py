@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
@@ -89,14 +89,13 @@ def inherit(
         if changed & _OTHER_LOAD and not never_served:
             left["measured under another workload"] += 1
             continue
-        here = canonical(trial.configuration, study)
+        here = _spelled(trial.configuration, study, caller)
         if here not in space and here.key not in wanted:
             left["not in the new space, and no baseline of it"] += 1
             continue
         environment = environments.get(trial.launches[-1], {}) if trial.launches else {}
-        there = trial.configuration
-        if _was_set(here, there, environment) or _is_set(here, there, study, caller):
-            left["with a variable of the caller's environment that one of the two removes"] += 1
+        if _was_set(here, trial.configuration, environment):
+            left["run with a variable of the caller's that the new study removes"] += 1
             continue
         state, failure = _judged(trial, limits)
         # The later one of two: a baseline that was lost to the host is measured again.
@@ -125,12 +124,19 @@ def _was_set(here: Configuration, there: Configuration, environment: Mapping[str
     )
 
 
-def _is_set(
-    here: Configuration, there: Configuration, study: Study, caller: Mapping[str, str]
-) -> bool:
-    """Whether a variable that the old study removed, and the new one leaves alone, is set now."""
-    named = {name for name, _ in here.env} | set(study.server.env)
-    return any(value is None and name not in named and name in caller for name, value in there.env)
+def _spelled(
+    configuration: Configuration, study: Study, caller: Mapping[str, str]
+) -> Configuration:
+    """A configuration as another study spells it.
+
+    A variable that the old study removed and the new one does not name is left to the caller's
+    environment there: where it is not set, that is the same.
+    """
+    named = {*study.space.env, *study.server.env, *caller}
+    env = tuple(
+        (name, value) for name, value in configuration.env if value is not None or name in named
+    )
+    return canonical(replace(configuration, env=env), study)
 
 
 def _judged(trial: Trial, limits: Mapping[str, float]) -> tuple[TrialState, Failure | None]:

@@ -8,6 +8,7 @@ import pytest
 
 from results.store import Store
 from search_spaces import parse_study
+from tuner.cli import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +76,21 @@ def write_small(tuner) -> Callable[..., str]:
         return "./small.yaml"
 
     return write
+
+
+@pytest.fixture
+def call(tuner, monkeypatch, capsys):
+    """Runs a command line in this process, which spares the time to start one."""
+    monkeypatch.chdir(tuner.folder)
+
+    def run_here(*arguments: str, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()
+        returned = run(list(arguments))
+        out, err = capsys.readouterr()
+        assert returned == code, f"exit {returned}\n{out}\n{err}"
+        return out, err
+
+    return run_here
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_unknown_studies_and_missing_storage(tuner, write_small):
     missing = tuner.run("show", "--study", "other", code=2)
     assert "small" in missing.stderr
     (tuner.folder / "small.yaml").write_text((tuner.folder / "small.yaml").read_text() + "# new\n")
-    assert "not the file" in tuner.run("resume", "--study", path, code=2).stderr
+    assert "not the file" in tuner.run("export", "--study", path, code=2).stderr
 
 
 def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner, write_small):

@@ -274,8 +274,8 @@ def _tell(
     """Says what a fork took over, and why not the rest."""
     trials, launches = len(inheritance.trials), len(store.launches(forked.id))
     lines = [
-        f"study {forked.name} goes on from {stored.name}: {trials} of its trials hold "
-        f"({launches} launches that need not be made again)"
+        f"study {forked.name} goes on from {stored.name}: {trials} of its trials hold, of "
+        f"{launches} launches that need not be made again"
         if trials
         else f"study {forked.name} begins anew: nothing of {stored.name} holds"
     ]

@@ -1,0 +1,131 @@
+"""Locks on devices: who has them, who waits, and that no death leaves one behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from runners.gpu_locks import FOLDER_VARIABLE, DeviceBusyError, DeviceLocks, folder
+
+HOLDER = """
+import sys, time
+from runners.gpu_locks import DeviceLocks
+import subprocess
+with DeviceLocks(sys.argv[2:], sys.argv[1]):
+    # As a server does: it outlives its tuner's SIGKILL, and holds nothing.
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    print(child.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "locks"))
+    return tmp_path / "locks"
+
+
+@pytest.fixture
+def hold():
+    """Another process that holds devices; it ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(study: str, *devices: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, study, *devices],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_device_in_use_is_refused_with_who_has_it(hold):
+    process = hold("kimi", "gpu-a", "gpu-b")
+    with pytest.raises(DeviceBusyError) as caught, DeviceLocks(["gpu-c", "gpu-b"], "other"):
+        pass
+    assert caught.value.device == "gpu-b"
+    assert f"gpu-b is in use by a tuner (pid {process.pid}, study kimi, since " in str(caught.value)
+    # What was taken before the refusal is free again, and other devices are nobody's business.
+    with DeviceLocks(["gpu-c", "gpu-d"], "third"):
+        pass
+
+
+def test_kill_9_frees_a_device_although_a_child_lives(hold):
+    process = hold("kimi", "gpu-a")
+    process.kill()
+    process.wait()
+    with DeviceLocks(["gpu-a"], "next"):
+        pass
+
+
+def test_who_waits_is_told_once_and_gets_it_when_the_other_dies(hold):
+    process = hold("kimi", "gpu-a")
+    told: list[DeviceBusyError] = []
+    heard = threading.Event()
+
+    def tell(busy: DeviceBusyError) -> None:
+        told.append(busy)
+        heard.set()
+
+    def end() -> None:
+        heard.wait(60)
+        time.sleep(1.2)  # longer than it looks again
+        process.send_signal(signal.SIGKILL)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with DeviceLocks(["gpu-a"], "next", waiting=tell):
+        assert process.wait(60) == -signal.SIGKILL
+    ending.join()
+    assert [busy.device for busy in told] == ["gpu-a"]
+
+
+def test_the_folder_and_its_files_are_everybodys(locks):
+    with DeviceLocks(["gpu-a"], "s"):
+        assert stat.S_IMODE(locks.stat().st_mode) == 0o1777
+        (file,) = locks.iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o666
+        assert json.loads(file.read_text())["pid"] == os.getpid()
+    assert file.exists()  # and says nothing any more
+    with DeviceLocks(["gpu-a"], "t"):
+        assert json.loads(file.read_text())["study"] == "t"
+
+
+def test_a_link_in_the_folder_is_not_followed(locks, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder()
+    (locks / "gpu-a.lock").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic"), DeviceLocks(["gpu-a"], "s"):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def test_a_file_that_was_removed_is_not_a_lock(hold, locks):
+    hold("kimi", "gpu-a")
+    (locks / "gpu-a.lock").unlink()
+    # Whoever cleans the folder up under a tuner loses that lock, but not the next one.
+    with DeviceLocks(["gpu-a"], "s"), pytest.raises(DeviceBusyError), DeviceLocks(["gpu-a"], "t"):
+        pass
+
+
+def test_nothing_to_lock_locks_nothing(locks):
+    with DeviceLocks([], "s"):
+        assert not locks.exists()
