@@ -1,6 +1,6 @@
 """What SGLang's options take, and flags that no known version has.
 
-By the options of the versions in `search_spaces.options`: a value that one of them takes is taken.
+By the options of the versions in `search_spaces.options`: a value that one of them names is taken.
 Its parser reads the beginning of a flag's name as the whole flag (argparse's abbreviations,
 `server_args.py:679`, 0.5.23).
 """
@@ -48,13 +48,45 @@ def flag_problem(name: str, value: FixedValue, written: object = None) -> str | 
             )
     if value is None:
         return None
-    problems = [_refusal(option, value) for option in found]
-    return None if None in problems else problems[-1]
+    problem = _refusal(newest, value)
+    return None if problem is None or _older(found, value) else problem
+
+
+def old_value(name: str, value: FixedValue) -> str | None:
+    """What to know of a value that only older versions take; `None` if the newest does."""
+    found = _known(name)
+    if value is None or not found or VERSIONS[-1] not in _versions(name):
+        return None
+    newest = found[-1]
+    if _refusal(newest, value) is None:
+        return None
+    older = [v for v in _versions(name) if _older([options(v)[name]], value)]
+    if not older:
+        return None
+    instead = f"; {_choice_meant(str(value), newest.choices)}" if newest.choices else ""
+    return f"Only SGLang {' and '.join(older)}, not {VERSIONS[-1]}, takes `{value}`{instead}"
+
+
+def _older(found: list[Option], value: FixedValue) -> bool:
+    """Whether any of the versions takes it by name; one that takes anything tells nothing."""
+    newest = found[-1]
+    return any(
+        _refusal(option, value) is None and (option.choices or not newest.choices)
+        for option in found
+    )
+
+
+def _versions(name: str) -> list[str]:
+    return [version for version in VERSIONS if name in options(version)]
+
+
+def _has(versions: list[str]) -> str:
+    return "has" if len(versions) == 1 else "have"
 
 
 def unknown_flag(name: str) -> str | None:
     """What to know of a flag that SGLang 0.5.23 does not have; `None` if it does."""
-    have = [version for version in VERSIONS if name in options(version)]
+    have = _versions(name)
     newest = VERSIONS[-1]
     if newest in have:
         return None
@@ -65,7 +97,7 @@ def unknown_flag(name: str) -> str | None:
     if have:
         return (
             f"Of the versions that the tuner knows ({', '.join(VERSIONS)}) only "
-            f"{' and '.join(have)} {'has' if len(have) == 1 else 'have'} it{_close(name, known)}"
+            f"{' and '.join(have)} {_has(have)} it{_close(name, known)}"
         )
     if begun:
         return f"SGLang {newest} has no such flag; {_some(begun)} begin so: write one of them whole"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.flag_values import unknown_flag
+from search_spaces.flag_values import old_value, unknown_flag
 from search_spaces.nccl import shadowed, unknown_variable
 from search_spaces.secrets import is_reference, is_secret, reference
 
@@ -30,6 +30,9 @@ def name_advice(study: Study) -> Iterator[str]:
         yield from _each(place, values, unknown_flag)
     for place, values in env:
         yield from _each(place, values, unknown_variable)
+    for place, values in flags:
+        for name, value in values.items():
+            yield from _old_values(place, name, value)
     for place, values in (*flags, *env):
         yield from _secrets(place, values)
     fixed = {name: value for name, value in study.server.env.items() if value is not None}
@@ -42,6 +45,12 @@ def _each(
 ) -> Iterator[str]:
     for name in names:
         if (problem := problem_of(name)) is not None:
+            yield f"{place}.{name}: {problem}"
+
+
+def _old_values(place: str, name: str, value: object) -> Iterator[str]:
+    for each in value if isinstance(value, tuple) else (value,):
+        if (problem := old_value(name, each)) is not None:
             yield f"{place}.{name}: {problem}"
 
 

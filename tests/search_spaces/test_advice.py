@@ -61,3 +61,48 @@ def test_an_open_loop_of_few_requests(make_study):
     (warning,) = warnings(study({}))
     assert "workload.points[1] (4 requests/s) sends 16 requests" in warning
     assert warnings(study({"requests": 100})) == ()
+
+
+@pytest.mark.parametrize(
+    ("server", "space", "says"),
+    [
+        ({"flags": CLEAN | {"atention": "x"}}, {}, "server.flags.atention: No version of SGLang"),
+        (
+            {"flags": CLEAN},
+            {"flags": {"mem-fraction": [0.8, 0.9]}},
+            "space.flags.mem-fraction: SGLang 0.5.23 takes it for `mem-fraction-static`",
+        ),
+        (
+            {"flags": CLEAN | {"attention-backend": "cutlass_mla"}},
+            {},
+            "Only SGLang 0.5.9 and 0.5.17, not 0.5.23, takes `cutlass_mla`",
+        ),
+        (
+            {"flags": CLEAN | {"api-key": "sk-123"}},
+            {},
+            "server.flags.api-key: Is a secret, and the study is kept in the database: write "
+            "`api-key: $SGLANG_API_KEY`",
+        ),
+        ({"flags": CLEAN, "env": {"HF_TOKEN": "hf_123"}}, {}, "write `HF_TOKEN: $HF_TOKEN`"),
+        ({"flags": CLEAN, "env": {"NCCL_PROTOCOL": "LL"}}, {}, "did you mean `NCCL_PROTO`?"),
+        ({"flags": CLEAN, "env": {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}}, {}, "has no effect"),
+    ],
+)
+def test_names_that_nothing_reads_and_secrets(make_study, server, space, says):
+    study = make_study(server=server, space={"speculation": [CHAIN]} | space)
+    (warning,) = warnings(study)
+    assert says in warning
+    assert "123" not in warning
+
+
+def test_a_secret_by_reference_is_none(make_study):
+    server = {"flags": CLEAN | {"api-key": "$SGLANG_API_KEY"}, "env": {"HF_TOKEN": "${HF_TOKEN}"}}
+    assert warnings(make_study(server=server, space={"speculation": [CHAIN]})) == ()
+
+
+def test_a_budget_for_the_baselines_alone(make_study):
+    study = make_study(
+        server={"flags": CLEAN}, space={"speculation": [CHAIN]}, budget={"launches": 2}
+    )
+    (warning,) = warnings(study)
+    assert "budget.launches 2 is spent on the 2 baselines; write `launches: 12`" in warning
