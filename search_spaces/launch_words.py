@@ -83,14 +83,21 @@ def from_words(
         if base == "env" and rest and (_SET.match(rest[0]) or rest[0].startswith("-")):
             del rest[: _env_words(rest, variables)]
             continue
-        prefix.append(word)
-        if base == "sudo":
-            while rest and (found := _SET.fullmatch(rest[0])):
-                variables[found[1]] = found[2]
-                del rest[0]
-        elif (exported := _EXPORTED.fullmatch(word)) is not None:
-            items = filter(None, map(_SET.fullmatch, exported[1].split(",")))
-            variables |= {item[1]: item[2] for item in items}
+        if not _sets_variables(word, prefix, variables):
+            prefix.append(word)
+
+
+def _sets_variables(word: str, prefix: list[str], variables: dict[str, str | None]) -> bool:
+    """Whether a word before the entry point is no part of what starts it, but of its variables."""
+    sudo = prefix[:1] == ["sudo"] and "=" in word and not word.startswith("-")
+    if (sudo or not prefix) and (found := _SET.fullmatch(word)):
+        variables[found[1]] = found[2]
+        return True
+    if (exported := _EXPORTED.fullmatch(word)) is not None:
+        items = filter(None, map(_SET.fullmatch, exported[1].split(",")))
+        variables |= {item[1]: item[2] for item in items}
+    # A dash is no program's name: that of a list, say.
+    return not prefix and word.startswith("-")
 
 
 def _around(

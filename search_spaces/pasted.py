@@ -24,7 +24,7 @@ _PROMPT = re.compile(
     r"^[ \t]*(?:(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+[:~ ][^\n$#]*[$#]|[$%>\u276f])[ \t]+)+"
 )
 _SECOND_PROMPT = re.compile(r"^[ \t]*>[ \t]+(?=-)")  # elsewhere it writes to a file
-_CONTINUED = re.compile(r"\\[ \t]*(?:[ \t]#.*)?$")
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\[ \t]*(?:[ \t]#.*)?$")
 _FLAG_LINE = re.compile(r"[ \t]*--?[A-Za-z]")
 
 
@@ -62,7 +62,7 @@ def shell_text(text: str) -> str:
         match = _CONTINUED.search(line)
         continued = match is not None
         if match is not None:
-            line = line[: match.start()] + "\\"
+            line = line[: match.end(1)] + "\\"
         out.append(line)
     if continued:
         out[-1] = out[-1].removesuffix("\\")
