@@ -1,23 +1,222 @@
-"""What an exported script says of itself."""
+"""`tuner export` over stored studies: what it says, against what it compares, what it refuses."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
-from runners.base import LaunchCommand
-from tuner.export import export_shell
+import jsonschema
+import pytest
+import yaml
 
+from results.store import Store
+from runners.sglang_command import sglang_command
+from search_spaces import parse_study
+from tuner.exports import FORMATS, format_of
+from tuner.exports.assemble import assemble, gpus_of
+
+from .conftest import small_text
 from .replays import Odd, play
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+KEY, TOKEN = "sk-live-0123456789", "hf_0123456789abcdefghij"
+SERVER = f"""\
+    host: 10.0.0.5
+    port: 8000
+    api-key: {KEY}
+  env: {{HF_TOKEN: {TOKEN}, TEAM_SECRET: $TEAM_SECRET}}
+"""
+TODAY = """\
+production:
+  command: >-
+    NCCL_PROTO=Simple OMP_NUM_THREADS=8 python -m sglang.launch_server
+    --model-path moonshotai/Kimi-K2.5 --tp-size 8 --max-running-requests 64
+    --speculative-algorithm EAGLE3 --speculative-draft-model-path lightseekorg/kimi-k2.5-eagle3
+    --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+    --host 10.0.0.5 --port 8000 --api-key $SGLANG_API_KEY
+"""
+
+
+class Replayed(Odd):
+    """A replay that is stored as a simulated study, as the command line can open it."""
+
+    name = "simulated"
+    simulated = True
+
+    def __init__(self, study, bend=lambda configuration, measurement: measurement):
+        super().__init__(study, bend)
+
+
+def text_with_today():
+    flags = "  flags: {tp-size: 8, max-running-requests: 64}\n"
+    text = small_text(steps="[2, 3]")
+    assert flags in text
+    server = "  flags:\n    tp-size: 8\n    max-running-requests: 64\n" + SERVER
+    return text.replace(flags, server) + TODAY
+
+
+@pytest.fixture
+def today():
+    return parse_study(text_with_today(), "today.yaml")
+
+
+def exported_of(study, report, trial=None, **options):
+    chosen = trial or report.standing.best
+    command = sglang_command(study, chosen.configuration, python="python")
+    return assemble(report, study, chosen, command, **options)
 
 
 def test_warnings_go_with_the_command(small, store):
     study = small(steps="[1]", protos="[null]")
 
     def bend(configuration, measurement):
-        return replace(measurement, warnings=("degenerate_output: all answers\nare '!!!!'",))
+        return replace(measurement, warnings=("degenerate_output: all answers\nare '!!!!'\x1b[0m",))
 
     report = play(study, store, Odd(study, bend))
-    best = report.standing.best
-    script = export_shell(report, best, LaunchCommand(("python", "-m", "sglang.launch_server")))
-    assert "# WARNING: degenerate_output: all answers are '!!!!'\n" in script
-    assert all(line.startswith(("#", "exec", "unset")) for line in script.splitlines() if line)
+    for name in FORMATS:
+        text = format_of(name).write(exported_of(study, report))
+        assert "degenerate_output: all answers are '!!!!'" in text, name
+        assert "\x1b" not in text, name
+    script = format_of("shell").write(exported_of(study, report))
+    assert "# WARNING: degenerate_output" in script
+
+
+def test_every_format_tells_the_whole_story_and_no_secret(today, store):
+    report = play(today, store, Replayed(today))
+    server = exported_of(today, report)
+    for name in FORMATS:
+        text = format_of(name).write(server)
+        assert KEY not in text, name
+        assert TOKEN not in text, name
+        assert "SGLANG_API_KEY" in text, name
+        assert "TEAM_SECRET" in text, name
+        assert "not measured on any GPU" in text or name == "json", name
+        assert "Verdict: unconfirmed" in text or '"unconfirmed"' in text, name
+        assert "SGLang" in text or "sglang" in text, name
+        assert "OMP_NUM_THREADS: 8 -> not set" in text, name
+        assert "Against baseline 'production'" in text or '"baseline": "production"' in text, name
+
+
+def test_the_winner_is_compared_with_todays_command(today, store):
+    report = play(today, store, Replayed(today))
+    found = exported_of(today, report).contributions
+    assert found.baseline == "production"
+    assert {change.knob.name for change in found.changes} == {
+        "NCCL_PROTO",
+        "OMP_NUM_THREADS",
+        "draft steps",
+    }
+    assert exported_of(today, report, against="none").contributions.baseline == "none"
+    # Today's own command changes nothing against itself, and is written as it runs.
+    trial = report.standing.baselines["production"]
+    server = exported_of(today, report, trial)
+    assert server.contributions.changes == ()
+    assert ("OMP_NUM_THREADS", "8") in server.env
+    assert dict(server.flags)["speculative-num-steps"] == 3
+
+
+def test_containers_take_the_versions_image_or_the_one_that_is_named(today, store):
+    report = play(today, store, Replayed(today))
+    version = report.study.sglang_version
+    assert exported_of(today, report).image == f"lmsysorg/sglang:v{version}"
+    named = exported_of(today, report, image="mine:1")
+    for name in ("compose", "k8s"):
+        text = format_of(name).write(named)
+        assert 'image: "mine:1"' in text
+        assert '"0.0.0.0"' in text
+        assert "the study has 10.0.0.5" in text
+    assert named.start_s >= 600
+
+
+def test_a_trial_that_cannot_be_relied_on_says_so(small, store):
+    study = small(steps="[1]", protos="[null]")
+
+    def bend(configuration, measurement):
+        if not configuration.speculation.enabled:
+            return measurement
+        return replace(measurement, invalid=("short: the window\nwas cut",))
+
+    report = play(study, store, Odd(study, bend))
+    trial = next(t for t in report.standing.trials if t.configuration.speculation.enabled)
+    server = exported_of(study, report, trial)
+    for name in set(FORMATS) - {"json"}:
+        assert "DO NOT RELY ON IT: the trial is invalid" in format_of(name).write(server), name
+    document = json.loads(format_of("json").write(server))
+    assert document["state"] == "invalid"
+    assert document["verdict"] is None
+    assert "Do not rely on it" in document["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus"),
+    [
+        ({}, 1),
+        ({"tp-size": 8}, 8),
+        ({"tp-size": 4, "pp-size": 2}, 8),
+        ({"tp-size": 2, "dp-size": 4}, 8),
+        ({"tp-size": 8, "dp-size": 8, "enable-dp-attention": True}, 8),
+        ({"tp-size": 16, "nnodes": 2}, 8),
+        ({"tp-size": 8, "device": "cpu"}, 0),
+    ],
+)
+def test_how_many_gpus_a_container_gets(flags, gpus):
+    assert gpus_of(flags) == gpus
+
+
+@pytest.fixture
+def stored(tuner):
+    """The study of today's command, in the database that the command line opens."""
+    study = parse_study(text_with_today(), "today.yaml")
+    with Store.open(f"sqlite:///{tuner.folder}/tuner.db") as store:
+        play(study, store, Replayed(study), name="small")
+    return tuner
+
+
+def test_the_command_line_exports_every_format(stored):
+    schema = json.loads((SCHEMAS / "export.schema.json").read_text())
+    document = json.loads(stored.run("export", "--json").stdout)
+    jsonschema.validate(document, schema)
+    assert document["against"]["baseline"] == "production"
+    assert document["command"].count('"$SGLANG_API_KEY"') == 1
+    written = stored.run("export", "--format", "compose", "--image", "a/b:c", "--output", "c.yaml")
+    assert "wrote c.yaml" in written.stderr
+    service = yaml.safe_load((stored.folder / "c.yaml").read_text())["services"]["sglang"]
+    assert service["image"] == "a/b:c"
+    assert not (stored.folder / "c.yaml").stat().st_mode & 0o111
+    shown = stored.run("show").stdout
+    assert "baseline production" in shown
+    assert KEY not in shown
+
+
+def test_the_command_line_shows_the_difference(stored):
+    table = stored.run("export", "--diff").stdout
+    assert "Against baseline 'production'" in table
+    assert "every figure simulated" in table
+    assert "NCCL_PROTO" in table
+    assert "All together: +" in table
+    data = json.loads(stored.run("export", "--diff", "--json", "--against", "none").stdout)
+    assert data["against"]["baseline"] == "none"
+    assert {"study", "trial", "simulated", "against", "speculation", "changes"} == set(data)
+
+
+def test_what_the_command_line_refuses(stored):
+    refused = stored.run("export", "--output", "no/such/folder/x.sh", code=2).stderr
+    assert "cannot write no/such/folder/x.sh: No such file or directory" in refused
+    assert "no trial 99" in stored.run("export", "--trial", "99", code=2).stderr
+    stored.run("export", "--format", "toml", code=2)
+
+
+def test_nothing_feasible_and_no_such_baseline(tuner, small):
+    study = small(steps="[1]", protos="[null]")
+
+    class Broken(Replayed):
+        def measured(self, configuration, point):
+            return replace(super().measured(configuration, point), invalid=("x: not believed",))
+
+    with Store.open(f"sqlite:///{tuner.folder}/tuner.db") as store:
+        play(study, store, Broken(study), name="small")
+    for extra in (("--diff",), ("--format", "k8s")):
+        assert "no feasible configuration" in tuner.run("export", *extra, code=3).stderr
+    refused = tuner.run("export", "--trial", "0", "--against", "production", code=2).stderr
+    assert "no measured baseline 'production'; measured are 'none'" in refused

@@ -111,10 +111,10 @@ def _check_baseline(report: StudyReport, against: str | None) -> None:
     known = report.standing.baselines
     if against is None or known.get(against) is not None:
         return
-    measured = [name for name in AGAINST if known.get(name) is not None]
+    measured = [f"'{name}'" for name in AGAINST if known.get(name) is not None]
     raise CommandError(
         f"study {report.study.name} has no measured baseline '{against}'; "
-        f"it has {', '.join(measured) or 'none yet'}"
+        f"measured are {', '.join(measured) or 'no baselines yet'}"
     )
 
 

@@ -6,7 +6,6 @@ import math
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from results.records import TrialState
 from runners.sglang_command import redacted, server_flags
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
 from tuner.contributions import contributions
@@ -85,7 +84,7 @@ def assemble(
         remarks=tuple(remarks(report, trial)),
         changes=tuple(one_line(line) for line in describe_changes(found, simulated=simulated)),
         contributions=found,
-        notes=tuple(one_line(note) for note in _notes(study, trial, flags, env)),
+        notes=tuple(one_line(note) for note in _notes(study, flags, env)),
         facts=_facts(report, trial, found),
         image=image or f"{IMAGE}:{f'v{version}' if version else 'latest'}",
         gpus=gpus_of(flags),
@@ -133,10 +132,8 @@ def _start(report: StudyReport) -> tuple[int, str]:
     return seconds, f"the study's slowest start took {slowest:.0f} s{mark}"
 
 
-def _notes(study: Study, trial: Trial, flags: dict[str, Any], env: dict[str, str]) -> list[str]:
+def _notes(study: Study, flags: dict[str, Any], env: dict[str, str]) -> list[str]:
     notes = []
-    if trial.state is not TrialState.COMPLETE:
-        notes.append(f"Do not rely on it: the trial is {trial.state}.")
     if study.server.prefix:
         prefix = " ".join(redact_text(word) for word in study.server.prefix)
         notes.append(f"Its servers were started behind `{prefix}`: start it where they ran.")

@@ -115,7 +115,7 @@ class Exported:
         """The notes where it runs on a machine itself, with the study's address."""
         if self.host not in LOOPBACK:
             return self.notes
-        return (f"It answers on {self.host} only, as the study has it.", *self.notes)
+        return (*self.notes, f"It answers on {self.host} only, as the study has it.")
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -21,7 +21,10 @@ def write(exported: Exported) -> str:
 
 def document(exported: Exported) -> dict[str, Any]:
     """What JSON and YAML hold."""
-    command = exported.command
+    command, state = exported.command, exported.facts.get("state")
+    notes = list(exported.own_notes)
+    if state not in {"complete", None}:
+        notes.insert(0, f"Do not rely on it: the trial is {state}.")
     return {
         "simulated": exported.simulated,
         "argv": list(command.argv),
@@ -29,7 +32,7 @@ def document(exported: Exported) -> dict[str, Any]:
         "unset": list(command.unset),
         "command": shell(command),
         **exported.facts,
-        "notes": list(exported.own_notes),
+        "notes": notes,
         "secrets": _secrets(exported),
     }
 
