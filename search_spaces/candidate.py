@@ -21,7 +21,8 @@ class Candidate:
     Attributes:
         speculation: In canonical form.
         draft_tp: Tensor-parallel size of the draft.
-        flags: The study's server flags and the configuration's, without those not given.
+        flags: The study's server flags, each as the configuration has it where it does (it may
+            take one away), without those not given.
         env: Likewise.
         has_draft_model: Whether the study names a draft.
     """
