@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl import BOUNDED, crossed_bounds, nothing_left, shadowed, value_problem
+from search_spaces.nccl import BOUNDED, crossed_bounds, nothing_left, shadowed
+from search_spaces.variables import value_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_env(server: Server | None, space: SpaceSpec | None) -> Iterator[tuple[Path, str]]:
-    """What NCCL would refuse, or not take as it is written, in a study's variables."""
+    """What NCCL or SGLang would refuse, or not take as it is written, in a study's variables."""
     fixed = {} if server is None else server.env
     tuned = {} if space is None else space.env
     for name, value in fixed.items():
@@ -28,7 +29,7 @@ def check_env(server: Server | None, space: SpaceSpec | None) -> Iterator[tuple[
                 yield at, problem
             elif value in values[:index]:
                 same = "choice 1" if values[0] == value else f"choice {values.index(value) + 1}"
-                yield at, f"Is for NCCL the same as {same} ({value}): keep one of them"
+                yield at, f"Is the same as {same} ({value}): keep one of them"
     yield from _together(fixed, tuned)
 
 

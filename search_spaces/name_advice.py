@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.flag_values import old_value, unknown_flag
-from search_spaces.nccl import shadowed, unknown_variable
+from search_spaces.launch_command import read_launch_text
+from search_spaces.nccl import crossed_bounds, shadowed
 from search_spaces.secrets import is_reference, is_secret, reference
+from search_spaces.variables import unknown_variable, value_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,9 +37,23 @@ def name_advice(study: Study) -> Iterator[str]:
             yield from _old_values(place, name, value)
     for place, values in (*flags, *env):
         yield from _secrets(place, values)
+    yield from _production(study)
     fixed = {name: value for name, value in study.server.env.items() if value is not None}
     for loser, winner in shadowed(fixed):
         yield f"server.env.{loser}: NCCL does not look at it beside {winner}; leave one of them out"
+
+
+def _production(study: Study) -> Iterator[str]:
+    """Today's variables: it runs with them, though not as its author thinks."""
+    if study.production is None:
+        return
+    env = read_launch_text(study.production.command, kind="shell").env
+    for name, value in env.items():
+        for problem in (value_problem(name, value), unknown_variable(name)):
+            if problem is not None:
+                yield f"production.command: {name}: {problem}"
+    for _, _, message in crossed_bounds(env):
+        yield f"production.command: {message}"
 
 
 def _each(

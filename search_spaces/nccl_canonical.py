@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl import canonical_value, shadowed
+from search_spaces.nccl import shadowed
 from search_spaces.nccl_variables import VARIABLES
+from search_spaces.sglang_variables import kinds
+from search_spaces.variables import canonical_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CANONICAL_ENV: frozenset[str] = frozenset(
-    name for name, variable in VARIABLES.items() if variable.kind != "text"
+    (
+        *(name for name, variable in VARIABLES.items() if variable.kind != "text"),
+        *(name for name, kind in kinds().items() if kind == "bool"),
+    )
 )
 """Variables that `canonical_env` looks at or changes; all others it leaves as they are."""
 

@@ -17,9 +17,9 @@ from search_spaces.algorithms import NAMES
 from search_spaces.configuration import NO_SPECULATION, Value
 from search_spaces.figures import LATENCIES, RATES
 from search_spaces.flags import canonical_flag, canonical_flag_value
-from search_spaces.nccl import canonical_value
 from search_spaces.nearest import nearest
 from search_spaces.prompt_names import BUILT_IN_SETS, parse_prompt_name
+from search_spaces.variables import canonical_value
 
 PROMPT_SETS = BUILT_IN_SETS
 """Prompt sets that are built in (`runners.load`)."""
@@ -236,7 +236,7 @@ def _one_or_more(value: object) -> object:
 
 
 def _one_spelling(env: dict[str, Any]) -> dict[str, Any]:
-    """Values of NCCL's variables in their one spelling; what NCCL would refuse stays as it is."""
+    """Values of known variables in their one spelling; what is wrong stays as it is."""
 
     def spell(name: str, value: object) -> object:
         if isinstance(value, tuple):
