@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.launch_words import Found, from_words
+from search_spaces.launch_words import BUILTINS, KEYWORDS, Found, from_words
 from search_spaces.secrets import is_secret
 from search_spaces.shell_expansion import (
     Variables,
@@ -21,10 +21,6 @@ from search_spaces.shell_words import Command, Word, assignment, commands
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_KEYWORDS = frozenset(
-    {"then", "do", "else", "if", "elif", "while", "until", "{", "!", "exec", "time", "command",
-     "nohup", "builtin", "eval"}
-)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 _Assignment = tuple[str, bool, Word]
@@ -111,7 +107,7 @@ def launches(
 
 def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
     words = list(command.words)
-    while words and len(words[0].parts) == 1 and words[0].parts[0].text in _KEYWORDS:
+    while words and len(words[0].parts) == 1 and words[0].parts[0].text in KEYWORDS:
         del words[0]
     assigned: list[tuple[_Assignment, str | tuple[str, ...]]] = []
     while words and (target := assignment(words[0])) is not None:
@@ -123,7 +119,7 @@ def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
         return
     own = {target[0]: value for target, value in assigned if isinstance(value, str)}
     first = "".join(part.text for part in words[0].parts)
-    if first in {"export", "declare", "typeset", "readonly", "local"}:
+    if first in BUILTINS - {"unset", "set"}:
         _declaration(first, words[1:], scope)
         return
     expanded = [f for word in words for f in expand(word, scope.variables)]

@@ -19,6 +19,15 @@ MODULES = frozenset(
 )
 """Python modules that start one SGLang server (`sglang.srt.server` was the first one's name)."""
 
+KEYWORDS = frozenset(
+    {"then", "do", "else", "if", "elif", "while", "until", "{", "!", "exec", "time", "command",
+     "nohup", "builtin", "eval"}
+)  # fmt: skip
+"""Words that the shell takes off before it looks for a program, and `nohup`."""
+
+BUILTINS = frozenset({"export", "declare", "typeset", "readonly", "local", "unset", "set"})
+"""Commands of the shell that set variables."""
+
 _PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*")
 _PYTHON_SCRIPT = re.compile(r"(.*/)?launch_server\.py")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ash"})
@@ -97,7 +106,7 @@ def _sets_variables(word: str, prefix: list[str], variables: dict[str, str | Non
         items = filter(None, map(_SET.fullmatch, exported[1].split(",")))
         variables |= {item[1]: item[2] for item in items}
     # A dash is no program's name: that of a list, say.
-    return not prefix and word.startswith("-")
+    return not prefix and (word.startswith("-") or word in KEYWORDS | BUILTINS)
 
 
 def _around(

@@ -9,6 +9,7 @@ from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
 from search_spaces.launch_command import UnreadableCommandError, read_launch_text
 from search_spaces.legality import canonical, violations
+from search_spaces.nccl_canonical import canonical_env
 from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
 from search_spaces.secrets import is_export_only, is_secret
@@ -144,13 +145,18 @@ def _relative(launch: LaunchText, study: Study) -> Configuration:
         if text is not None and launch.env.get(name) is None and not is_secret(name)
     }
     for name, text in launch.env.items():
-        kept = study.server.env.get(name)
-        if not is_secret(name) and (text != kept or name not in study.server.env):
+        own = study.server.env
+        same = name in own and _one_spelling(name, text) == _one_spelling(name, own[name])
+        if not is_secret(name) and not same:
             env[name] = text
     configuration = Configuration.of(
         speculation_of(launch.flags), flags=cast("Mapping[str, Value]", flags), env=env
     )
     return canonical(configuration, study)
+
+
+def _one_spelling(name: str, text: str | None) -> str | None:
+    return canonical_env({name: text}, {})[name]
 
 
 def _as_the_study_writes_it(name: str, value: FixedValue, study: Study) -> FixedValue:

@@ -1,0 +1,275 @@
+"""Today's command as the third baseline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.sglang_command import sglang_command, shell
+from search_spaces import (
+    Configuration,
+    Space,
+    Speculation,
+    StudyFileError,
+    baselines,
+    parse_study,
+    warnings,
+)
+from search_spaces.launch_command import LaunchText, read_launch_text
+from search_spaces.nccl_canonical import canonical_env
+from search_spaces.production import production_warnings, same_value, speculation_of
+from search_spaces.secrets import is_export_only, is_secret
+
+from .conftest import study_dict
+
+COMMANDS = Path(__file__).parents[1] / "data" / "commands"
+SERVE = "python -m sglang.launch_server --model-path org/target --tp 8"
+EAGLE3 = "--speculative-algorithm EAGLE3 --speculative-draft-model-path org/draft"
+STEPS = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+
+
+@pytest.fixture
+def production(make_study):
+    def baseline(command: str, **sections) -> Configuration:
+        return baselines(make_study(production={"command": command}, **sections))["production"]
+
+    return baseline
+
+
+def test_no_production_no_baseline(make_study):
+    assert list(baselines(make_study())) == ["none", "default"]
+
+
+def test_the_third_baseline_comes_last(make_study):
+    study = make_study(production={"command": f"{SERVE} {EAGLE3} {STEPS}"})
+    assert list(baselines(study)) == ["none", "default", "production"]
+    assert baselines(study)["production"] in Space(study)
+
+
+def test_only_what_differs_from_the_study(production):
+    server = {
+        "flags": {"tp-size": 8, "mem-fraction-static": 0.85, "page-size": 16, "host": "1.2.3.4"},
+        "env": {"NCCL_DEBUG": "WARN", "A": "1", "GONE": None},
+    }
+    found = production(
+        f"A=2 B=3 {SERVE} --mem-fraction-static 0.850 --cuda-graph-bs 1 2 4 --port 1", server=server
+    )
+    assert found == Configuration.of(
+        flags={"page-size": None, "cuda-graph-bs": (1, 2, 4)},
+        env={"NCCL_DEBUG": None, "A": "2", "B": "3"},
+    )
+    assert Configuration.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_what_is_searched_takes_the_studys_own_values(production):
+    space = {
+        "speculation": [{"algorithm": "none"}],
+        "flags": {"mem-fraction-static": [0.8, 0.9], "page-size": [None, 64]},
+        "env": {"NCCL_PROTO": [None, "LL"]},
+    }
+    found = production(f"NCCL_PROTO=LL {SERVE} --mem-fraction-static 0.90", space=space)
+    assert dict(found.flags) == {"mem-fraction-static": 0.9, "page-size": None}
+    assert dict(found.env) == {"NCCL_PROTO": "LL"}
+
+
+def test_two_spellings_of_a_variable_are_no_difference(production):
+    server = {"flags": {"tp-size": 8}, "env": {"NCCL_P2P_LEVEL": "SYS"}}
+    assert production(f"NCCL_P2P_LEVEL=4 {SERVE}", server=server) == Configuration.of()
+
+
+def test_address_keys_and_secrets_are_no_differences(production):
+    server = {"flags": {"tp-size": 8, "port": 1, "api-key": "$SGLANG_API_KEY"}}
+    command = f"HF_TOKEN=x {SERVE} --host 0.0.0.0 --ssl-certfile c --admin-api-key k"
+    assert production(command, server=server) == Configuration.of()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", Speculation()),
+        ("--speculative-algorithm NEXTN", Speculation("EAGLE")),
+        (STEPS, Speculation()),
+        (f"--speculative-algo eagle3 {STEPS}", Speculation("EAGLE3", 3, 1, 4)),
+        (
+            "--speculative-algorithm DFLASH --speculative-dflash-block-size 8",
+            Speculation("DFLASH", None, None, 8),
+        ),
+        (
+            "--speculative-algorithm DSPARK --speculative-dspark-block-size 7",
+            Speculation("DSPARK", None, None, 8),
+        ),
+    ],
+)
+def test_the_speculation_of_flags(flags, expected):
+    assert speculation_of(read_launch_text(f"{SERVE} {flags}").flags) == expected
+
+
+def test_sglangs_defaults_are_filled_in_and_may_be_another_baseline(make_study):
+    study = make_study(production={"command": f"{SERVE} {EAGLE3}"})
+    found = baselines(study)
+    assert found["production"] == found["default"]
+    assert found["production"].speculation == Speculation("EAGLE3", 3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("vllm serve org/target", "another engine"),
+        ("python -m sglang.launch_server --tp 8", "names no model"),
+        (
+            SERVE.replace("org/target", "org/else"),
+            "serves org/else, and `model.path` is org/target",
+        ),
+        (f"{SERVE} --config x.yaml", "x.yaml (--config), which is not read"),
+        (f"{SERVE} --page-size $P --host $H", "$P, $H is not set in it"),
+        (f"{SERVE} {EAGLE3}x", "drafts with org/draftx, and `model.draft` is org/draft"),
+        (f"{SERVE} --speculative-algorithm NEXTN", "without a draft model"),
+        (f"{SERVE} --speculative-algorithm EAGLE4", "did you mean `EAGLE`?"),
+        (f"{SERVE} {EAGLE3} --speculative-num-steps three", "a whole number, not 'three'"),
+        (f"{SERVE} --nnodes 2 --node-rank 0", "runs on 2 nodes"),
+    ],
+)
+def test_a_command_that_is_not_this_studys(make_study, command, message):
+    with pytest.raises(StudyFileError) as caught:
+        make_study(production={"command": command})
+    problem = next(p for p in caught.value.problems if message in p.message)
+    assert problem.key == "production.command"
+    assert problem.line is not None
+    assert problem.line > 1
+
+
+def test_a_draft_where_the_study_has_none(make_study):
+    with pytest.raises(StudyFileError, match="the study has no draft"):
+        make_study(
+            model={"path": "org/target", "family": "other"},
+            space={"speculation": [{"algorithm": "none"}]},
+            production={"command": f"{SERVE} {EAGLE3}"},
+        )
+
+
+def test_a_variable_of_the_container_alone_is_nobodys_business(production):
+    assert production(f"docker run -v $PWD:/x img {SERVE}") == Configuration.of()
+
+
+def test_a_command_that_a_rule_speaks_against_is_measured_all_the_same(make_study):
+    tree = "--speculative-num-steps 1 --speculative-eagle-topk 2 --speculative-num-draft-tokens 64"
+    study = make_study(production={"command": f"{SERVE} {EAGLE3} {tree} --stream-output"})
+    assert baselines(study)["production"].speculation == Speculation("EAGLE3", 1, 2, 64)
+    said = tuple(production_warnings(study))
+    assert set(said) <= set(warnings(study))
+    assert "`--stream-output` is a flag of SGLang 0.5.9 to 0.5.17" in said[0]
+    assert "tree_capacity" in said[1]
+    assert "measured all the same" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (0.85, "0.850", True),
+        (8, "8", True),
+        ('{"a": 1}', '{"a":1}', True),
+        ((1, 2), (1, 2), True),
+        ((64,), 64, True),
+        ((1, 2), (2, 1), False),
+        (True, 1, False),
+        (True, True, True),
+        (None, None, True),
+        (None, "x", False),
+        ("1e1", 10, True),
+        ("nan", "nan", True),
+    ],
+)
+def test_values_that_are_the_same_on_a_command_line(one, other, same):
+    assert same_value(one, other) is same
+    assert same_value(other, one) is same
+
+
+def started(command: str, sections: dict) -> LaunchText:
+    """The production baseline's own command, read again."""
+    text = json.dumps(study_dict(**sections, production={"command": command}))
+    study = parse_study(text, "today.yaml")
+    line = shell(sglang_command(study, baselines(study)["production"], python="python"))
+    return read_launch_text(line)
+
+
+def filled_in(read: LaunchText) -> LaunchText:
+    """The command with something in place of what its text does not set."""
+    line = read.text
+    for name in read.variables:
+        number = {"GROUP_SIZE": 2, "WORKER_INDEX": 0, "POD_INDEX": 0, "NODEID": 0, "PROCID": 0}
+        value = next((v for part, v in number.items() if part in name), 8)
+        whole = "org/m" if "MODEL" in name else value
+        filled = f"{name}={whole}\n{line}"
+        line = line.replace(f"${name}", "head") if name.startswith("(") else filled
+    found = read_launch_text(line)
+    assert found.variables == ()
+    return found
+
+
+def for_trials(read: LaunchText) -> tuple[dict, dict]:
+    """What a trial's server has of a command: not its address, nor its secrets."""
+    flags = {n: v for n, v in read.flags.items() if not is_export_only(n)}
+    if flags.get("speculative-algorithm") == "NEXTN":
+        flags["speculative-algorithm"] = "EAGLE"  # one name for both, in SGLang too
+    env = {n: v for n, v in read.env.items() if v is not None and not is_secret(n)}
+    return flags, dict(canonical_env(env, {}))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in COMMANDS.iterdir()))
+@pytest.mark.parametrize("fixed", ["something else", "all of it"])
+def test_the_baseline_starts_exactly_todays_flags(name, fixed):
+    today = filled_in(read_launch_text((COMMANDS / name).read_text()))
+    flags, env = for_trials(today)
+    model = {"path": flags["model-path"], "family": "other"}
+    if (draft := flags.get("speculative-draft-model-path")) is not None:
+        model["draft"] = draft
+    server = {
+        "something else": {
+            "flags": {"tp-size": 1, "log-level": "error", "mem-fraction-static": 0.5},
+            "env": {"OMP_NUM_THREADS": "3", "NCCL_ALGO": "Ring"},
+        },
+        "all of it": {
+            "flags": {
+                n: list(v) if isinstance(v, tuple) else v
+                for n, v in flags.items()
+                if n != "model-path" and not n.startswith("speculative-")
+            },
+            "env": env,
+        },
+    }[fixed]
+    if "nnodes" in flags:
+        several = {n: flags[n] for n in ("nnodes", "tp-size")}
+        server = {**server, "flags": {**server.get("flags", {}), **several}}
+    space = {"speculation": [{"algorithm": "none"}]}
+    again = started(today.text, {"model": model, "server": server, "space": space})
+    assert for_trials(again) == (flags, env)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["stream-interval", "context-length", "max-running-requests", "watchdog-timeout"]
+        ),
+        st.integers(1, 4096),
+    ),
+    st.dictionaries(st.sampled_from(["A", "B", "C"]), st.text("ab1 ,.", max_size=4)),
+    st.data(),
+)
+@settings(max_examples=20, deadline=None)
+def test_whatever_the_study_fixes_the_same_server_is_started(flags, env, data):
+    words = " ".join(f"--{name} {value}" for name, value in flags.items())
+    sets = " ".join(f"{name}='{value}'" for name, value in env.items())
+    fixed = {
+        n: v + data.draw(st.integers(0, 1)) for n, v in flags.items() if data.draw(st.booleans())
+    }
+    server = {
+        "flags": {"tp-size": 4, "page-size": 1, **fixed},
+        "env": {"A": "b"} if data.draw(st.booleans()) else {},
+    }
+    read = started(f"{sets} {SERVE} {words}", {"server": server})
+    assert for_trials(read)[0] == {"model-path": "org/target", "tp-size": 8, **flags}
+    assert {n: v for n, v in read.env.items() if v is not None} == env
