@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # `CUDA_VISIBLE_DEVICES` selects by number, or by the beginning of a UUID, and ends at the first
 # entry that names none (CUDA's programming guide, "CUDA environment variables").
 _SCRIPT = r"""
-import importlib.metadata, json, os, platform, socket, subprocess
+import importlib.metadata, json, os, platform, re, socket, subprocess
 
 def version(*names):
     for name in names:
@@ -69,7 +69,10 @@ for line in told("nvidia-smi", "--query-gpu=index,uuid,driver_version,name",
     if len(parts) == 4:
         gpus.append(dict(zip(("index", "uuid", "driver", "name"), parts)))
 driver = gpus[0]["driver"] if gpus else None
-topology = told("nvidia-smi", "topo", "-m").strip() if len(gpus) > 1 else ""
+# Its head is underlined, also where nobody sees that (driver 580).
+topology = re.sub("\x1b\\[[0-9;]*m", "", told("nvidia-smi", "topo", "-m")).strip()
+if len(gpus) < 2:
+    topology = ""
 chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
 if chosen is not None and gpus:
     seen = []

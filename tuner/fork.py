@@ -27,8 +27,14 @@ _SGLANGS_OWN = {
     "NCCL_CUMEM_ENABLE": "0",
     "NCCL_GRAPH_MIXING_SUPPORT": "0",
     "NCCL_NVLS_ENABLE": "0",
+    "SGLANG_DISABLE_OUTLINES_DISK_CACHE": "0",
+    "SGLANG_ENABLE_DETERMINISTIC_INFERENCE": "0",
+    "SGLANG_ENABLE_TORCH_COMPILE": "0",
+    "SGLANG_USE_CUDA_IPC_TRANSPORT": "0",
+    "TRTLLM_ENABLE_PDL": "1",
 }
-"""What SGLang itself sets where nothing is set (engine.py, 0.5.23): then it was not the caller."""
+"""What SGLang itself sets where nothing is set (engine.py and a running 0.5.23): where it is found
+so, it need not have been the caller."""
 
 _OTHER_LOAD = frozenset({"workload"})
 

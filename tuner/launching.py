@@ -220,7 +220,7 @@ class Launcher:
                 Failure("version_changed", "ready", "study", f"SGLang is now {version}"),
                 f"this study was measured with SGLang {self._version}, and the server now is "
                 f"{version}: their figures cannot be compared. Go back to {self._version}, or "
-                f"start a new study with `tuner sweep --name`",
+                f"`tuner resume --study {self._stored.name} --fork NEW`",
             )
         self._version = version
         for number, planned in _numbered(launch, plan):

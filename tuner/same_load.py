@@ -57,7 +57,7 @@ class SameLoad:
             f"the prompts at {measurement.point.name} are no longer those that trial {first} was "
             f"measured with (a file of prompts or arrivals was changed, or another version of the "
             f"tuner measured it): their figures cannot be compared. Bring them back, then run "
-            f"`tuner resume --study {self._stored.name}`"
+            f"`tuner resume --study {self._stored.name}`, with --fork NEW to go on with these"
         )
         raise RunnerError(Failure("load_changed", "load", "study", message))
 

@@ -20,7 +20,7 @@ case "$*" in
     echo "0, GPU-aaaa1111-0, 570.10, NVIDIA H200"
     echo "1, GPU-bbbb2222-0, 570.10, NVIDIA H200"
     echo "2, GPU-cccc3333-0, 570.10, NVIDIA H100 80GB HBM3" ;;
-  "topo -m") printf 'GPU0\\tGPU1\\nX\\tNV18\\n' ;;
+  "topo -m") printf '\\033[4mGPU0\\tGPU1\\033[0m\\nX\\tNV18\\n' ;;
   *) exit 9 ;;
 esac
 """
@@ -68,7 +68,7 @@ def test_versions_gpus_and_topology_behind_a_prefix(gpu_box):
     assert (machine.sglang, machine.torch, machine.nccl) == ("0.5.17", "2.9.1+cu128", "2.27.5")
     assert machine.gpus == ("NVIDIA H200", "NVIDIA H200", "NVIDIA H100 80GB HBM3")
     assert machine.driver == "570.10"
-    assert "NV18" in machine.topology
+    assert machine.topology == "GPU0\tGPU1\nX\tNV18"
     assert machine.host == socket.gethostname()
     assert machine.kernel == platform.release()
     assert machine.python == platform.python_version()

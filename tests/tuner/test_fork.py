@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from results.records import Failure, TrialState
+from results.studies import NewStudy
 from runners.replay import ReplayRunner
 from search_spaces import Space, baselines, parse_study
 from search_spaces.legality import canonical
@@ -156,6 +157,25 @@ def test_other_limits_judge_the_same_measurements_anew(store):
     ]
     loose = fork(strict, judged, launches, small_text())
     assert {(t.state, t.failure) for t in loose.trials} == {(TrialState.COMPLETE, None)}
+
+
+def test_what_holds_is_stored_as_the_new_study_spells_and_judges_it(store):
+    old, trials, launches = measured(store)
+    text = small_text(limits="{ttft_p95_ms: 1}").replace(
+        "{NCCL_PROTO:", "{OMP_NUM_THREADS: [null, 4], NCCL_PROTO:"
+    )
+    found = fork(old, trials, launches, text)
+    new = parse_study(text, "new")
+    planned = NewStudy("f", text, new.digest, Space(new).digest, "replay", simulated=True)
+    forked = store.fork(store.study("s").id, planned, found.trials)
+    assert forked.forked_from == "s"
+    stored = store.trials(forked.id)
+    assert [t.configuration for t in stored] == [t.configuration for t in found.trials]
+    assert {t.state for t in stored} == {TrialState.INFEASIBLE}
+    assert {t.failure.kind for t in stored} == {"constraint"}
+    assert [t.measurements for t in stored] == [t.measurements for t in trials]
+    assert store.launches_spent(forked.id) == 0
+    assert store.trials(store.study("s").id) == trials  # untouched
 
 
 def test_of_two_trials_of_one_configuration_the_later_one_holds(store):
