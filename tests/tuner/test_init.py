@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -253,6 +253,31 @@ def test_a_rate_asks_for_latency_or_goodput(make):
     assert warnings(study) == ()
 
 
+def test_a_rate_may_be_written_among_the_numbers(make):
+    study, _ = make("--from-command", LLAMA, "--concurrency", "8, 4/s", "--goodput", "ttft:500")
+    points = study.to_workload().points
+    assert [(point.concurrency, point.request_rate) for point in points] == [(8, None), (None, 4)]
+
+
+def test_pages_leave_ngram_one_branch(make):
+    study, _ = make("--from-command", f"{LLAMA} --page-size 64")
+    assert study.space.speculation[1].flags == {"speculative-ngram-max-bfs-breadth": (1,)}
+    assert len(Space(study)) == 5
+
+
+def test_what_no_flag_of_today_allows_is_left_out_with_the_rule(make):
+    command = f"{LLAMA} --pp-size 2"
+    study, said = make("--from-command", command, "--gpus", "2x H200")
+    assert algorithms(study) == ["none"]
+    assert "NGRAM is left out: NGRAM does not run with pp-size > 1" in said
+
+
+def test_a_cpu_has_no_gpus(make):
+    study, said = make("--from-command", f"{LLAMA} --device cpu --tp 2")
+    assert "hardware   device cpu" in said
+    assert study.space.env == {}
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "hint"),
     [
@@ -422,20 +447,18 @@ def test_the_file_is_named_by_the_model(tmp_path, monkeypatch, capsys):
     assert "--study ./llama-3.1-8b.yaml" in capsys.readouterr().out
 
 
-def test_a_study_from_init_runs_on_the_simulated_server(tuner):
-    tuner.run(
-        "init", "--from-command", KIMI, "--gpus", "8x RTX PRO 6000", "--runner", "simulated",
-        "--launches", "3", "--output-tokens", "32",
-    )  # fmt: skip
-    path = Path(tuner.folder) / "kimi-k2.5.yaml"
-    path.write_text(path.read_text().replace("time_scale: 10", "time_scale: 200"))
-    done = tuner.run("sweep", "--study", "./kimi-k2.5.yaml", "--json")
-    report = json.loads(done.stdout)
-    assert set(report["baselines"]) == {"none", "default", "production"}
-    production = report["baselines"]["production"]
-    trial = next(t for t in report["trials"] if t["number"] == production)
-    assert trial["configuration"]["speculation"]["num_steps"] == 5
-    assert trial["configuration"]["env"]["NCCL_PROTO"] == "LL"
+def test_the_next_commands_work(tuner):
+    done = tuner.run("init", "--from-command", KIMI, "--gpus", "8x RTX PRO 6000")
+    *_, validate, dry_run, _sweep = done.stdout.splitlines()
+    assert "is valid" in tuner.run(*shlex.split(validate)[1:]).stdout
+    plan = json.loads(tuner.run(*shlex.split(dry_run)[1:], "--json").stdout)
+    assert set(plan["baselines"]) == {"none", "default", "production"}
+    # Today's command as it is: neither the study's own additions nor its choices.
+    command = plan["baselines"]["production"]["command"]
+    assert "NCCL_PROTO=LL " in command
+    assert "--speculative-num-steps 5 " in command
+    assert "--disable-custom-all-reduce" not in command
+    assert "--max-running-requests" not in command
 
 
 def test_no_terminal_and_nothing_to_go_by(tuner):

@@ -115,7 +115,7 @@ def test_a_study_from_answers_alone(terminal):
     person.reads("How many requests does your server answer at a time")
     person.reads("[1]: ")
     person.types("a few")
-    person.reads("'a' is no number of requests at a time; write it like 1 or 1,8,64")
+    person.reads("'a' is no number of requests; write it like 1 or 1,8,64")
     person.types("1,16")
     person.reads("What do they ask")
     person.reads("[chat,code]: ")

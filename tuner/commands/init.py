@@ -13,7 +13,8 @@ from search_spaces import StudyFileError, parse_study
 from search_spaces.study_values import study_name_problem
 from tuner.errors import CommandError, Exit
 from tuner.init import collectives, speculation
-from tuner.init.hardware import parse_gpus
+from tuner.init.hardware import Hardware, parse_gpus
+from tuner.init.legal import without_illegal
 from tuner.init.load import ask_load
 from tuner.init.machine import ask_gpus, hardware_of
 from tuner.init.models import short_name
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from search_spaces import Study
     from search_spaces.launch_command import LaunchText
-    from tuner.init.hardware import Hardware
     from tuner.init.today import Today
 
 STDOUT = "-"
@@ -95,6 +95,9 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
     )
     text = study_text(proposal)
     study = _checked(text, path, folder)
+    if (legal := without_illegal(proposal, study)) is not proposal:
+        proposal, text = legal, study_text(legal)
+        study = _checked(text, path, folder)
     plan = Plan.of(study)
     if path is None:
         sys.stdout.write(text)
@@ -141,13 +144,15 @@ def _server(
         told = ask_gpus(asker, given["gpus"])
         today = ask_server(asker, given, told.gpus)
         origin = "answers"
+    if not today.on_gpus:
+        return today, launch, Hardware(0, f"device {today.flags['device']}"), origin, ()
     hardware, notes = hardware_of(
         asker,
         told,
         link=given["interconnect"],
         used=max(today.gpus // today.machines, 1),
         devices=today.env.get("CUDA_VISIBLE_DEVICES"),
-        link_matters=today.machines == 1 and today.on_gpus,
+        link_matters=today.machines == 1,
     )
     return today, launch, hardware, origin, notes
 

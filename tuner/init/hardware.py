@@ -60,7 +60,7 @@ class Hardware:
     def describe(self) -> str:
         """`"8x NVIDIA H100 80GB HBM3, NVLink (nvidia-smi)"`."""
         if not self.gpus:
-            return "unknown"
+            return self.name or "unknown"
         named = (
             f"{self.gpus}x {self.name}" if self.name else f"{self.gpus} GPU" + "s" * (self.gpus > 1)
         )

@@ -67,7 +67,8 @@ def ask_load(asker: Asker, given: Mapping[str, str | None], folder: Path) -> Loa
     rates = asker.ask(RATE, given["rate"]) if given["rate"] is not None else ()
     concurrencies: tuple[int, ...] = ()
     if not rates or given["concurrency"] is not None:
-        concurrencies = asker.ask(CONCURRENCY, given["concurrency"])
+        concurrencies, more = asker.ask(CONCURRENCY, given["concurrency"])
+        rates = tuple(dict.fromkeys((*rates, *more)))
     prompts = asker.ask(_prompts(folder), given["prompts"])
     tokens = asker.ask(OUTPUT_TOKENS, given["output-tokens"])
     ttft = asker.ask(TTFT, given["ttft-ms"])
@@ -77,15 +78,20 @@ def ask_load(asker: Asker, given: Mapping[str, str | None], folder: Path) -> Loa
     return Load(concurrencies, rates, prompts, tokens, ttft, goodput, launches, hours)
 
 
-def _numbers(text: str, what: str) -> tuple[int, ...]:
-    found = []
+def _points(text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Requests in flight, and, written `4/s`, requests per second."""
+    numbers: list[int] = []
+    rates: list[float] = []
     for word in text.replace(",", " ").split():
-        if not (word.isascii() and word.isdigit() and 0 < int(word) <= MOST):
-            raise ValueError(f"{word!r} is no number of {what}; write it like 1 or 1,8,64")
-        found.append(int(word))
-    if not found:
-        raise ValueError(f"Write at least one number of {what}, like 1 or 1,8,64")
-    return tuple(dict.fromkeys(found))
+        if word.endswith("/s"):
+            rates.append(positive(word.removesuffix("/s"), "rate of requests", "4/s"))
+        elif word.isascii() and word.isdigit() and 0 < int(word) <= MOST:
+            numbers.append(int(word))
+        else:
+            raise ValueError(f"{word!r} is no number of requests; write it like 1 or 1,8,64")
+    if not numbers and not rates:
+        raise ValueError("Write at least one number of requests, like 1 or 1,8,64")
+    return tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(rates))
 
 
 def positive(text: str, what: str, example: str) -> float:
@@ -173,12 +179,13 @@ def _source(written: str, folder: Path) -> str:
     return f"{name}{equals}{share}"
 
 
-CONCURRENCY: Question[tuple[int, ...]] = Question(
+CONCURRENCY: Question[tuple[tuple[int, ...], tuple[float, ...]]] = Question(
     "--concurrency",
-    "How many requests does your server answer at a time (several numbers: good at all of them)",
+    "How many requests does your server answer at a time",
     "1",
-    lambda text: _numbers(text, "requests at a time"),
-    "Few requests favour deep drafts, many favour short ones or none.",
+    _points,
+    "Few requests favour deep drafts, many favour short ones or none. Several numbers (1,8,64): a "
+    "setting that is good at all of them; 4/s: requests that come at their own rate.",
 )
 RATE: Question[tuple[float, ...]] = Question("--rate", "Requests per second", None, _rates)
 OUTPUT_TOKENS: Question[int] = Question(
@@ -198,7 +205,7 @@ GOODPUT: Question[dict[str, float]] = Question(
     "What makes an answer good, in ms, like ttft:500,tpot:50 (Enter: shortest answers win)",
     "",
     read_goodput,
-    "With a rate of requests, tok/s is what arrives: what counts is answers in time.",
+    "With a rate of requests, tok/s is what arrives; what counts is answers in time.",
 )
 LAUNCHES: Question[int] = Question(
     "--launches",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -73,7 +74,7 @@ class Asker:
 
     def _of_person(self, question: Question[T]) -> T:
         if question.about:
-            self.say(f"  {question.about}")
+            self.say(textwrap.fill(question.about, 88, initial_indent="  ", subsequent_indent="  "))
         while True:
             try:
                 answer: str = typer.prompt(

@@ -24,12 +24,14 @@ _MANY_MORE = 32
 _TREE_BACKENDS = ("flashinfer", "fa3", "triton")
 _TREE_TOKENS = (8, 16)
 _NGRAM_TOKENS = (4, 8, 12, 16)
+_NGRAM_DEVICES = ("cuda", "cpu", "xpu")
 _NO_ADAPTIVE = (
     "enable-dp-attention",
     "enable-multi-layer-eagle",
     "enable-two-batch-overlap",
     "enable-pdmux",
 )
+_CHAIN_ONLY = ("speculative-use-rejection-sampling", "speculative-use-block-verification")
 _ADAPTIVE_STEPS = 3
 
 
@@ -93,6 +95,7 @@ def propose(today: Today, *, fewest: int, version: Version | None = None) -> Spe
             part = SubSpace(
                 algorithm,
                 tokens=_with(_NGRAM_TOKENS, today.num_draft_tokens),
+                flags=_ngram_flags(today),
                 why=why,
                 why_tokens=f"SGLang's default is {NGRAM_DRAFT_TOKENS} (0.5.23)",
             )
@@ -127,10 +130,19 @@ def _algorithm(today: Today) -> tuple[str | None, str, tuple[str, ...]]:
     hint = "a draft model may be worth far more than n-grams: `--draft PATH --algorithm EAGLE3`"
     if (draft := known_draft(today.model)) is not None:
         hint = f"there is a public EAGLE-3 draft for this model: `--draft {draft}`"
+    if today.flags.get("device", "cuda") not in _NGRAM_DEVICES:
+        return None, "", (hint,)
     if today.flags.get("enable-dp-attention"):
         without = "NGRAM does not run with DP attention (SGLang 0.5.23), so nothing speculates"
         return None, "", (f"{without}; {hint}",)
     return "NGRAM", "needs no draft: it finds the next tokens in the text so far", (hint,)
+
+
+def _ngram_flags(today: Today) -> dict[str, FixedValue]:
+    """One branch where pages of several tokens allow no more (speculative_hook.py:1356, 0.5.23)."""
+    breadth = "speculative-ngram-max-bfs-breadth"
+    paged = today.number("page-size", 1) > 1 and breadth not in today.flags
+    return {breadth: 1} if paged and today.flags.get("attention-backend") != "flashinfer" else {}
 
 
 def _last_step(fewest: int, today: Today) -> tuple[int, str]:
@@ -172,7 +184,7 @@ def _allows_trees(today: Today) -> bool:
     given = [today.flags[name] for name in names if today.flags.get(name) is not None]
     if "attention-backend" not in today.flags or today.flags.get("enable-multi-layer-eagle"):
         return False
-    if today.flags.get("speculative-use-rejection-sampling"):
+    if any(today.flags.get(name) for name in _CHAIN_ONLY):
         return False
     return all(backend in _TREE_BACKENDS for backend in given)
 

@@ -76,7 +76,7 @@ def study_text(proposal: Proposal) -> str:
             Entry(
                 "production",
                 Block((command,)),
-                above="Today's command: the third baseline, launched as it is.",
+                above="Today's command: the third baseline, measured as it is.",
             )
         )
     entries += [
@@ -141,7 +141,8 @@ def _server(proposal: Proposal) -> Block:
     ]
     if today.inherited:
         names = ", ".join(today.inherited)
-        env.append(Remark(f"{names}: secret, so not written here; export it in your shell"))
+        where = "the server's side must have it" if today.prefix else "export it in your shell"
+        env.append(Remark(f"{names}: secret, so not written here; {where}"))
     entries = [Entry("flags", Block(flags)), Entry("env", Block(env))]
     if today.python is not None:
         entries.append(Entry("python", today.python))

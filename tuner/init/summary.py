@@ -200,7 +200,7 @@ def _searched(proposal: Proposal) -> list[str]:
     for part in proposal.speculations.parts:
         if part.algorithm == NO_SPECULATION:
             parts.append("no speculation")
-        elif part.flags:
+        elif part.flags.get("speculative-adaptive"):
             parts.append(f"{part.algorithm} adaptive")
         elif part.steps is not None:
             parts.append(f"{part.algorithm} ({part.steps[0]} to {part.steps[1]} steps)")

@@ -1,0 +1,41 @@
+"""Sub-spaces that hold nothing SGLang would run beside today's flags are left out, with why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from search_spaces import Configuration, Space, violations
+from search_spaces.algorithms import canonical_algorithm
+from search_spaces.defaults import default_speculation, model_family
+
+if TYPE_CHECKING:
+    from search_spaces import Study
+    from tuner.init.study_text import Proposal
+
+
+def without_illegal(proposal: Proposal, study: Study) -> Proposal:
+    """The proposal as it is, or without the algorithms of which no point is legal.
+
+    Args:
+        proposal: What the study was written from.
+        study: As it is read back.
+    """
+    alive = {point.speculation.algorithm for point in Space(study)}
+    speculations = proposal.speculations
+    dead = [
+        p.algorithm for p in speculations.parts if canonical_algorithm(p.algorithm) not in alive
+    ]
+    if not dead:
+        return proposal
+    notes = [_why(algorithm, study) for algorithm in dict.fromkeys(dead)]
+    parts = tuple(part for part in speculations.parts if part.algorithm not in dead)
+    kept = replace(speculations, parts=parts, remarks=(), notes=(*speculations.notes, *notes))
+    return replace(proposal, speculations=kept)
+
+
+def _why(algorithm: str, study: Study) -> str:
+    speculation = default_speculation(canonical_algorithm(algorithm), model_family(study.model))
+    broken = violations(Configuration.of(speculation), study)
+    reason = str(broken[0]) if broken else "no setting of it is legal beside the other flags"
+    return f"{algorithm} is left out: {reason}"
