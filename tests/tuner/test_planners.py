@@ -79,3 +79,18 @@ def test_the_choice_counts_baselines_that_are_no_points():
     assert choose_planner(space, alone, 24, [space.points[0]]) == "exhaustive"
     assert choose_planner(space, alone, 24, [outside]) == "tpe"
     assert choose_planner(space, alone, 25, [outside]) == "exhaustive"
+
+
+def test_counting_stops_where_the_budget_ends():
+    space = Space(load_study("kimi-demo"))
+    alone = LaunchBuilder(space, lambda a, b: a == b)
+    taken = []
+
+    def points():
+        for point in space:
+            taken.append(point)
+            yield point
+
+    assert alone.launches_needed(points(), at_most=5) == 6
+    assert len(taken) == 7 < len(space)
+    assert alone.launches_needed(space.points, at_most=len(space)) == len(space)
