@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from search_spaces.study_values import FixedValue
 
 
+_EVERYWHERE = ("", "decode-", "prefill-")
+_PAGES = {
+    "flashmla": (("", "decode-"), (64,)),
+    "trtllm_mla": (("", "decode-"), (32, 64)),
+    "cutedsl_mla": (_EVERYWHERE, (32, 64)),
+    "trtllm_mha": ((*_EVERYWHERE, "speculative-draft-"), (16, 32, 64, 128)),
+    "hpc_ops": (_EVERYWHERE, (64,)),
+}
+"""Attention backends, the flags that may name them, and the page sizes that they take; SGLang makes
+any other one 64."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A server as the rules see it.
@@ -57,11 +69,16 @@ class Candidate:
 
     @property
     def page_size(self) -> int:
-        """KV page size, as far as the flags tell."""
-        # flashmla works on pages of 64 only (cpu notes on speculative_hook.py:1271-1282).
-        if self.flags.get("attention-backend") == "flashmla":
-            return 64
-        return self.number("page-size", 1)
+        """KV page size, as far as the flags tell.
+
+        Source: `arg_groups/overrides.py:1142-1199` (`_mla_backend_page_constraints`).
+        """
+        size = self.number("page-size", 1)
+        for backend, (flags, taken) in _PAGES.items():
+            asked = any(self.flags.get(f"{flag}attention-backend") == backend for flag in flags)
+            if asked and size not in taken:
+                size = 64
+        return size
 
     @property
     def attention_dp(self) -> bool:

@@ -54,6 +54,7 @@ RULE_FLAGS = frozenset(
         "speculative-accept-threshold-single",
         "speculative-adaptive",
         "speculative-adaptive-config",
+        "speculative-draft-attention-backend",
         "speculative-draft-sink-size",
         "speculative-draft-window-size",
         "speculative-ngram-external-corpus-max-tokens",

@@ -100,6 +100,8 @@ _PAGED_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
 def _paged_tree_backend(server: Candidate) -> str | None:
     if not server.is_tree or server.page_size <= 1:
         return None
+    if "trtllm_mha" in server.attention_backends:
+        return None  # refused before, by a rule of its own
     backend = server.flags.get("attention-backend")
     # Unset, SGLang takes one of the three on GPUs, and one that cannot on CPUs.
     if backend in _PAGED_TREE_BACKENDS or (backend is None and server.flags.get("device") != "cpu"):

@@ -80,8 +80,7 @@ def test_an_open_loop_of_few_requests(make_study):
         (
             {"flags": CLEAN | {"api-key": "sk-123"}},
             {},
-            "server.flags.api-key: Is a secret, and the study is kept in the database: write "
-            "`api-key: $SGLANG_API_KEY`",
+            "database: write `api-key: $SGLANG_API_KEY`, which the exported command reads",
         ),
         ({"flags": CLEAN, "env": {"HF_TOKEN": "hf_123"}}, {}, "write `HF_TOKEN: $HF_TOKEN`"),
         ({"flags": CLEAN, "env": {"NCCL_PROTOCOL": "LL"}}, {}, "did you mean `NCCL_PROTO`?"),

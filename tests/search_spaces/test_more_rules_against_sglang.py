@@ -27,7 +27,8 @@ def answers(tmp_path_factory):
         for kind, configuration in (("bad", bad), ("good", good)):
             whole = with_flags(configuration, {"tp-size": 8, **flags})
             env = {variable: value for variable, value in whole.env if value is not None}
-            asked[name, kind] = launch(argv_of(study, whole), gpu="hopper", env=env)
+            gpu = "blackwell" if flags.get("attention-backend") == "trtllm_mla" else "hopper"
+            asked[name, kind] = launch(argv_of(study, whole), gpu=gpu, env=env)
     return dict(zip(asked, asked_of_sglang(list(asked.values())), strict=True))
 
 

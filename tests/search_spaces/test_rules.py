@@ -29,6 +29,18 @@ THRESHOLD = {"speculative-accept-threshold-single": 0.5}
 
 # rule, configuration, flags of both, a neighbour that is legal
 BROKEN = {
+    "a tree on a backend of larger pages": (
+        "paged_tree_backend",
+        one("EAGLE3", 3, 2, 4),
+        {"attention-backend": "trtllm_mla"},
+        one(*CHAIN),
+    ),
+    "chunks of larger pages": (
+        "chunk_divides_into_pages",
+        one(flags={"page-size": 16}),
+        {"decode-attention-backend": "flashmla", "chunked-prefill-size": 1040},
+        one(flags={"page-size": 16, "decode-attention-backend": "fa3"}),
+    ),
     "EAGLE in a pipeline": (
         "pipeline_parallel",
         one("EAGLE", 3, 1),
