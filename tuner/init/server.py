@@ -222,8 +222,8 @@ def _algorithm(guess: str) -> Question[str]:
             raise ValueError(f"{text!r} is unknown; {nearest(word, NAMES)}")
         return word
 
-    names = "EAGLE3, EAGLE, NEXTN, STANDALONE (a small model), DFLASH"
-    return Question("--algorithm", f"Which kind of draft is it: {names}", guess, read)
+    names = "EAGLE3, EAGLE, NEXTN, DFLASH, or STANDALONE for a small model"
+    return Question("--algorithm", f"Which kind of draft is it ({names})", guess, read)
 
 
 def _tp(gpus: int) -> Question[int]:
