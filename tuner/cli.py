@@ -269,6 +269,8 @@ def export(
 
     baseline = against.value if against else None
     if diff:
+        if output is not None or image is not None:
+            raise CommandError("--diff is printed; leave --output and --image out")
         _leave(
             exporting.diff(study, storage=storage, trial=trial, against=baseline, as_json=as_json)
         )

@@ -11,7 +11,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.configuration import NO_SPECULATION, Speculation
-from search_spaces.secrets import is_export_only, redact
+from tuner.knobs import (
+    SPECULATION,
+    Kind,
+    Knob,
+    Knobs,
+    differing,
+    knobs_of,
+    shown_value,
+    value_of_knob,
+)
 from tuner.scoring import Reference, comparable, value_of
 
 if TYPE_CHECKING:
@@ -19,24 +28,11 @@ if TYPE_CHECKING:
 
     from results.records import Trial
     from results.studies import StoredMeasurement
-    from search_spaces.configuration import Configuration
     from search_spaces.figures import Figure
     from tuner.scoring import Standing
 
 AGAINST = ("production", "default", "none")
 """Baselines that an export is compared with; the first one that was measured is taken."""
-
-
-class Kind(StrEnum):
-    """What a knob is."""
-
-    SPECULATION = "speculation"
-    """Which algorithm drafts, or none; the draft's numbers and placement come with it."""
-    DRAFT = "draft"
-    """Steps, topk and draft tokens of one algorithm: one knob, as they go together."""
-    DRAFT_TP = "draft_tp"
-    FLAG = "flag"
-    VARIABLE = "variable"
 
 
 class Basis(StrEnum):
@@ -52,17 +48,6 @@ class Basis(StrEnum):
     """No two trials differ in it alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One thing that a configuration decides: its kind, and its name where there are several."""
-
-    kind: Kind
-    name: str
-
-
-SPECULATION = Knob(Kind.SPECULATION, "speculation")
-DRAFT = Knob(Kind.DRAFT, "draft steps")
-DRAFT_TP = Knob(Kind.DRAFT_TP, "draft_tp")
 _NONE = (NO_SPECULATION, None, None)
 
 
@@ -163,7 +148,7 @@ def contributions(
     if name is None or base is None:
         return Contributions(trial.number, noise=noise)
     known = {
-        t.number: _knobs(t.configuration, fixed_flags, fixed_env)
+        t.number: knobs_of(t.configuration, fixed_flags, fixed_env)
         for t in (*standing.trials, base, trial)
     }
     measured = [t for t in standing.trials if comparable(t)]
@@ -171,19 +156,22 @@ def contributions(
     changes = [
         Change(
             knob,
-            _plain(knob, _read(known[base.number], knob)),
-            _plain(knob, _read(known[trial.number], knob)),
+            shown_value(knob, value_of_knob(known[base.number], knob)),
+            shown_value(knob, value_of_knob(known[trial.number], knob)),
             view.worth(
-                knob, _read(known[base.number], knob), _read(known[trial.number], knob), trial
+                knob,
+                value_of_knob(known[base.number], knob),
+                value_of_knob(known[trial.number], knob),
+                trial,
             ),
         )
-        for knob in _differing(known[base.number], known[trial.number])
+        for knob in differing(known[base.number], known[trial.number])
     ]
     changes.sort(key=lambda change: (change.worth.gain is None, -(change.worth.gain or 0.0)))
     speculation = trial.configuration.speculation
     at_all: Change | None = None
     if speculation.enabled and base.configuration.speculation.enabled:
-        drafted = _read(known[trial.number], SPECULATION)
+        drafted = value_of_knob(known[trial.number], SPECULATION)
         worth = view.worth(SPECULATION, _NONE, drafted, trial)
         at_all = Change(SPECULATION, Speculation(), speculation, worth)
     total = standing.gain_over(name, trial)
@@ -209,15 +197,12 @@ def spread(windows: Iterable[StoredMeasurement], figure: Figure) -> float | None
     return max(ratios, default=None)
 
 
-_Knobs = dict[Knob, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class _View:
     """The measured trials, knob by knob."""
 
     trials: Sequence[Trial]
-    knobs: Mapping[int, _Knobs]
+    knobs: Mapping[int, Knobs]
     figure: Figure
 
     def worth(self, knob: Knob, before: Any, after: Any, chosen: Trial) -> Worth:  # noqa: ANN401
@@ -245,15 +230,15 @@ class _View:
         rivals = [t for t in others if self._rest(t, knob) == self._rest(chosen, knob)]
         if rivals and comparable(chosen):
             rival = min(rivals, key=lambda t: self._gain(chosen, t))
-            other = _plain(knob, self._value(rival, knob))
+            other = shown_value(knob, self._value(rival, knob))
             gain = self._gain(chosen, rival)
             return Worth(Basis.NEXT_BEST, gain, (chosen.number, rival.number), other, pairs=1)
         return Worth(Basis.UNMEASURED, together=len(others))
 
     def _value(self, trial: Trial, knob: Knob) -> Any:  # noqa: ANN401 - any knob's value
-        return _read(self.knobs[trial.number], knob)
+        return value_of_knob(self.knobs[trial.number], knob)
 
-    def _rest(self, trial: Trial, knob: Knob) -> _Knobs:
+    def _rest(self, trial: Trial, knob: Knob) -> Knobs:
         """Everything that `knob` does not decide."""
         decided = {Kind.DRAFT, Kind.SPECULATION, Kind.DRAFT_TP}
         knobs = self.knobs[trial.number]
@@ -262,49 +247,12 @@ class _View:
         return {k: v for k, v in knobs.items() if k != knob}
 
     def _distance(self, number: int, chosen: Trial) -> int:
-        return len(_differing(self.knobs[number], self.knobs[chosen.number]))
+        return len(differing(self.knobs[number], self.knobs[chosen.number]))
 
     def _gain(self, trial: Trial, other: Trial) -> float:
         reference = Reference.of([other], self.figure)
         # Both are comparable, so there is one.
         return reference.gain(trial.measurements) if reference is not None else 1.0
-
-
-def _knobs(
-    configuration: Configuration, fixed_flags: Mapping[str, Any], fixed_env: Mapping[str, Any]
-) -> _Knobs:
-    """A configuration with the study's fixed part, each knob with its value, `None`s left out."""
-    speculation = configuration.speculation
-    knobs: _Knobs = {SPECULATION: speculation.algorithm}
-    if speculation.enabled:
-        knobs |= {DRAFT: speculation, DRAFT_TP: configuration.draft_tp}
-    flags = {**fixed_flags, **dict(configuration.flags)}
-    knobs |= {Knob(Kind.FLAG, n): v for n, v in flags.items() if not is_export_only(n)}
-    env = {**fixed_env, **dict(configuration.env)}
-    knobs |= {Knob(Kind.VARIABLE, n): v for n, v in env.items()}
-    return {knob: value for knob, value in knobs.items() if value is not None}
-
-
-def _differing(a: _Knobs, b: _Knobs) -> list[Knob]:
-    """The knobs in which two servers differ; those of the draft only within one algorithm."""
-    knobs = [knob for knob in dict.fromkeys((*a, *b)) if a.get(knob) != b.get(knob)]
-    if SPECULATION in knobs:
-        knobs = [knob for knob in knobs if knob not in {DRAFT, DRAFT_TP}]
-    return knobs
-
-
-def _read(knobs: _Knobs, knob: Knob) -> Any:  # noqa: ANN401 - any knob's value
-    """A knob's value; speculation as a whole is what its numbers make it."""
-    if knob.kind is Kind.SPECULATION:
-        return (knobs[SPECULATION], knobs.get(DRAFT), knobs.get(DRAFT_TP))
-    return knobs.get(knob)
-
-
-def _plain(knob: Knob, value: Any) -> Any:  # noqa: ANN401 - any knob's value
-    """A knob's value as it may be shown: speculation as a `Speculation`, secrets by reference."""
-    if knob.kind is Kind.SPECULATION:
-        return value[1] or Speculation()
-    return value if value is None else redact(knob.name, value)
 
 
 def _reference_name(standing: Standing) -> str | None:

@@ -8,8 +8,9 @@ from results.records import Failure, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import OUTPUT_TOK_S
-from tuner.contributions import Basis, Kind, contributions, spread
+from tuner.contributions import Basis, contributions, spread
 from tuner.exports.change_words import changes_json, describe_changes, describe_worth
+from tuner.knobs import Kind
 from tuner.scoring import Standing
 
 from .test_scoring import measurement, trial

@@ -205,6 +205,9 @@ def test_what_the_command_line_refuses(stored):
     assert "cannot write no/such/folder/x.sh: No such file or directory" in refused
     assert "no trial 99" in stored.run("export", "--trial", "99", code=2).stderr
     stored.run("export", "--format", "toml", code=2)
+    refused = stored.run("export", "--format", "json", "--image", "a/b:c", code=2).stderr
+    assert "--image is for compose and k8s" in refused
+    assert "is printed" in stored.run("export", "--diff", "--output", "x", code=2).stderr
 
 
 def test_nothing_feasible_and_no_such_baseline(tuner, small):

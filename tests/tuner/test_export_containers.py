@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
+from tuner.errors import CommandError
 from tuner.exports import compose_file, kubernetes
 from tuner.exports.exported import Secret
 
@@ -206,3 +207,14 @@ def test_every_study_has_a_name_that_kubernetes_takes(study):
     documents = read_manifest(kubernetes.write(exported(study=study)))
     name = documents["PersistentVolumeClaim"]["metadata"]["name"]
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name)
+
+
+def test_files_that_a_container_does_not_have_are_named():
+    server = exported({"ssl-certfile": "/c.pem", "model-path": "/m"}, local_paths=("/m",))
+    for write in (compose_file.write, kubernetes.write):
+        assert "# NOTE: Not mounted, and needed in the container: /c.pem\n" in write(server)
+
+
+def test_a_port_that_is_no_number_is_refused_in_words():
+    with pytest.raises(CommandError, match=r"server\.flags\.port of the study is '\$PORT'"):
+        compose_file.write(exported(address={"port": "$PORT"}))

@@ -56,7 +56,7 @@ REAL = {
     "trust-remote-code": True,
     "mem-fraction-static": 0.85,
     "json-model-override-args": '{"a": "b c"}',
-    "cuda-graph-bs": (1, 2, 4),
+    "cuda-graph-bs-decode": (1, 2, 4),
     "lora-paths": ("a=b", "c"),
     "enable-dp-attention": True,
     "enable-fused-qk-norm-rope": True,

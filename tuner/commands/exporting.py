@@ -10,7 +10,7 @@ from tuner.commands.stored import existing, report_of, trial_of
 from tuner.contributions import AGAINST
 from tuner.errors import CommandError, Exit
 from tuner.export import dump
-from tuner.exports import format_of
+from tuner.exports import CONTAINER_FORMATS, format_of
 from tuner.exports.assemble import assemble
 from tuner.exports.change_words import changes_json
 
@@ -36,6 +36,8 @@ def export(
     against: str | None = None,
 ) -> Exit:
     """Writes a trial's server in one of the formats, the best one's unless another is named."""
+    if image is not None and format_ not in CONTAINER_FORMATS:
+        raise CommandError(f"--image is for {' and '.join(CONTAINER_FORMATS)}; leave it out")
     exported = _exported(name_or_path, storage, trial, entry, image=image, against=against)
     format_written = format_of(format_)
     text = format_written.write(exported)

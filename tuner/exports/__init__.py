@@ -26,6 +26,10 @@ FORMATS = tuple(_MODULES)
 """Every format, by the name that `tuner export --format` takes."""
 
 
+CONTAINER_FORMATS = ("compose", "k8s")
+"""Those that start an image."""
+
+
 class Format(Protocol):
     """One format.
 

@@ -105,7 +105,8 @@ def gpus_of(flags: dict[str, Any]) -> int:
 
 
 def _number(flags: dict[str, Any], name: str) -> int:
-    return int(flags.get(name) or 1)
+    value = flags.get(name)
+    return value if isinstance(value, int) and value > 0 else 1
 
 
 def _protected(name: str, value: Any) -> Any:  # noqa: ANN401 - any value of a study file

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.configuration import Speculation
-from tuner.contributions import Basis, Kind
+from tuner.contributions import Basis
+from tuner.knobs import Kind
 from tuner.words import describe_speculation
 
 if TYPE_CHECKING:
-    from tuner.contributions import Change, Contributions, Knob, Worth
+    from tuner.contributions import Change, Contributions, Worth
+    from tuner.knobs import Knob
 
 
 def describe_name(knob: Knob) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.exports.exported import ALL_ADDRESSES, GPU_CHOICES, Secret
+from tuner.exports.remarks import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,14 @@ def notes(exported: Exported) -> list[str]:
     dropped = [name for name, _ in exported.env if name in GPU_CHOICES]
     if dropped:
         told.append(f"{', '.join(dropped)}: left out, a container counts its own GPUs.")
-    return [*told, *exported.notes]
+    files = [
+        value
+        for _, value in exported.flags
+        if isinstance(value, str) and value.startswith("/") and value not in exported.local_paths
+    ]
+    if files:
+        told.append(f"Not mounted, and needed in the container: {', '.join(files)}")
+    return [one_line(note) for note in (*told, *exported.notes)]
 
 
 def secret_variables(exported: Exported) -> list[str]:

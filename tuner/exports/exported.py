@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import flag_words
+from tuner.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,8 +98,18 @@ class Exported:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
-        return int(dict(self.flags)["port"])
+        """The port that it listens on.
+
+        Raises:
+            CommandError: The study's is no number.
+        """
+        port = dict(self.flags)["port"]
+        try:
+            return int(port)
+        except (TypeError, ValueError):
+            raise CommandError(
+                f"server.flags.port of the study is {port!r}, not a number; correct it"
+            ) from None
 
     @property
     def scheme(self) -> str:
