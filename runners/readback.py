@@ -32,8 +32,11 @@ def resolved_of(
     value that the server chose by itself. Where the server changes its draft steps as it runs
     (`speculative-adaptive`), the steps are those that it began with.
 
+    Flags and variables that the study does not vary are those of today's command. They stay as
+    asked: whatever SGLang makes of them (a context length of `128k`), it makes of them today.
+
     Args:
-        asked: What was asked for; its flags and variables are those that the study varies.
+        asked: What was asked for.
         study: The study that it belongs to.
         info: The `/server_info` body.
         environ: The server process's environment; empty where it can't be seen, then no variable
@@ -47,8 +50,12 @@ def resolved_of(
     for name, value in asked.flags:
         found = info.get(flag_destination(name), _ABSENT)
         if found is not _ABSENT:
-            flags[name] = _as_asked(value, found)
-    env = {name: environ.get(name) for name, _ in asked.env} if environ else {}
+            todays = study.production is not None and name not in study.space.tuned_flags
+            flags[name] = value if todays else _as_asked(value, found)
+    env: dict[str, Value] = {}
+    for name, value in asked.env if environ else ():
+        todays = study.production is not None and name not in study.space.env
+        env[name] = value if todays else environ.get(name)
     simulated, time_scale = simulated_of(info)
     return Resolved(
         configuration=Configuration.of(

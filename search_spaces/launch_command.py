@@ -166,17 +166,23 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
         notes.append(f"The text starts SGLang {len(all_found)} times; this is the first")
     read = read_flags(found.arguments, model_first=found.entry[-1:] == ("serve",))
     env: dict[str, str | None] = {}
-    secrets = list(read.secrets)
+    secrets, replaced = list(read.secrets), list(read.replaced)
     for name, value in found.env.items():
         if value is None:
             env[name] = None
         elif is_secret(name):
             secrets.append(name)
+            if value and not is_reference(shown(value)):
+                replaced.append(name)
             env[name] = value if _is_live(value) else live(reference(name).lstrip("$"))
         elif name in live_names(value):
             notes.append(f"`{name}` is passed on or extended from the caller's; left out")
         else:
             env[name] = redact_text(value)
+    notes += [
+        f"The value of `{name}` is a secret; it is written as `{reference(name)}`"
+        for name in dict.fromkeys(replaced)
+    ]
     layers = tuple(_redacted(layer) for layer in found.layers)
     line = one_line(layers, env, (*found.entry, *read.words))
     container = next((layer for layer in layers if isinstance(layer, InContainer)), None)

@@ -54,12 +54,14 @@ class ReadFlags:
         flags: By canonical name; secrets are `$NAMES`.
         words: The command line again, secrets replaced (live variables still marked).
         secrets: Flags that hold one.
+        replaced: Those of them that were in the text.
         notes: What was guessed.
     """
 
     flags: dict[str, FixedValue] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -121,7 +123,9 @@ def _add(
     if is_secret(name):
         if name not in read.secrets:
             read.secrets.append(name)
-        following = [_redacted(name, value) for value in following[:1]]
+        given, following = following, [_redacted(name, value) for value in following[:1]]
+        if given and not is_reference(shown(given[0])):
+            read.replaced.append(name)
     elif following:
         following = [redact_text(value) for value in following]
     read.flags[name] = _values(following, found.option, inline=inline)

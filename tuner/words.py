@@ -6,6 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from runners.sglang_command import flag_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,7 +43,7 @@ def describe_speculation(speculation: Speculation) -> str:
 def describe_system(configuration: Configuration) -> str:
     """Flags and variables that are set, `"defaults"` where none is."""
     parts = [
-        f"--{name}" if value is True else f"--{name} {value}"
+        " ".join(flag_words(name, value))
         for name, value in configuration.flags
         if value not in {None, False}
     ]

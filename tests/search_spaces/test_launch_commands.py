@@ -36,6 +36,7 @@ class Expected:
 
 RENAMED = "`--cuda-graph-max-bs-decode` took its place"
 TWO_NODES = "2 nodes"
+SECRET = "it is written as `$HF_TOKEN`"
 HF = {"env": ("HF_TOKEN",), "secrets": ("HF_TOKEN",)}
 LLAMA = "meta-llama/Meta-Llama-3.1-8B-Instruct"
 DOCKER = ("docker run", "lmsysorg/sglang:latest")
@@ -118,7 +119,9 @@ EXPECTED = {
             "nothing in turn", "nothing in turn", "$MODEL", "$HOST", "$PORT", TWO_NODES,
         ),
     ),
-    "docker-llama-8b.sh": Expected("meta-llama/Llama-3.1-8B-Instruct", container=DOCKER, **HF),
+    "docker-llama-8b.sh": Expected(
+        "meta-llama/Llama-3.1-8B-Instruct", container=DOCKER, notes=(SECRET,), **HF
+    ),
     "docker-deepseek-v3-two-nodes.sh": Expected(
         "deepseek-ai/DeepSeek-V3",
         16,
@@ -196,7 +199,11 @@ EXPECTED = {
         flags={"api-key": "$HF_TOKEN", "device": "cpu", "max-total-tokens": 65536},
     ),
     "compose-llama-8b.yaml": Expected(
-        LLAMA, container=("compose", "lmsysorg/sglang:latest"), flags={"port": 30000}, **HF
+        LLAMA,
+        container=("compose", "lmsysorg/sglang:latest"),
+        flags={"port": 30000},
+        notes=(SECRET,),
+        **HF,
     ),
     "compose-deepseek-v3.2.yaml": Expected(
         "/models/DeepSeek-V3.2-Exp",
@@ -207,7 +214,10 @@ EXPECTED = {
         flags={"enable-torch-compile": True, "mem-fraction-static": 0.8},
     ),
     "k8s-deployment.yaml": Expected(
-        LLAMA, container=("kubernetes", "docker.io/lmsysorg/sglang:latest"), **HF
+        LLAMA,
+        container=("kubernetes", "docker.io/lmsysorg/sglang:latest"),
+        notes=(SECRET,),
+        **HF,
     ),
     "k8s-statefulset.yaml": Expected(
         "/llm-folder",

@@ -134,6 +134,8 @@ def test_secrets_are_nowhere_in_what_is_read():
     assert set(read.secrets) == {"api-key", "admin-api-key", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN"}
     assert read.flags["api-key"] == "$SGLANG_API_KEY"
     assert read.variables == ()
+    assert sum("is a secret; it is written as" in note for note in read.notes) == 4
+    assert "is a secret" not in " ".join(read_launch_text(read.text).notes)
     assert read_launch_text(f'{BASE} --api-key "$KEY"').flags["api-key"] == "$KEY"
 
 
