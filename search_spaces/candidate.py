@@ -102,6 +102,16 @@ class Candidate:
             )
         )
 
+    @property
+    def drops_mixed_chunk(self) -> bool:
+        """Whether SGLang drops `--enable-mixed-chunk`.
+
+        Source: `arg_groups/speculative_hook.py:1112-1125` and `:1305`,
+        `speculative/spec_info.py:147-158`.
+        """
+        algorithm = self.speculation.algorithm
+        return algorithm not in {"none", "EAGLE", "EAGLE3", "DFLASH", "DSPARK"}
+
     def number(self, flag: str, default: int) -> int:
         """A flag's whole number."""
         value = self.flags.get(flag, default)

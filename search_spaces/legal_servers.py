@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.algorithms import ALGORITHMS
 from search_spaces.combinations import Pairs, combinations
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.legality import canonical_draft_tp, canonical_tuned_flags
+from search_spaces.legality import REWRITTEN_FLAGS, canonical_draft_tp, canonical_tuned_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class LegalServers:
         self._draft_tp_allowed = draft_tp_allowed
         own = {name for name in study.space.tuned_flags if name.startswith("speculative-")}
         # SGLang drops some flags beside others; a draft's placement follows the target's.
-        self._watched = checks.flags | own
+        self._watched = checks.flags | own | REWRITTEN_FLAGS
 
     @functools.cached_property
     def all(self) -> dict[Server, Kind]:

@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from search_spaces.violation import Violation
 
 
+REWRITTEN_FLAGS = frozenset({"enable-mixed-chunk", "page-size"})
+"""Flags, beside those of speculation, of which the canonical form depends on other ones."""
+
+
 def canonical(configuration: Configuration, study: Study) -> Configuration:
     """The one form of a configuration: every spelling of a server gives the same. Idempotent.
 
     - Algorithm names are upper case, NEXTN is EAGLE; numbers that SGLang overwrites are what it
       writes (at topk 1 `num_draft_tokens` is `num_steps + 1`), or `None` where they do not apply.
+    - `page-size` is what the attention backend takes, `enable-mixed-chunk` goes where SGLang drops
+      it.
     - Without speculation the other speculation numbers, `draft_tp` and `speculative-...` flags go.
     - `draft_tp` is the target's tp-size where nothing else was asked for, `None` without a draft.
     - Every flag and variable that the study varies, in all sub-spaces or in some, is present;
@@ -102,12 +108,17 @@ def canonical_tuned_flags(
         for name, value in canonical_flags(flags).items()
         if name in out or not _same(value, fixed.get(name))
     }
+    server = Candidate(speculation, None, _given(fixed | out))
+    if "page-size" in out and (out["page-size"] or 1) != server.page_size:
+        out["page-size"] = server.page_size  # what the attention backend takes
     # Without an algorithm SGLang ignores them without a word (0.5.23).
     ignored = [name for name in out if name.startswith("speculative-")]
     if speculation.enabled:
-        adaptive = out.get("speculative-adaptive") is not None
-        server = Candidate(speculation, None, _given(fixed | out))
-        ignored = ["speculative-adaptive"] if adaptive and server.drops_adaptive else []
+        drops = {
+            "enable-mixed-chunk": server.drops_mixed_chunk,
+            "speculative-adaptive": server.drops_adaptive,
+        }
+        ignored = [name for name, dropped in drops.items() if dropped and out.get(name) is not None]
     for name in ignored:
         if name in study.space.tuned_flags:
             out[name] = None

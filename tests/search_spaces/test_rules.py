@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces import Configuration, Speculation, violations
+from search_spaces import Configuration, Space, Speculation, canonical, violations
 from search_spaces.candidate import Candidate
 from search_spaces.rules import RULE_ENV, RULE_FLAGS, RULES
 
@@ -345,3 +345,28 @@ def test_every_declared_flag_and_variable_is_looked_at():
             asked_env |= given_env.asked
     assert asked == RULE_FLAGS
     assert asked_env == RULE_ENV
+
+
+def test_what_sglang_writes_in_place_of_a_flag_is_one_point(make_study):
+    parts = [
+        {"algorithm": "none"},
+        {"algorithm": "STANDALONE", "num_steps": 3, "topk": 1},
+        {"algorithm": "EAGLE3", "num_steps": 3, "topk": 1},
+    ]
+    flags = {"attention-backend": ["fa3", "flashmla"], "page-size": [None, 16, 64]}
+    study = make_study(space={"speculation": parts[:1], "flags": flags})
+    space = Space(study)
+    found = {tuple(dict(p.flags).values()) for p in space}
+    assert found == {("fa3", None), ("fa3", 16), ("fa3", 64), ("flashmla", 64)}
+    for point in space:
+        assert canonical(point, study) == point
+        assert space.assignments(point)
+    study = make_study(space={"speculation": parts, "flags": {"enable-mixed-chunk": [None, True]}})
+    mixed = {(p.speculation.algorithm, dict(p.flags)["enable-mixed-chunk"]) for p in Space(study)}
+    assert mixed == {
+        ("none", None),
+        ("none", True),
+        ("STANDALONE", None),
+        ("EAGLE3", None),
+        ("EAGLE3", True),
+    }
