@@ -19,6 +19,7 @@ from results.records import (
 )
 from runners.base import RunnerError
 from runners.readback import differences
+from runners.sglang_command import redacted
 from tuner.blame import KILLED, blame, killed_again
 from tuner.leftovers import log_digest
 from tuner.same_load import SameLoad
@@ -196,9 +197,10 @@ class Launcher:
     def _start(self, launch: Launch) -> Session:
         def on_process(process: ProcessIdentity, command: LaunchCommand) -> None:
             self.running = process
+            stored = redacted(command)
             with self._shielded():
                 self._store.set_process(
-                    self._stored.id, launch.id, process, command.argv, _environment(command)
+                    self._stored.id, launch.id, process, stored.argv, _environment(stored)
                 )
 
         return self._runner.start(launch.intent, on_process, self._progress.starting)

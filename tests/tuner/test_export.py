@@ -13,6 +13,7 @@ import yaml
 from results.store import Store
 from runners.sglang_command import sglang_command
 from search_spaces import parse_study
+from search_spaces.configuration import Configuration
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble, gpus_of
 
@@ -96,6 +97,26 @@ def test_every_format_tells_the_whole_story_and_no_secret(today, store):
         assert "SGLang" in text or "sglang" in text, name
         assert "OMP_NUM_THREADS: 8 -> not set" in text, name
         assert "Against baseline 'production'" in text or '"baseline": "production"' in text, name
+
+
+def test_no_secret_of_a_launch_is_stored(today, store, monkeypatch):
+    monkeypatch.setenv("TEAM_SECRET", "of the team")
+
+    class Keyed(Replayed):
+        """Says what a runner starts: a trial's server, with its secrets filled in."""
+
+        def command(self, configuration):
+            return sglang_command(today, configuration, python="python", host="127.0.0.1")
+
+    started = Keyed(today).command(Configuration())
+    assert dict(started.env)["TEAM_SECRET"] == "of the team", "or nothing would be shown"
+    report = play(today, store, Keyed(today))
+    assert report.launches
+    for launch in report.launches:
+        variables = dict(launch.environment)
+        assert variables["HF_TOKEN"] == "$HF_TOKEN"
+        assert variables["TEAM_SECRET"] == "$TEAM_SECRET"
+        assert KEY not in launch.command
 
 
 def test_the_winner_is_compared_with_todays_command(today, store):
