@@ -12,7 +12,13 @@ from search_spaces.launch_flags import read_flags
 from search_spaces.launch_layers import InContainer, Layer, Words, one_line
 from search_spaces.launch_manifests import UnreadableFileError
 from search_spaces.launch_script import launches
-from search_spaces.launch_words import Found, from_words, mentions_sglang
+from search_spaces.launch_words import (
+    DEFAULT_ENTRY,
+    Found,
+    from_words,
+    mentions_sglang,
+    with_entry,
+)
 from search_spaces.pasted import fenced, plain, shell_text
 from search_spaces.secrets import (
     SECRET_FLAGS,
@@ -29,7 +35,6 @@ if TYPE_CHECKING:
 
     from search_spaces.study_values import FixedValue
 
-_DEFAULT_ENTRY = ("python3", "-m", "sglang.launch_server")
 _LOOKED_FOR = "looked for `python -m sglang.launch_server ...` and `sglang serve ...`"
 _NO_SERVER = {
     "sglang_router": "starts a router, not a server; give the command of one server",
@@ -46,8 +51,9 @@ class Container:
     """The container that a command runs in.
 
     Attributes:
-        engine: `"docker run"`, `"docker exec"`, `"compose"`, `"kubernetes"`, `"dockerfile"`, ...
-        image: The image; for `docker exec`, the container's name.
+        engine: `"docker run"`, `"docker exec"` (or `podman`, `nerdctl`), `"kubectl exec"`,
+            `"compose"`, `"kubernetes"`, `"dockerfile"`.
+        image: The image; for `exec`, the container's or the pod's name.
         options: Words between the engine and the image (`--gpus all --ipc=host`); empty for files.
     """
 
@@ -68,8 +74,9 @@ class LaunchText:
         env: Variables that the command sets, secrets replaced; `None` is one that it removes.
         flags: SGLang's flags by canonical name, without dashes: every flag of the command, those
             of model and speculation included. `True` is a switch; a tuple is several words.
-        secrets: Names of the flags and variables whose values were replaced.
-        variables: `$NAMES` that are used and not set in the text (unresolved, kept as they are).
+        secrets: Names of the flags and variables that hold one; their values are `$NAMES`.
+        variables: Names that are used and not set in the text, those of secrets left out; `(...)`
+            for the output of a command. In the values they stand as `$NAME` and `$(...)`.
         container: Where it runs, if the text says so.
         notes: What was guessed or left out, as sentences for the user.
     """
@@ -126,10 +133,8 @@ def _found(text: str, kind: Kind) -> Iterator[Found]:
         if isinstance(command.command, str):
             inner = launches(shell_text(command.command), command.env)
         else:
-            words = command.command
             image = command.container.image if command.container else ""
-            if words and words[0].startswith("--") and "sglang" in image:
-                words = (*_DEFAULT_ENTRY, *words)
+            words = with_entry(command.command, image)
             inner = from_words(words, command.env, launches)
         around = (command.container,) if command.container else ()
         for found in inner:
@@ -147,8 +152,9 @@ def _in_shell(text: str) -> list[Found]:
         if not found:
             raise
     if not found and text.lstrip().startswith("--"):
-        found = list(launches(f"{' '.join(_DEFAULT_ENTRY)} {text.lstrip()}"))
-        note = f"It names no program; read as flags of `{' '.join(_DEFAULT_ENTRY)}`"
+        entry = " ".join(DEFAULT_ENTRY)
+        found = list(launches(f"{entry} {text.lstrip()}"))
+        note = f"It names no program; read as flags of `{entry}`"
         found = [replace(f, notes=(note, *f.notes)) for f in found]
     return found
 

@@ -19,6 +19,9 @@ MODULES = frozenset(
 )
 """Python modules that start one SGLang server (`sglang.srt.server` was the first one's name)."""
 
+DEFAULT_ENTRY = ("python3", "-m", "sglang.launch_server")
+"""What an image of SGLang is taken to run where only flags are given."""
+
 KEYWORDS = frozenset(
     {"then", "do", "else", "if", "elif", "while", "until", "{", "!", "exec", "time", "command",
      "nohup", "builtin", "eval"}
@@ -125,7 +128,8 @@ def _around(
     elif base == "kubectl":
         contained = kubectl_layer(words)
     if contained is not None:
-        inner = from_words(contained.words, contained.env, read, depth)
+        words = list(with_entry(contained.words, contained.layer.image))
+        inner = from_words(words, contained.env, read, depth)
         return _within(inner, prefix, contained.layer, contained.notes)
     if base == "ssh" and (end := _ssh_end(rest)) is not None:
         text = " ".join(unread(w) for w in rest[end:])
@@ -230,6 +234,12 @@ def _ssh_end(rest: Sequence[str]) -> int | None:
     while at < len(rest) and rest[at].startswith("-"):
         at += 2 if len(rest[at]) == 2 and rest[at][1] in _SSH_WITH_VALUE else 1
     return at + 1 if at + 1 < len(rest) else None
+
+
+def with_entry(words: tuple[str, ...], image: str) -> tuple[str, ...]:
+    """The words that run in a container whose image of SGLang may be given flags alone."""
+    alone = words[:1] != () and words[0].startswith("--") and "sglang" in image
+    return (*DEFAULT_ENTRY, *words) if alone else words
 
 
 def mentions_sglang(text: str) -> bool:

@@ -103,6 +103,11 @@ def test_what_stands_before_it(text, prefix, env):
             {},
         ),
         (
+            "docker run --gpus all org/sglang:1 --model-path org/m --tp 8",
+            Container("docker run", "org/sglang:1", ("--gpus", "all")),
+            {},
+        ),
+        (
             f"kubectl -n ns exec -it pod-0 -c main -- env A=1 {BASE}",
             Container("kubectl exec", "pod-0", ("-it", "-c", "main")),
             {"A": "1"},
