@@ -97,11 +97,17 @@ def unknown_flag(name: str) -> str | None:
     if have:
         return (
             f"Of the versions that the tuner knows ({', '.join(VERSIONS)}) only "
-            f"{' and '.join(have)} {_has(have)} it{_close(name, known)}"
+            f"{' and '.join(have)} {_has(have)} it{_instead(name)}"
         )
     if begun:
         return f"SGLang {newest} has no such flag; {_some(begun)} begin so: write one of them whole"
     return f"No version of SGLang that the tuner knows has it{_close(name, known)}"
+
+
+def _instead(name: str) -> str:
+    from search_spaces.launch_flags import REPLACED  # noqa: PLC0415 - it reads whole commands
+
+    return f"; {VERSIONS[-1]} has {REPLACED[name]} in its place" if name in REPLACED else ""
 
 
 def _close(name: str, known: Iterable[str]) -> str:

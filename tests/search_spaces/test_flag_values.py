@@ -91,7 +91,7 @@ def test_off_is_not_the_same_as_not_given():
         ("mem-fraction", "takes it for `mem-fraction-static`, which begins so"),
         ("speculative-eagle", "takes it for `speculative-eagle-topk`"),
         ("speculative-n", "begin so: write one of them whole"),
-        ("cuda-graph-max-bs", "only 0.5.9 and 0.5.17 have it; did you mean `cuda-graph-max-bs-dec"),
+        ("cuda-graph-max-bs", "only 0.5.9 and 0.5.17 have it; 0.5.23 has `--cuda-graph-max-bs-de"),
     ],
 )
 def test_a_flag_that_the_newest_version_does_not_have(name, says):
