@@ -222,6 +222,31 @@ def test_a_draft_can_be_added(make):
     assert "--draft" not in study.production.command
 
 
+def test_another_draft_than_todays_leaves_no_third_baseline(make):
+    study, said = make("--from-command", KIMI, "--draft", "org/other-eagle3")
+    assert study.model.draft == "org/other-eagle3"
+    assert study.production is None
+    assert "drafts with lightseekorg/kimi-k2.5-eagle3" in said
+    study, _ = make("--force", "--from-command", KIMI, "--algorithm", "NGRAM")
+    assert algorithms(study) == ["none", "NGRAM"]
+    assert study.production is not None
+
+
+@pytest.mark.parametrize("arguments", [("--gpus", "8x MI300X"), ()])
+def test_amd_is_offered_nothing_of_nccl(make, arguments):
+    study, said = make("--from-command", f"SGLANG_USE_AITER=1 {KIMI.split(' ', 1)[1]}", *arguments)
+    assert study.space.env == {}
+    assert "assumed PCIe" not in said
+
+
+def test_prompts_are_found_from_the_study(make, tmp_path):
+    lines = "".join(json.dumps(f"question {n}") + "\n" for n in range(100))
+    (tmp_path / "mine.jsonl").write_text(lines)
+    (tmp_path / "studies").mkdir()
+    study, _ = make("--from-command", LLAMA, "--prompts", "mine.jsonl", output="studies/a.yaml")
+    assert list(study.workload.prompts) == [f"jsonl:{tmp_path / 'mine.jsonl'}"]
+
+
 def test_every_flag_of_the_workload(make, tmp_path):
     (tmp_path / "mine.jsonl").write_text(
         "".join(json.dumps({"prompt": f"question {n}"}) + "\n" for n in range(400))

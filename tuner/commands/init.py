@@ -144,15 +144,15 @@ def _server(
         told = ask_gpus(asker, given["gpus"])
         today = ask_server(asker, given, told.gpus)
         origin = "answers"
-    if not today.on_gpus:
-        return today, launch, Hardware(0, f"device {today.flags['device']}"), origin, ()
+    if told is None and today.other_device is not None:
+        return today, launch, Hardware(0, today.other_device), origin, ()
     hardware, notes = hardware_of(
         asker,
         told,
         link=given["interconnect"],
         used=max(today.gpus // today.machines, 1),
         devices=today.env.get("CUDA_VISIBLE_DEVICES"),
-        link_matters=today.machines == 1,
+        link_matters=today.machines == 1 and not (told is not None and told.is_amd),
     )
     return today, launch, hardware, origin, notes
 

@@ -88,8 +88,8 @@ def propose(today: Today, hardware: Hardware, version: Version | None = None) ->
     """
     ipc = None if version in _NO_PCIE_IPC else _pcie_ipc(today, hardware)
     gpus = today.gpus
-    if not today.on_gpus:
-        return Collectives(remark="no NVIDIA GPUs, so no settings of NCCL")
+    if today.other_device is not None or hardware.is_amd:
+        return Collectives(remark="no NVIDIA GPUs, so no settings of NCCL are proposed")
     if gpus == 1:
         return Collectives(remark="one GPU: nothing is reduced between GPUs, so NCCL has no part")
     if today.machines > 1:

@@ -53,6 +53,11 @@ class Hardware:
     links: tuple[tuple[tuple[int, int], str], ...] = ()
 
     @property
+    def is_amd(self) -> bool:
+        """Whether they are AMD's, by their name."""
+        return bool(re.search(r"\bMI\d{3}|\bAMD\b|Radeon", self.name))
+
+    @property
     def is_sm120(self) -> bool:
         """Whether they are of the workstation generation of Blackwell, by their name."""
         return bool(_SM120_NAMES.search(self.name))

@@ -126,6 +126,12 @@ def with_draft(today: Today, given: Mapping[str, str | None]) -> Today:
         return today
     draft = today.draft if given["draft"] is None else _draft(given["draft"])
     algorithm = _kind_of_draft(Asker(interactive=False), draft, given["algorithm"])
+    if today.draft is not None and draft != today.draft:
+        note = (
+            f"today's command drafts with {today.draft}, and a study has one draft: it is no "
+            "baseline of this one"
+        )
+        today = replace(today, command=None, notes=(*today.notes, note))
     return replace(
         today,
         draft=draft,

@@ -174,6 +174,7 @@ def print_json(written: Written) -> None:
             "interconnect": hardware.link,
             "source": hardware.source or None,
         },
+        "searched": _searched(proposal),
         "legal_points": plan.points,
         "planner": plan.planner,
         "launches": written.study.budget.launches,

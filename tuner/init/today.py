@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+=,-]+")
+_AMD_VARIABLES = ("ROCM_", "HSA_", "HIP_", "RCCL_", "AITER_", "SGLANG_USE_AITER")
 _ADAPTIVE = ("speculative-adaptive", "speculative-adaptive-config")
 
 
@@ -81,9 +82,12 @@ class Today:
         return max(self.number("nnodes", 1), 1)
 
     @property
-    def on_gpus(self) -> bool:
-        """Whether it runs on NVIDIA's GPUs, as far as its flags say."""
-        return self.flags.get("device", "cuda") == "cuda"
+    def other_device(self) -> str | None:
+        """What it runs on in place of NVIDIA's GPUs, as far as the command says."""
+        if (device := self.flags.get("device", "cuda")) != "cuda":
+            return f"device {device}"
+        amd = "rocm" in self.image or any(name.startswith(_AMD_VARIABLES) for name in self.env)
+        return "AMD GPUs" if amd else None
 
 
 def read_today(launch: LaunchText) -> Today:
