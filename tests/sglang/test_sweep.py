@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
-import httpx
 import psutil
 import pytest
 
 from results.store import Store
 from runners.server_facts import speculation_of
 from search_spaces.configuration import Configuration
+
+from .by_hand import free_port, started
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,12 +49,6 @@ budget: {{launches: {launches}, hours: 1}}
 objective: {{maximize: output_tok_s}}
 runner: sglang
 """
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def marked() -> set[int]:
@@ -99,29 +92,8 @@ def start_again(tuner, port: int, trial: dict) -> None:
     """The exported script, started, runs what the trial ran."""
     number = str(trial["number"])
     tuner.run("export", "--study", "tiny", "--output", "best.sh", "--trial", number)
-    with (tuner.folder / "again.log").open("wb") as log:
-        server = subprocess.Popen(
-            ["sh", "best.sh"],
-            cwd=tuner.folder,
-            env=tuner.env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + 240
-        while True:
-            assert server.poll() is None, (tuner.folder / "again.log").read_text()[-2000:]
-            assert time.monotonic() < deadline
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/health", timeout=30).status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.5)
-        info = httpx.get(f"http://127.0.0.1:{port}/server_info", timeout=30).json()
-    finally:
-        server.terminate()
-        assert server.wait(timeout=60) == 0  # the script is the server: no orphan is left
+    with started(tuner, "sh best.sh", port) as (info, _):
+        pass
     resolved = Configuration.from_dict(trial["resolved"])
     assert speculation_of(info) == resolved.speculation
     assert info["version"] == "0.5.23"

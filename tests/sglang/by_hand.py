@@ -1,0 +1,57 @@
+"""A server that is started by a line for the shell, as a user starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_S = 400
+"""About 20 s on a quiet machine."""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def started(tuner: Any, line: str, port: int) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """Its `/server_info`, and the variables that its scheduler has. Ended by SIGTERM."""
+    log_file = tuner.folder / "by-hand.log"
+    with log_file.open("wb") as log:
+        server = subprocess.Popen(
+            ["sh", "-c", f"exec {line}"],
+            cwd=tuner.folder,
+            env=tuner.env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_S
+        while True:
+            assert server.poll() is None, log_file.read_text()[-2000:]
+            assert time.monotonic() < deadline
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/health", timeout=30).status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.5)
+        info = httpx.get(f"http://127.0.0.1:{port}/server_info", timeout=60).json()
+        family = psutil.Process(server.pid).children(recursive=True)
+        (scheduler,) = (p for p in family if p.name().startswith("sglang::schedul"))
+        yield info, scheduler.environ()
+    finally:
+        server.terminate()
+        code = server.wait(timeout=120)
+    assert code == 0  # the line is the server: no orphan is left
