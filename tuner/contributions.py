@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.configuration import NO_SPECULATION, Speculation
+from search_spaces.figures import OUTPUT_TOK_S
 from tuner.knobs import (
     SPECULATION,
     Kind,
@@ -108,6 +109,8 @@ class Contributions:
         total: Gain of the trial over the baseline; `None` where one has no figures.
         noise: Largest relative difference between two windows of one configuration in different
             launches; `None` where no launch was repeated, so that nothing is known of it.
+        figure: What the gains are of.
+        points: Operating points whose gains each one is the mean of.
     """
 
     trial: int
@@ -117,6 +120,8 @@ class Contributions:
     speculation: Change | None = None
     total: float | None = None
     noise: float | None = None
+    figure: Figure = OUTPUT_TOK_S
+    points: int = 1
 
     def within_noise(self, gain: float) -> bool:
         """Whether repeats of one configuration are known to differ by as much."""
@@ -174,8 +179,17 @@ def contributions(
         drafted = value_of_knob(known[trial.number], SPECULATION)
         worth = view.worth(SPECULATION, _NONE, drafted, trial)
         at_all = Change(SPECULATION, Speculation(), speculation, worth)
-    total = standing.gain_over(name, trial)
-    return Contributions(trial.number, name, base.number, tuple(changes), at_all, total, noise)
+    return Contributions(
+        trial=trial.number,
+        baseline=name,
+        baseline_trial=base.number,
+        changes=tuple(changes),
+        speculation=at_all,
+        total=standing.gain_over(name, trial),
+        noise=noise,
+        figure=standing.figure,
+        points=len(trial.measurements),
+    )
 
 
 def spread(windows: Iterable[StoredMeasurement], figure: Figure) -> float | None:

@@ -7,7 +7,7 @@ import pytest
 from results.records import Failure, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.figures import OUTPUT_TOK_S
+from search_spaces.figures import OUTPUT_TOK_S, Figure
 from tuner.contributions import Basis, contributions, spread
 from tuner.exports.change_words import changes_json, describe_changes, describe_worth
 from tuner.knobs import Kind
@@ -212,6 +212,21 @@ def test_noise_is_known_from_repeats_in_other_launches_only():
     assert "no launch was repeated" not in "\n".join(describe_changes(result, simulated=False))
     slower = found(trials, 2, {"default": chain(3)}, windows=repeats)
     assert "noise" not in describe_worth(slower.changes[0], slower, simulated=False)
+
+
+def test_what_the_gains_are_of():
+    def said(figure, *speeds):
+        trials = [trial(0, chain(3), *speeds), trial(1, chain(2), *speeds)]
+        standing = Standing.of(trials, {"default": chain(3)}, figure)
+        result = contributions(standing, trials[1], fixed_flags={}, fixed_env={})
+        return "\n".join(describe_changes(result, simulated=False))
+
+    assert "Gains are of" not in said(OUTPUT_TOK_S, 70.0)
+    assert "Gains are of tok/s, as geometric means over 2 operating points." in said(
+        OUTPUT_TOK_S, 70.0, 200.0
+    )
+    latency = Figure("ttft_p95_ms", larger_is_better=False)
+    assert "Gains are of TTFT p95 ms, as how many times shorter it is." in said(latency, 70.0)
 
 
 def test_the_same_as_json():

@@ -169,6 +169,17 @@ def test_a_trial_that_cannot_be_relied_on_says_so(small, store):
     assert "Do not rely on it" in document["notes"][0]
 
 
+def test_what_the_server_made_of_it_is_told(small, store):
+    study = small(steps="[1]", protos="[null]")
+    report = play(study, store, Odd(study, lambda configuration, measurement: measurement))
+    best = report.standing.best
+    assert "The server said" not in "\n".join(exported_of(study, report).remarks)
+    ran = Configuration.of(best.configuration.speculation, flags={"page-size": 64})
+    changed = replace(best, resolved=ran)
+    told = exported_of(study, report, changed).remarks
+    assert any(r.startswith("The server said that it ran: ") and "page-size" in r for r in told)
+
+
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.configuration import Speculation
+from search_spaces.figures import OUTPUT_TOK_S
 from tuner.contributions import Basis
 from tuner.knobs import Kind
-from tuner.words import describe_speculation
+from tuner.words import describe_speculation, describe_unit
 
 if TYPE_CHECKING:
     from tuner.contributions import Change, Contributions, Worth
@@ -94,6 +95,8 @@ def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
     if found.total is None:
         return [*lines, "All together: not known, as one of the two has no figures."]
     lines.append(f"All together: {_percent(found.total, simulated=simulated)}.")
+    if found.figure != OUTPUT_TOK_S or found.points > 1:
+        lines.append(_of_what(found))
     if len(found.changes) > 1:
         lines.append("What single changes are worth need not add up to that.")
     if found.noise is None:
@@ -146,6 +149,17 @@ def _json(value: Any) -> Any:  # noqa: ANN401 - any knob's value
 
 def _percent(gain: float, *, simulated: bool) -> str:
     return f"{gain - 1:+.1%}" + (" simulated" if simulated else "")
+
+
+def _of_what(found: Contributions) -> str:
+    """What a gain is of, where it is not the speed at one point."""
+    unit = describe_unit(found.figure)[0]
+    text = f"Gains are of {unit}"
+    if not found.figure.larger_is_better:
+        text += ", as how many times shorter it is"
+    if found.points > 1:
+        text += f", as geometric means over {found.points} operating points"
+    return f"{text}."
 
 
 def _unmeasured(worth: Worth) -> str:

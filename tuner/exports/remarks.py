@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from results.records import TrialState
 from search_spaces.figures import OUTPUT_TOK_S
-from tuner.words import describe, describe_gain, describe_result
+from tuner.words import describe, describe_gain, describe_resolved, describe_result
 
 if TYPE_CHECKING:
     from results.machine import Machine
@@ -29,6 +29,8 @@ def remarks(report: StudyReport, trial: Trial) -> list[str]:
     """The lines at the head of every commented format."""
     study = report.study
     lines = [f"Study {study.name}, trial {trial.number}: {describe(trial.configuration)}"]
+    if ran := describe_resolved(trial):
+        lines.append(f"The server said that it ran: {ran}")
     if trial.state is not TrialState.COMPLETE:
         why = trial.failure.message if trial.failure is not None else "it was not judged"
         lines.append(f"DO NOT RELY ON IT: the trial is {trial.state}: {why}")
