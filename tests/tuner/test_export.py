@@ -14,6 +14,7 @@ from results.store import Store
 from runners.sglang_command import sglang_command
 from search_spaces import parse_study
 from search_spaces.configuration import Configuration
+from tuner import cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble, gpus_of
 
@@ -221,28 +222,41 @@ def test_the_command_line_exports_every_format(stored):
     assert KEY not in shown
 
 
-def test_the_command_line_shows_the_difference(stored):
-    table = stored.run("export", "--diff").stdout
+@pytest.fixture
+def export(tuner, monkeypatch, capsys):
+    """`tuner export` in this process, in the folder of the database: stdout and stderr."""
+    monkeypatch.chdir(tuner.folder)
+    monkeypatch.delenv("TUNER_STORAGE", raising=False)
+
+    def run(*arguments, code=0):
+        assert cli.run(["export", *arguments]) == code
+        return capsys.readouterr()
+
+    return run
+
+
+def test_the_command_line_shows_the_difference(stored, export):
+    table = export("--diff").out
     assert "Against baseline 'production'" in table
     assert "every figure simulated" in table
     assert "NCCL_PROTO" in table
     assert "All together: +" in table
-    data = json.loads(stored.run("export", "--diff", "--json", "--against", "none").stdout)
+    data = json.loads(export("--diff", "--json", "--against", "none").out)
     assert data["against"]["baseline"] == "none"
     assert {"study", "trial", "simulated", "against", "speculation", "changes"} == set(data)
 
 
-def test_what_the_command_line_refuses(stored):
-    refused = stored.run("export", "--output", "no/such/folder/x.sh", code=2).stderr
+def test_what_the_command_line_refuses(stored, export):
+    refused = export("--output", "no/such/folder/x.sh", code=2).err
     assert "cannot write no/such/folder/x.sh: No such file or directory" in refused
-    assert "no trial 99" in stored.run("export", "--trial", "99", code=2).stderr
-    stored.run("export", "--format", "toml", code=2)
-    refused = stored.run("export", "--format", "json", "--image", "a/b:c", code=2).stderr
+    assert "no trial 99" in export("--trial", "99", code=2).err
+    export("--format", "toml", code=2)
+    refused = export("--format", "json", "--image", "a/b:c", code=2).err
     assert "--image is for compose and k8s" in refused
-    assert "is printed" in stored.run("export", "--diff", "--output", "x", code=2).stderr
+    assert "is printed" in export("--diff", "--output", "x", code=2).err
 
 
-def test_nothing_feasible_and_no_such_baseline(tuner, small):
+def test_nothing_feasible_and_no_such_baseline(tuner, small, export):
     study = small(steps="[1]", protos="[null]")
 
     class Broken(Replayed):
@@ -252,6 +266,6 @@ def test_nothing_feasible_and_no_such_baseline(tuner, small):
     with Store.open(f"sqlite:///{tuner.folder}/tuner.db") as store:
         play(study, store, Broken(study), name="small")
     for extra in (("--diff",), ("--format", "k8s")):
-        assert "no feasible configuration" in tuner.run("export", *extra, code=3).stderr
-    refused = tuner.run("export", "--trial", "0", "--against", "production", code=2).stderr
+        assert "no feasible configuration" in export(*extra, code=3).err
+    refused = export("--trial", "0", "--against", "production", code=2).err
     assert "no measured baseline 'production'; measured are 'none'" in refused
