@@ -19,7 +19,7 @@ from search_spaces.launch_words import (
     mentions_sglang,
     with_entry,
 )
-from search_spaces.pasted import fenced, plain, shell_text
+from search_spaces.pasted import argument_list, fenced, plain, shell_text
 from search_spaces.secrets import (
     SECRET_FLAGS,
     is_reference,
@@ -104,13 +104,16 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
 
     Args:
         text: One command, a shell script, a Dockerfile, a compose file, a Kubernetes manifest, a
-            systemd unit, or any of them as pasted from a page.
+            systemd unit, or any of them as pasted from a page; a line of `ps`, a JSON list of
+            words, or what `/proc/PID/cmdline` holds.
         kind: Which of them it is; `None` guesses.
 
     Raises:
         UnreadableCommandError: It starts no server of SGLang, or cannot be read.
     """
     clean = plain(text)
+    if (words := argument_list(text)) is not None and (found := _alone(words)):
+        return _read(found)
     if not clean.strip():
         raise UnreadableCommandError(f"The text is empty; {_LOOKED_FOR}")
     try:
@@ -123,6 +126,10 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
     except RecursionError:
         raise UnreadableCommandError(f"It is nested too deeply; {_LOOKED_FOR}") from None
     raise UnreadableCommandError(_why_not(clean))
+
+
+def _alone(words: list[str]) -> list[Found]:
+    return list(from_words([plain(word) for word in words], {}, launches))
 
 
 def _found(text: str, kind: Kind) -> Iterator[Found]:

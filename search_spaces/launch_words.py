@@ -105,9 +105,12 @@ def _sets_variables(word: str, prefix: list[str], variables: dict[str, str | Non
     if (sudo or not prefix) and (found := _SET.fullmatch(word)):
         variables[found[1]] = found[2]
         return True
+    given: Sequence[str] = ()
     if (exported := _EXPORTED.fullmatch(word)) is not None:
-        items = filter(None, map(_SET.fullmatch, exported[1].split(",")))
-        variables |= {item[1]: item[2] for item in items}
+        given = exported[1].split(",")  # srun --export=ALL,A=1
+    elif prefix[-1:] == ["-x"] and prefix[0].startswith("mpi"):
+        given = (word,)  # mpirun -x A=1
+    variables |= {item[1]: item[2] for item in filter(None, map(_SET.fullmatch, given))}
     # A dash is no program's name: that of a list, say.
     return not prefix and (word.startswith("-") or word in KEYWORDS | BUILTINS)
 
@@ -138,6 +141,7 @@ def _around(
     if (script := _script(base, rest)) is not None:
         return _within(read(unread(script), env, depth), prefix)
     if _holds_script(word):
+        word = re.sub(r"^--[a-z-]+=", "", word)  # sbatch --wrap=TEXT
         notes = []
         if prefix:
             shown_prefix = shown(" ".join(prefix))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from search_spaces.shell_expansion import LIVE
@@ -26,6 +27,27 @@ _PROMPT = re.compile(
 _SECOND_PROMPT = re.compile(r"^[ \t]*>[ \t]+(?=-)")  # elsewhere it writes to a file
 _CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\[ \t]*(?:[ \t]#.*)?$")
 _FLAG_LINE = re.compile(r"[ \t]*--?[A-Za-z]")
+
+
+# `ps aux`, `ps -ef`, and a process id alone.
+_PS = re.compile(
+    r"^[ \t]*(?:[\w.+-]+[ \t]+\d+[ \t]+[\d.]+[ \t]+[\d.]+[ \t]+\d+[ \t]+\d+[ \t]+\S+[ \t]+\S+"
+    r"[ \t]+\S+[ \t]+[\d:.-]+|[\w.+-]+[ \t]+\d+[ \t]+\d+[ \t]+\d+[ \t]+\S+[ \t]+\S+[ \t]+[\d:.-]+"
+    r"|\d+)[ \t]+(?=\S*(?:python|sglang))"
+)
+
+
+def argument_list(text: str) -> list[str] | None:
+    """The words of a text that lists them: JSON, or `/proc/PID/cmdline`; `None` for all else."""
+    if "\0" in text:
+        return text.removesuffix("\0").split("\0")
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        words = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return [str(word) for word in words] if isinstance(words, list) else None
 
 
 def plain(text: str) -> str:
@@ -54,6 +76,7 @@ def shell_text(text: str) -> str:
     continued = False
     for raw in text.split("\n"):
         line = (_SECOND_PROMPT if continued else _PROMPT).sub("", raw, count=1)
+        line = line if continued else _PS.sub("", line, count=1)
         if continued and line.lstrip().startswith("#"):
             # A shell would end the command here; nobody means that.
             continue
