@@ -11,7 +11,7 @@ import pytest
 
 from search_spaces.prompt_names import parse_shares
 from tuner.cli import run
-from tuner.export import dump
+from tuner.json_text import dump
 from tuner.progress import Lines
 
 HEAVY = ("optuna", "sqlalchemy", "httpx", "pydantic", "yaml", "numpy", "psutil", "rich")

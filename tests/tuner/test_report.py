@@ -15,7 +15,7 @@ from results.records import Failure, Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
-from tuner.export import dump
+from tuner.json_text import dump
 from tuner.progress import Lines
 from tuner.render import render, render_trial
 from tuner.report import METRICS, StudyReport, point_dict

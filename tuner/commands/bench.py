@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import CommandError, Exit
-from tuner.export import dump
+from tuner.json_text import dump
 from tuner.report import point_dict
 from tuner.words import describe_figures, describe_reasons
 

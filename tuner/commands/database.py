@@ -19,7 +19,7 @@ from tuner import assembly
 from tuner.commands.stored import report_of
 from tuner.database_check import Problem, problems_of
 from tuner.errors import CommandError, Exit
-from tuner.export import dump
+from tuner.json_text import dump
 from tuner.words import describe
 
 if TYPE_CHECKING:

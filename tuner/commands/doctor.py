@@ -20,7 +20,7 @@ from runners.server_environment import (
     LocalEnvironment,
 )
 from tuner.errors import Exit
-from tuner.export import dump
+from tuner.json_text import dump
 
 
 @dataclass(frozen=True, slots=True)

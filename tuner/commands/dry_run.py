@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.records import Purpose
 from runners.sglang_command import shell
-from tuner.export import dump
+from tuner.json_text import dump
 from tuner.planners import PlannedTrial
 from tuner.planners.launches import everything
 from tuner.words import describe

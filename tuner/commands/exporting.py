@@ -9,10 +9,10 @@ from results.records import TrialState
 from tuner.commands.stored import existing, report_of, trial_of
 from tuner.contributions import AGAINST
 from tuner.errors import CommandError, Exit
-from tuner.export import dump
 from tuner.exports import CONTAINER_FORMATS, format_of
 from tuner.exports.assemble import assemble
 from tuner.exports.change_words import changes_json
+from tuner.json_text import dump
 
 if TYPE_CHECKING:
     from pathlib import Path

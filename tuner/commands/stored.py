@@ -12,7 +12,7 @@ from results.store import Store
 from search_spaces import load_study
 from tuner import assembly
 from tuner.errors import CommandError, Exit
-from tuner.export import dump
+from tuner.json_text import dump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

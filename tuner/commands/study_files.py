@@ -6,7 +6,7 @@ import sys
 
 from search_spaces import Space, StudyFileError, load_study, shipped, warnings
 from tuner.errors import Exit
-from tuner.export import dump
+from tuner.json_text import dump
 from tuner.profile_check import check_profile
 from tuner.prompt_check import check_prompts
 

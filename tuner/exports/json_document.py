@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import shell
-from tuner.export import dump
 from tuner.exports.exported import Secret
+from tuner.json_text import dump
 
 if TYPE_CHECKING:
     from tuner.exports.exported import Exported
