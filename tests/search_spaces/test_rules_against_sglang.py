@@ -31,6 +31,7 @@ from search_spaces import (
 
 from .conftest import study_dict
 from .model_configs import with_local_models
+from .test_rules import BROKEN, with_flags
 
 pytestmark = pytest.mark.sglang
 
@@ -296,11 +297,26 @@ def gpu_answers(tmp_path_factory):
         (rule, configuration, launch(argv_of(grid, configuration), gpu=gpu))
         for rule, (gpu, configuration, _) in REFUSED_ON_GPUS.items()
     ]
+    for name, (_, bad, flags, good) in BROKEN_ON_GPUS.items():
+        gpu = "blackwell" if flags.get("attention-backend") == "trtllm_mla" else "hopper"
+        for kind, configuration in (("bad", bad), ("good", good)):
+            whole = with_flags(configuration, {"tp-size": 8, **flags})
+            env = {variable: value for variable, value in whole.env if value is not None}
+            launched = launch(argv_of(grid, whole), gpu=gpu, env=env)
+            asked.append(((kind, name), whole, launched))
     answers = {}
     found = asked_of_sglang([launched for *_, launched in asked])
     for (name, configuration, _), answer in zip(asked, found, strict=True):
         answers.setdefault(name, []).append((configuration, answer))
     return answers
+
+
+BROKEN_ON_GPUS = {
+    name: case
+    for name, case in BROKEN.items()
+    if not case[0].startswith("nccl") and "device" not in case[2]
+}
+"""Of `test_rules`: what breaks a rule, and a neighbour that does not."""
 
 
 def test_every_shipped_study_for_gpus_is_asked():
@@ -321,3 +337,10 @@ def test_what_the_rules_refuse_sglang_refuses_on_gpus(rule, gpu_answers, make_st
     assert rule in [v.rule for v in violations(configuration, make_study())]
     ((_, found),) = gpu_answers[rule]
     assert says in found["error"]
+
+
+@pytest.mark.parametrize("name", BROKEN_ON_GPUS)
+def test_sglang_refuses_what_breaks_a_rule_and_takes_its_neighbour(name, gpu_answers):
+    ((_, bad),), ((_, good),) = gpu_answers["bad", name], gpu_answers["good", name]
+    assert bad["error"].startswith(("ValueError", "AssertionError"))
+    assert "error" not in good
