@@ -12,7 +12,14 @@ import re
 from typing import TYPE_CHECKING
 
 from search_spaces import nccl_lists
-from search_spaces.nccl_variables import LAST_READ_BY, LEVELS, NEWEST, OLD_LEVELS, VARIABLES
+from search_spaces.nccl_variables import (
+    LAST_READ_BY,
+    LEVELS,
+    NEWEST,
+    OLD_LEVELS,
+    READ_BY_TORCH,
+    VARIABLES,
+)
 from search_spaces.nearest import nearest
 
 if TYPE_CHECKING:
@@ -69,11 +76,11 @@ def unknown_variable(name: str) -> str | None:
     if name in LAST_READ_BY:
         return f"NCCL {LAST_READ_BY[name]} was the last to read it; newer ones ignore it in silence"
     upper = name.upper()
-    if not upper.startswith("NCCL_") or name in VARIABLES:
+    if not upper.startswith("NCCL_") or name in VARIABLES or name in READ_BY_TORCH:
         return None
     close = difflib.get_close_matches(upper, VARIABLES, n=1, cutoff=0.75)
     hint = f"; did you mean `{close[0]}`?" if close else ""
-    return f"NCCL {NEWEST} reads no such variable, and ignores it in silence{hint}"
+    return f"NCCL {NEWEST} reads no such variable (a plugin may), and ignores it in silence{hint}"
 
 
 def canonical_value(name: str, value: str) -> str:

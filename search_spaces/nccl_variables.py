@@ -195,6 +195,17 @@ LAST_READ_BY = {
 """Variables that 2.30.7 no longer reads, and the last version that did."""
 
 
+READ_BY_TORCH = frozenset(
+    (
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "NCCL_BLOCKING_WAIT",
+        "NCCL_DESYNC_DEBUG",
+        "NCCL_ENABLE_TIMING",
+    )
+)
+"""Old names of PyTorch's own variables (`TORCH_NCCL_...`, `ProcessGroupNCCL.hpp`)."""
+
+
 def _table() -> dict[str, Variable]:
     plain = (
         *(Variable(name, "switch") for name in _SWITCHES.split()),
