@@ -13,6 +13,8 @@ import pytest
 
 from search_spaces import Space, load_study, warnings
 from tuner.cli import run
+from tuner.commands.init import write
+from tuner.errors import CommandError
 
 from .init_machines import fake_nvidia_smi, topology
 
@@ -419,6 +421,57 @@ def test_nothing_is_overwritten_without_force(make, tmp_path):
     assert (tmp_path / "made.yaml").read_text() == before
     make("--from-command", KIMI, "--force")
     assert (tmp_path / "made.yaml").read_text() != before
+
+
+def test_a_file_that_comes_meanwhile_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "study.yaml"
+    path.write_text("theirs")
+    with pytest.raises(CommandError, match="exists already"):
+        write(path, "ours", force=False)
+    # A file system without links.
+    monkeypatch.setattr("pathlib.Path.hardlink_to", _no_links)
+    with pytest.raises(CommandError, match="exists already"):
+        write(path, "ours", force=False)
+    assert path.read_text() == "theirs"
+    path.unlink()
+    write(path, "ours", force=False)
+    assert path.read_text() == "ours"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _no_links(*_arguments, **_options):
+    raise OSError(95, "Operation not supported")
+
+
+def test_a_folder_that_cannot_be_written_is_said(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.write_text", _no_links)
+    _, said = make("--from-command", LLAMA, code=2)
+    assert "cannot write made.yaml" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_with_blanks_are_quoted_in_the_next_commands(make, tmp_path):
+    (tmp_path / "my studies").mkdir()
+    _, said = make("--from-command", LLAMA, output="my studies/a b.yaml")
+    assert "tuner validate --study 'my studies/a b.yaml'" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "prefix"),
+    [
+        ("sudo docker exec -itd sgl", ("sudo", "docker", "exec", "-i", "sgl")),
+        ("ssh host docker exec -t sgl", ("ssh", "host", "docker", "exec", "sgl")),
+        ("docker exec -u me sgl numactl -N 0", ("docker", "exec", "-u", "me", "sgl", "numactl",
+                                               "-N", "0")),
+        ("kubectl exec -it pod -n ns --", ("kubectl", "exec", "pod", "-i", "-n", "ns", "--")),
+        ("sudo docker run --gpus all lmsysorg/sglang", ()),
+        ("docker run lmsysorg/sglang numactl -N 0", ("numactl", "-N", "0")),
+        ("taskset -c 0-15", ("taskset", "-c", "0-15")),
+    ],
+)  # fmt: skip
+def test_prefixes(make, command, prefix):
+    study, _ = make("--from-command", f"{command} {LLAMA}")
+    assert study.server.prefix == prefix
 
 
 def test_the_same_command_makes_the_same_file(make):

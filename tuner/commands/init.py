@@ -102,7 +102,7 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
     if path is None:
         sys.stdout.write(text)
     else:
-        _write(path, text, force=options.force)
+        write(path, text, force=options.force)
     shown = str(path) if path is not None else STDOUT
     written = Written(shown, study, plan, proposal, launch, notes)
     if as_json:
@@ -184,8 +184,12 @@ def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
         raise CommandError(f"--output {path}: there is no folder {path.parent}")
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
-    """All of it or nothing; without `force` never over a file that has come meanwhile."""
+def write(path: Path, text: str, *, force: bool) -> None:
+    """Writes all of it or nothing; without `force` never over a file that has come meanwhile.
+
+    Raises:
+        CommandError: It is there already, or cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -142,11 +142,11 @@ def prefix_of(launch: LaunchText) -> tuple[str, ...]:
     if container is None:
         return launch.prefix
     entered: tuple[str, ...] = ()
+    options = tuple(filter(None, map(_without_terminal, container.options)))
     if container.engine == "kubectl exec":
-        entered = ("kubectl", "exec", container.image, *container.options, "--")
+        entered = ("kubectl", "exec", container.image, *options, "--")
     elif container.engine.endswith(" exec"):
-        options = [_without_terminal(option) for option in container.options]
-        entered = (*container.engine.split(), *filter(None, options), container.image)
+        entered = (*container.engine.split(), *options, container.image)
     start = launch.text.find(container.engine.rsplit(" ", maxsplit=1)[-1] + " ")
     inside = bool(launch.prefix) and launch.text.find(f"{launch.prefix[0]} ") > start >= 0
     if inside:
