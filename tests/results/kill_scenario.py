@@ -1,17 +1,17 @@
 """One study's life as a list of writes, and a process that dies by SIGKILL in the middle of it.
 
-    python kill_scenario.py FOLDER POINT...
+    python kill_scenario.py FOLDER POINT=ADDRESS...
 
-For each POINT a forked process plays the scenario on FOLDER/POINT.db and kills itself before the
-POINTth thing that SQLAlchemy sends (a statement or a commit, ours or Optuna's). What was
-acknowledged before is counted in FOLDER/POINT.acknowledged, one byte per write.
+For each POINT a forked process plays the scenario on the database at ADDRESS, in which the study
+has begun, and kills itself before the POINTth thing that SQLAlchemy sends (a statement or a commit,
+ours or Optuna's). What was acknowledged before is counted in FOLDER/POINT.acknowledged, one byte
+per write.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -143,12 +143,11 @@ def die_before(point: int, *, armed: threading.Event) -> None:
         event.listen(Engine, name, count)
 
 
-def play(folder: Path, point: int) -> None:
+def play(folder: Path, point: int, address: str) -> None:
     armed = threading.Event()
     # Before there is an engine: those that exist do not hear of it.
     die_before(point, armed=armed)
-    shutil.copy(folder / "begun.db", folder / f"{point}.db")
-    store = Store.open(f"sqlite:///{folder}/{point}.db")
+    store = Store.open(address)
     mirror = OptunaMirror(store.url, "kimi")
     store.claim(1)
     armed.set()
@@ -160,11 +159,10 @@ def play(folder: Path, point: int) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    with Store.open(f"sqlite:///{folder}/begun.db") as store:
-        begin(store)
-    for point in map(int, sys.argv[2:]):
+    for argument in sys.argv[2:]:
+        point, _, address = argument.partition("=")
         if not (pid := os.fork()):
-            play(folder, point)
+            play(folder, int(point), address)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0

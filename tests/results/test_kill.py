@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,13 +12,17 @@ from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy import make_url
 
 from results import LaunchState, OptunaMirror, Store, TrialState, Unfinished
+
+from .databases import optuna_trials
 
 SCRIPT = Path(__file__).with_name("kill_scenario.py")
 # Spread over the scenario (hundreds of statements and commits); neighbours, because the instants
 # before and after a commit differ most; the last one is never reached.
 POINTS = (0, 6, 45, 46, 133, 244, 303, 9999)
+POINTS_OF = {"sqlite": POINTS, "postgres": POINTS[1::2]}
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +33,46 @@ def scenario():
     return module
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory):
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def killed(request, tmp_path_factory, scenario):
+    """The folder with what was acknowledged, and the databases by point."""
     folder = tmp_path_factory.mktemp("killed")
-    answer = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), *map(str, POINTS)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    signals = dict(map(int, line.split()) for line in answer.stdout.splitlines())
-    assert signals == dict.fromkeys(POINTS, signal.SIGKILL) | {9999: 0}
-    return folder
+    points = POINTS_OF[request.param]
+    with contextlib.ExitStack() as stack:
+        if request.param == "sqlite":
+            addresses = {point: f"sqlite:///{folder}/{point}.db" for point in points}
+            begin(scenario, f"sqlite:///{folder}/begun.db")
+            for point in points:
+                shutil.copy(folder / "begun.db", folder / f"{point}.db")
+        else:
+            postgres = request.getfixturevalue("postgres")
+            begun = stack.enter_context(postgres.database(template="with_tables"))
+            begin(scenario, begun)
+            name = make_url(begun).database
+            addresses = {
+                point: stack.enter_context(postgres.database(template=name)) for point in points
+            }
+        answer = subprocess.run(
+            [
+                sys.executable,
+                str(SCRIPT),
+                str(folder),
+                *(f"{point}={address}" for point, address in addresses.items()),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        signals = dict(map(int, line.split()) for line in answer.stdout.splitlines())
+        assert signals == dict.fromkeys(points, signal.SIGKILL) | {9999: 0}
+        yield folder, addresses
+
+
+def begin(scenario, address):
+    with Store.open(address) as store:
+        scenario.begin(store)
+        # Optuna's tables too, once for all of them.
+        OptunaMirror(store.url, "kimi").close()
 
 
 def seen(store):
@@ -66,26 +100,27 @@ def histories(scenario):
 
 def test_nothing_acknowledged_is_lost_and_optuna_is_repaired(killed, histories, scenario):
     # One test: with one per point, every worker of a parallel run would play all of them.
-    for point in POINTS:
-        check(killed, point, histories, scenario)
+    folder, addresses = killed
+    for point, address in addresses.items():
+        acknowledged = (folder / f"{point}.acknowledged").stat().st_size
+        check(address, histories[acknowledged : acknowledged + 2], scenario)
 
 
-def check(killed, point, histories, scenario):
-    acknowledged = (killed / f"{point}.acknowledged").stat().st_size
-    with Store.open(f"sqlite:///{killed}/{point}.db", create=False) as store:
+def check(address, histories, scenario):
+    with Store.open(address, create=False) as store:
         # All of the writes that were acknowledged, and of the next one all or nothing.
-        assert seen(store) in histories[acknowledged : acknowledged + 2], point
+        assert seen(store) in histories, address
         store.claim(1)  # the dead owner is no obstacle
 
-        mirror = OptunaMirror(store.url, "kimi")
-        mirror.sync(scenario.mirror_trials(store))
+        with OptunaMirror(store.url, "kimi") as mirror:
+            mirror.sync(scenario.mirror_trials(store))
         expected = {
             TrialState.RUNNING: optuna.trial.TrialState.RUNNING,
             TrialState.COMPLETE: optuna.trial.TrialState.COMPLETE,
             TrialState.INFEASIBLE: optuna.trial.TrialState.COMPLETE,
         }
         ours = store.trials(1)
-        theirs = optuna.load_study(study_name="kimi", storage=store.url).trials
+        theirs = optuna_trials(address, "kimi")
         assert [(t.number, t.state) for t in theirs] == [
             (t.number, expected[t.state]) for t in ours
         ]
@@ -113,4 +148,5 @@ def resume(store, scenario):
     assert store.unfinished(1) == Unfinished((), ())
     resumed = [trial for trial in store.trials(1) if trial.number in launch.trials]
     assert all([m.output_tok_s for m in trial.measurements] == [80.0] for trial in resumed)
-    OptunaMirror(store.url, "kimi").sync(scenario.mirror_trials(store))
+    with OptunaMirror(store.url, "kimi") as mirror:
+        mirror.sync(scenario.mirror_trials(store))
