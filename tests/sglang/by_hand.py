@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 
+from runners.effective_environment import effective_environment
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -48,9 +50,8 @@ def started(tuner: Any, line: str, port: int) -> Iterator[tuple[dict[str, Any], 
             except httpx.TransportError:
                 time.sleep(0.5)
         info = httpx.get(f"http://127.0.0.1:{port}/server_info", timeout=60).json()
-        family = psutil.Process(server.pid).children(recursive=True)
-        (scheduler,) = (p for p in family if p.name().startswith("sglang::schedul"))
-        yield info, scheduler.environ()
+        leader = psutil.Process(server.pid)
+        yield info, effective_environment([leader, *leader.children(recursive=True)])
     finally:
         server.terminate()
         code = server.wait(timeout=120)

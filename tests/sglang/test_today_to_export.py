@@ -19,8 +19,8 @@ from .by_hand import free_port, started
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(3000)]
 
-OF_ONE_START = {"port", "random_seed", "startup_time", "internal_states"}
-"""What differs in `/server_info` between two starts of one command."""
+OF_ONE_START = {"port", "random_seed", "startup_time", "internal_states", "launch_command"}
+"""What differs in `/server_info` between two starts of one server: the command's spelling, too."""
 
 REWRITTEN = {
     "NCCL_CUMEM_ENABLE": "0",
