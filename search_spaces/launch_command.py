@@ -112,11 +112,11 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
         UnreadableCommandError: It starts no server of SGLang, or cannot be read.
     """
     clean = plain(text)
-    if (words := argument_list(text)) is not None and (found := _alone(words)):
-        return _read(found)
     if not clean.strip():
         raise UnreadableCommandError(f"The text is empty; {_LOOKED_FOR}")
     try:
+        if found := _listed(text):
+            return _read(found)
         for block in (*fenced(clean), clean):
             found = list(_found(block, kind or kind_of(block)))
             if found:
@@ -128,7 +128,8 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
     raise UnreadableCommandError(_why_not(clean))
 
 
-def _alone(words: list[str]) -> list[Found]:
+def _listed(text: str) -> list[Found]:
+    words = argument_list(text) or ()
     return list(from_words([plain(word) for word in words], {}, launches))
 
 

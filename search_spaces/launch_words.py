@@ -111,8 +111,9 @@ def _sets_variables(word: str, prefix: list[str], variables: dict[str, str | Non
     elif prefix[-1:] == ["-x"] and prefix[0].startswith("mpi"):
         given = (word,)  # mpirun -x A=1
     variables |= {item[1]: item[2] for item in filter(None, map(_SET.fullmatch, given))}
-    # A dash is no program's name: that of a list, say.
-    return not prefix and (word.startswith("-") or word in KEYWORDS | BUILTINS)
+    # Neither the dash of a list nor a process id is a program's name.
+    nothing = word.startswith("-") or word.isdigit() or word in KEYWORDS | BUILTINS
+    return not prefix and nothing
 
 
 def _around(

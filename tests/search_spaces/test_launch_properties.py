@@ -99,7 +99,7 @@ PIECES = st.sampled_from(
         "ARGS=(--tp 8)", '"${ARGS[@]}"', "services:", "  x:", "    command: ", "FROM a", "CMD ",
         '["a"]', "ENTRYPOINT ", "ENV A=", "apiVersion: v1", "kind: Pod", "containers:", "- ",
         "ExecStart=", "```", "$ ", "> ", "\u2013tp", "\u201ca\u201d", "\u00a0", "\ue000", "~/x",
-        "HF_TOKEN=abc", "unset A", "set -a",
+        "HF_TOKEN=abc", "unset A", "set -a", "\0", "[", "4711 ",
     ]
 )  # fmt: skip
 SOME_PIECES = st.lists(PIECES, max_size=10).map(" ".join)
