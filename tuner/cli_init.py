@@ -20,12 +20,14 @@ def init(
     from_command: Annotated[
         str | None,
         typer.Option(
+            metavar="COMMAND",
             help="Today's launch command: quoted, or a file that has it (shell script, Dockerfile, "
             "compose, Kubernetes, systemd), or - for stdin.",
         ),
     ] = None,
     output: Annotated[
-        str | None, typer.Option(help="The study file, or - for stdout; NAME.yaml by default.")
+        str | None,
+        typer.Option(metavar="FILE", help="The study file, or - for stdout; NAME.yaml by default."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     name: Annotated[str | None, typer.Option(help="The study's name; the model's by default.")] = (
@@ -34,7 +36,9 @@ def init(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="What a variable of the command stands for: MODEL=org/name. Repeatable."
+            "--set",
+            metavar="NAME=VALUE",
+            help="What a variable of the command stands for: MODEL=org/name. Repeatable.",
         ),
     ] = None,
     model: Annotated[

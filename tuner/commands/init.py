@@ -73,7 +73,9 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
         raise CommandError(f"--name {options.name!r}: {wrong}")
     if options.output not in {None, STDOUT}:
         _refuse_to_overwrite(Path(str(options.output)), force=options.force)
-    asked = not options.yes and options.from_command != STDOUT and sys.stdin.isatty()
+    # Questions are written to stderr: where that is a file, nobody would see them.
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    asked = terminal and not options.yes and options.from_command != STDOUT
     asker = Asker(interactive=asked)
     today, launch, hardware, origin, notes = _server(options, asker)
     name = options.name or short_name(today.model)

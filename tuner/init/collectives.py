@@ -26,7 +26,7 @@ _PROTOCOLS = (
     ("LL,LL128,Simple", "all three: +12 % seen on 8 PCIe GPUs at 32 requests"),
     ("LL128", "the same there; forced on PCIe (NVIDIA warns): compare its answers"),
     ("Simple", "+11 % there"),
-    ("LL", "no gain there, but 1.5 times faster on a dual EPYC host"),
+    ("LL", "no gain there; all-reduces 1.5 times faster on a dual EPYC host"),
 )
 _LEVELS = (
     (None, "not set: NCCL decides by the CPUs that it finds"),

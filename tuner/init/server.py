@@ -147,12 +147,11 @@ def with_draft(today: Today, given: Mapping[str, str | None]) -> Today:
 def ask_draft(asker: Asker, given: Mapping[str, str | None], model: str) -> tuple[str | None, str]:
     """The draft and its algorithm; no draft and `"none"` leave the choice to the proposal."""
     suggested = known_draft(model) or ""
-    own = " Enter: the model's own MTP layers" if has_mtp_layers(model) else " Enter: none"
-    text = "Draft model, if you have one (a path or a name;"
-    draft = asker.ask(
-        Question("--draft", f"{text}{own})" if not suggested else "Draft model", suggested, _draft),
-        given["draft"],
-    )
+    without = "the model's own MTP layers" if has_mtp_layers(model) else "none"
+    text = f"Draft model, if you have one (a path or a name; Enter: {without})"
+    if suggested:
+        text = "Draft model (none: without one)"
+    draft = asker.ask(Question("--draft", text, suggested, _draft), given["draft"])
     if draft is None and given["algorithm"] is None:
         return None, NO_SPECULATION
     return draft, _kind_of_draft(asker, draft, given["algorithm"])
