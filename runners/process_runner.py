@@ -190,7 +190,9 @@ class ProcessRunner(Runner):
             # An interrupt between the birth of the process and its handle: the mark finds it.
             end_leftover(ProcessIdentity(0, 0.0, intent.mark, port, socket.gethostname()))
             raise
-        post_mortem = PostMortem(process, log, self._varied_flags)
+        # Today's production command may have flags that the space does not name.
+        own = {name for name, _ in intent.configuration.flags}
+        post_mortem = PostMortem(process, log, self._varied_flags | own)
         try:
             on_process(process.identity, command)
             startup = Startup(
