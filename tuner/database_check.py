@@ -6,7 +6,7 @@ import hashlib
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from results.records import LaunchState, TrialState
 
@@ -18,19 +18,30 @@ if TYPE_CHECKING:
     from results.studies import StoredStudy
 
 
+Kind = Literal[
+    "damaged",
+    "outdated",
+    "launch_without_end",
+    "log_missing",
+    "log_changed",
+    "mirror_behind",
+    "mirror_foreign",
+]
+"""Short stable codes of what may be wrong (`docs/database.md`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something wrong.
 
     Attributes:
-        kind: A short stable code: `"damaged"`, `"launch_without_end"`, `"log_missing"`,
-            `"log_changed"`, `"mirror_behind"`, `"mirror_foreign"`.
+        kind: What it is.
         study: The study that it is about; `None` for the database itself.
         message: What was found.
         advice: What to do.
     """
 
-    kind: str
+    kind: Kind
     study: str | None
     message: str
     advice: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
+import re
 import shutil
 import signal
 import socket
@@ -14,11 +16,13 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
 from tuner import cli
+from tuner.database_check import Kind
 
 from ..conftest import Tuner  # noqa: TID252 - the tests are no package
 from .conftest import small_text
@@ -356,3 +360,57 @@ def test_damage_is_told(tmp_path):
     (study,) = listed["studies"]
     assert study["best"] is None
     assert study["unreadable"]
+
+
+def documented_queries(kind: str) -> list[str]:
+    document = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
+    blocks = re.findall(r"^```sql ?(\w*)\n(.+?)^```", document, re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 5
+    return [query for which, query in blocks if which in {"", kind}]
+
+
+def test_the_documented_queries_answer(swept, postgres):
+    """In the programs that the document names, not through the tuner's own driver."""
+    from sqlalchemy import make_url
+
+    url = make_url(swept.storage)
+    if url.get_backend_name() == "sqlite":
+        answers = []
+        with closing(sqlite3.connect(url.database)) as database:
+            for query in documented_queries("sqlite"):
+                cursor = database.execute(query)
+                names = [column[0] for column in cursor.description]
+                answers.append([dict(zip(names, row, strict=True)) for row in cursor])
+    else:
+        answers = []
+        for query in documented_queries("postgresql"):
+            done = subprocess.run(
+                [postgres.bin / "psql", "--csv", "--no-psqlrc", "-h", postgres.folder,
+                 "-U", url.username, "-d", url.database, "-c", query],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={"PGPASSWORD": url.password},
+            )  # fmt: skip
+            answers.append(list(csv.DictReader(io.StringIO(done.stdout))))
+    trials, ends, machines, slowest, loads = answers
+    assert [row["state"] for row in trials] == ["complete"] * 4
+    report = swept.json("show")
+    fastest = sorted((t["output_tok_s"] for t in report["trials"]), reverse=True)
+    assert [float(row["output_tok_s"]) for row in trials] == pytest.approx(fastest)
+    assert [(row["name"], row["state"]) for row in ends] == [("small", "lost")]
+    assert len(machines) == 3
+    assert machines[0]["sglang_version"] == report["sglang_version"]
+    assert len(slowest) == 10
+    assert sum(int(row["windows"]) for row in loads) == 4
+
+
+def test_the_document_names_every_table_and_kind_of_problem():
+    from results import tables
+    from results.migrations import VERSION_TABLE
+
+    document = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
+    for name in (*tables.metadata.tables, VERSION_TABLE):
+        assert f"| `{name}` |" in document
+    for kind in get_args(Kind):
+        assert f"`{kind}`" in document

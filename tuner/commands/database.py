@@ -112,7 +112,7 @@ def check(*, storage: str, as_json: bool) -> Exit:
             about = f"study {problem.study}: " if problem.study is not None else ""
             sys.stdout.write(f"{about}{problem.message}\n  {problem.advice}\n")
         if not problems:
-            sys.stdout.write(f"{shown}: {studies} studies, nothing wrong\n")
+            sys.stdout.write(f"{shown}: {_count(studies)}, nothing wrong\n")
     return Exit.FAULT if problems else Exit.DONE
 
 
@@ -136,7 +136,7 @@ def backup(file: Path | None, *, storage: str, as_json: bool) -> Exit:
         )
     else:
         sys.stdout.write(
-            f"wrote {file}: {len(studies)} studies, {size / 1e6:.1f} MB, Optuna's tables included; "
+            f"wrote {file}: {_count(len(studies))}, {size / 1e6:.1f} MB, Optuna's tables included; "
             f"read it with --storage sqlite:///{file}\n"
         )
     return Exit.DONE
@@ -175,8 +175,8 @@ def copy(*, storage: str, to: str, as_json: bool) -> Exit:
         for study in copied:
             sys.stdout.write(_copied_line(study))
         sys.stdout.write(
-            f"{len(copied)} studies are in {shown[1]} now, and still in {shown[0]}; go on with "
-            "one of the two only\n"
+            f"{_count(len(copied))} copied to {shown[1]}, and still in {shown[0]}; go on with one "
+            "of the two only\n"
         )
     return Exit.DONE
 
@@ -188,6 +188,10 @@ def _copied_line(study: CopiedStudy) -> str:
         f"{study.name}: {counts.trials} trials, {counts.launches} launches, "
         f"{counts.measurements} measurements, {counts.requests} requests; {optuna}\n"
     )
+
+
+def _count(studies: int) -> str:
+    return "1 study" if studies == 1 else f"{studies} studies"
 
 
 def _reading(storage: str) -> Store:
