@@ -122,10 +122,13 @@ def whole_file(file: Path) -> Iterator[Path]:
         raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
     try:
         yield part
-        with contextlib.closing(sqlite3.connect(part)) as database:
-            # One file, and no other beside it.
-            database.execute("PRAGMA journal_mode=DELETE")
-        part.rename(file)
+        try:
+            with contextlib.closing(sqlite3.connect(part)) as database:
+                # One file, and no other beside it.
+                database.execute("PRAGMA journal_mode=DELETE")
+            part.rename(file)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot write {file}: {error}") from error
     finally:
         for rest in ("", "-wal", "-shm", "-journal"):
             part.with_name(part.name + rest).unlink(missing_ok=True)

