@@ -74,7 +74,7 @@ def test_a_database_that_is_removed_under_a_sweep_is_told(tuner, write_small):
 
 
 def test_what_is_exported_of_a_trial_that_did_not_run_says_so(tuner, write_small):
-    study = write_small(limits="{ttft_p95_ms: 0.001}", steps="[1]", protos="[null]", launches=1)
+    study = write_small(limits="{ttft_p95_ms: 1}", steps="[1]", protos="[null]", launches=1)
     tuner.run("sweep", "--study", study, code=3)
     done = tuner.run("export", "--study", "small", "--trial", "0")
     assert "# DO NOT RELY ON IT: the trial is infeasible: ttft_p95_ms" in done.stdout

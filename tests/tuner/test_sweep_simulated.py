@@ -166,7 +166,7 @@ def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner, write_sma
 
 
 def test_constraints_and_exit_code_3(tuner, write_small):
-    path = write_small(limits="{ttft_p95_ms: 0.001}", steps="[1]", protos="[null]")
+    path = write_small(limits="{ttft_p95_ms: 1}", steps="[1]", protos="[null]")
     done = tuner.run("sweep", "--study", path, "--json", code=3)
     report = check_schema(json.loads(done.stdout), "report")
     assert report["best"] is None
