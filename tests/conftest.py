@@ -7,10 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .postgres_server import empty_postgres_address, postgres, postgres_address  # noqa: F401
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,6 +30,8 @@ class Tuner:
         self.folder = folder
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
         self.env["PYTHONPATH"] = str(ROOT)
+        # Tests that run at once have each a machine to themselves.
+        self.env["TUNER_LOCKS"] = str(folder / "locks")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -44,6 +50,14 @@ class Tuner:
         out, err = process.communicate(timeout=timeout)
         assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
         return subprocess.CompletedProcess(process.args, code, out, err)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The same for tests that run a tuner in their own process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_LOCKS", str(tmp_path_factory.mktemp("locks")))
+        yield
 
 
 @pytest.fixture

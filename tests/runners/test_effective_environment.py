@@ -42,7 +42,7 @@ def server(tmp_path):
     command = LaunchCommand((sys.executable, "-c", TREE), tuple(GIVEN.items()))
     process = ServerProcess.start(command, mark=tmp_path.name, port=1, log=log)
     deadline = time.monotonic() + 60
-    while "ready" not in log.read_text() or len(process.members()) < 3:  # noqa: PLR2004
+    while "ready" not in log.read_text() or len(process.members()) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     yield process
