@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import sqlite3
 import subprocess
 import sys
@@ -256,17 +255,11 @@ def test_to_read_only_says_who_must_upgrade(old):
         assert store.read_only
 
 
-def test_the_command_shows_it(old, before):
-    shown = subprocess.run(
-        [sys.executable, "-m", "tuner", "show", "--study", "old", "--storage", old, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert shown.returncode == 0, shown.stderr
-    trials = json.loads(shown.stdout)["trials"]
+def test_the_command_shows_it(old, before, capsys):
+    from tuner import cli
+
+    assert cli.run(["show", "--study", "old", "--storage", old, "--json"]) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
     then = before["old"]["trials"]
     assert [t["output_tok_s"] for t in trials] == [
         t["measurements"][0]["output_tok_s"] for t in then

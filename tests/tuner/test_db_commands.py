@@ -215,9 +215,8 @@ def test_a_backup_has_a_name_of_its_own(swept, monkeypatch):
     assert swept.json("db", "list", storage=f"sqlite:///{file}")["studies"][0]["name"] == "small"
 
 
+@pytest.mark.parametrize("swept", ["postgres"], indirect=True)
 def test_a_password_is_never_shown(swept):
-    if swept.storage.startswith("sqlite"):
-        pytest.skip("SQLite has none")
     for arguments in (
         ["db", "list"],
         ["db", "check"],
