@@ -34,7 +34,8 @@ def started(tuner: Any, line: str, port: int) -> Iterator[tuple[dict[str, Any], 
         server = subprocess.Popen(
             ["sh", "-c", f"exec {line}"],
             cwd=tuner.folder,
-            env=tuner.env,
+            # SGLang's processes rename themselves, and would wipe out what the kernel shows.
+            env={**tuner.env, "SPT_NOENV": "1"},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
