@@ -76,7 +76,7 @@ def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tune
     tuner.run(*export, "--format", "shell", "--output", "best.sh")
     tuner.run(*export, "--format", "sglang-config", "--output", "best.yaml")
     (line,) = re.findall(
-        r"^#\s+(\S.* --config FILE\.yaml.*)$",
+        r"^# +(\S.* --config FILE\.yaml.*)$",
         (tuner.folder / "best.yaml").read_text(),
         re.MULTILINE,
     )
