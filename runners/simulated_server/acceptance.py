@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from runners.simulated_server.profile import Acceptance
 
-_GOLDEN = 0.6180339887498949
+_STRIDES = (3**0.5 - 1, 5**0.5 / 2 - 0.5)
+"""How far a verify call is from the one before it; a prompt has one of the two.
+
+Both are far from every simple fraction, so that each sequence fills [0, 1) evenly. The golden ratio
+alone would give every prompt the very same count at a chance near it (0.62) or its rest (0.38),
+which no real server does: it looks like accounts that do not move (`acceptance_stale`).
+"""
 
 
 def at_least(
@@ -42,7 +48,8 @@ def thresholds(chances: tuple[float, ...]) -> tuple[float, ...]:
 def draw(offset: float, verify_call: int, thresholds_: tuple[float, ...]) -> int:
     """`correct_drafts` of chances that were made thresholds once: it runs for every verify."""
     # The chances fall, so those above the number are the first ones.
-    return bisect_right(thresholds_, -((offset + verify_call * _GOLDEN) % 1.0))
+    stride = _STRIDES[int(offset * 0x100000000) & 1]
+    return bisect_right(thresholds_, -((offset + verify_call * stride) % 1.0))
 
 
 def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) -> int:

@@ -9,7 +9,7 @@ its documentation; nothing of the server's own model is imported. The rules:
   width + batch.token * width * (batch - 1) + rest`.
 * A prompt is cut into tokens of four characters; its own number in [0, 1) comes from their
   hashes. A verify call n of it has as many correct drafts as there are chances above
-  `(number + n * golden ratio) mod 1`.
+  `(number + n * stride) mod 1`; the last bit of the number's 32 chooses one of two strides.
 * A client of a closed loop answers at once: its next request is in the next prefill.
 """
 
@@ -61,6 +61,7 @@ FLAGS = (
     *("--chunked-prefill-size", "65536", "--max-prefill-tokens", "65536"),
 )
 SPECULATION = Speculation("EAGLE3", STEPS, 1, STEPS + 1)
+STRIDES = (0.7320508075688772, 0.6180339887498949)
 TOLERANCE = 0.01
 SLOWER = (1, 2, 4)
 """How much slower the simulated time runs in each attempt. What a busy machine's transport costs in
@@ -140,7 +141,9 @@ def walk(prompts, concurrency, output_tokens, prefill_ms):
             now += cycle_ms(len(running))
             count = 0
             for request in running:
-                u = (request.number + request.verify_calls * 0.6180339887498949) % 1.0
+                u = (
+                    request.number + request.verify_calls * STRIDES[int(request.number * 2**32) % 2]
+                ) % 1.0
                 correct = sum(p > u for p in PROFILE["acceptance"]["at_least"])
                 request.verify_calls += 1
                 request.correct += correct

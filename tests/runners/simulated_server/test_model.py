@@ -11,6 +11,7 @@ from runners.simulated_server.acceptance import at_least, correct_drafts
 from runners.simulated_server.environment import read_environment
 from runners.simulated_server.noise import NoiseSource
 from runners.simulated_server.profile import Acceptance, Noise, holds, load_profile
+from runners.simulated_server.tokens import offset
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(
     lambda values: tuple(sorted(values, reverse=True))
@@ -30,6 +31,20 @@ def test_a_short_window_has_the_mean(at_least_, offset):
     mean = statistics.fmean(correct_drafts(offset, n, at_least_) for n in range(window))
     # Each depth's count is off by the sequence's discrepancy, some log(n).
     assert mean == pytest.approx(sum(at_least_), abs=3.0 * len(at_least_) / window)
+
+
+@pytest.mark.parametrize("chance", [0.38, 0.62, 0.41, 0.73, 0.59, 0.27, 0.3, 0.7])
+def test_prompts_do_not_all_have_one_count(chance):
+    """As those of a server that repeats its accounts would (`acceptance_stale`).
+
+    0.62 was the case: 16 answers of 48 tokens, each with 29 verify calls and 18 correct drafts.
+    """
+    counts = {
+        tuple(sum(correct_drafts(offset(f"p{i}"), n, (chance,)) for n in range(length))
+              for length in (29, 34))
+        for i in range(16)
+    }  # fmt: skip
+    assert len(counts) > 1
 
 
 @given(st.integers(1, 12), st.integers(1, 8), st.integers(2, 64))
