@@ -44,11 +44,14 @@ class LaunchCommand:
         argv: From the interpreter on.
         env: Variables to set.
         unset: Variables to remove where the caller's environment has them.
+        prefix: Words before it that pin it (`numactl ...`); a command that is to be started as it
+            is has them in `argv`.
     """
 
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     unset: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
 
     def environment(self) -> dict[str, str]:
         """The caller's environment with these changes."""

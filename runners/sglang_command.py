@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runners.base import LaunchCommand
 from search_spaces.algorithms import ALGORITHMS
 from search_spaces.flags import canonical_env_value, canonical_flag
+from search_spaces.prefixes import prefix_here
 from search_spaces.secrets import is_export_only, is_reference, is_secret, redact, redact_text
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def sglang_command(
         argv += flag_words(name, value)
     argv += extra
     variables = {**study.server.env, **dict(configuration.env), **(env or {})}
-    return with_variables(argv, variables, fill_in=not exported)
+    command = with_variables(argv, variables, fill_in=not exported)
+    # The server environment of a trial brings the prefix, and a simulated server has none.
+    return with_prefix(command, study) if exported and module == SGLANG_MODULE else command
 
 
 def server_flags(
@@ -122,6 +125,12 @@ def with_variables(
     return LaunchCommand(tuple(argv), tuple(present), unset)
 
 
+def with_prefix(command: LaunchCommand, study: Study) -> LaunchCommand:
+    """`command` with what of `server.prefix` pins a server on this machine."""
+    names = {*dict(command.env), *command.unset}
+    return replace(command, prefix=prefix_here(study.server.prefix, names))
+
+
 def _filled_in(name: str, value: str) -> str | None:
     if is_secret(name) and is_reference(value):
         return os.environ.get(value.strip("${}"))
@@ -136,7 +145,8 @@ def redacted(command: LaunchCommand) -> LaunchCommand:
         argv.append(_redacted_word(word) if secret_flag is None else redact(secret_flag, word))
         secret_flag = word if _takes_secret(word) else None
     env = tuple((name, _redacted_value(name, value)) for name, value in command.env)
-    return replace(command, argv=tuple(argv), env=env)
+    prefix = tuple(map(_redacted_word, command.prefix))
+    return replace(command, argv=tuple(argv), env=env, prefix=prefix)
 
 
 def _takes_secret(word: str) -> bool:
@@ -187,6 +197,7 @@ def shell(command: LaunchCommand) -> str:
     words = [f"{name}={_quoted(value, secret=is_secret(name))}" for name, value in shown.env]
     if shown.unset:
         words = ["env", *(f"-u {shlex.quote(name)}" for name in shown.unset), *words]
+    words += map(shlex.quote, shown.prefix)
     before = ""
     for word in shown.argv:
         words.append(_quoted(word, secret=_takes_secret(before)))

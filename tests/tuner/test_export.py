@@ -14,6 +14,7 @@ from results.store import Store
 from runners.sglang_command import sglang_command
 from search_spaces import parse_study
 from search_spaces.configuration import Configuration
+from search_spaces.launch_command import read_launch_text
 from tuner import cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble, gpus_of
@@ -60,7 +61,8 @@ def text_with_today():
 
 @pytest.fixture
 def today():
-    return parse_study(text_with_today(), "today.yaml")
+    # As one that was stored before such keys were refused.
+    return parse_study(text_with_today(), "today.yaml", stored=True)
 
 
 def exported_of(study, report, trial=None, **options):
@@ -181,6 +183,40 @@ def test_what_the_server_made_of_it_is_told(small, store):
     assert any(r.startswith("The server said that it ran: ") and "page-size" in r for r in told)
 
 
+def test_a_prefix_that_pins_is_in_the_command_and_one_that_leaves_is_a_note(store):
+    def with_prefix(words):
+        text = text_with_today().replace("server:\n", f"server:\n  prefix: {words}\n", 1)
+        return parse_study(text, "today.yaml", stored=True)
+
+    study = with_prefix('[numactl, -N, "0", env, NCCL_PROTO=Tree, "A=a b"]')
+    report = play(study, store, Replayed(study))
+    server = exported_of(study, report)
+    assert "NCCL_PROTO" in dict(server.env), "the winner sets it itself"
+    pinned = ("numactl", "-N", "0", "env", "A=a b")
+    assert server.start == (*pinned, "python", "-m", "sglang.launch_server")
+    script = format_of("shell").write(server)
+    assert "\n  numactl -N 0 env 'A=a b' python -m sglang.launch_server " in script
+    unit = format_of("systemd").write(server)
+    assert 'ExecStart=/usr/bin/env numactl -N 0 env "A=a b" python -m' in unit
+    document = json.loads(format_of("json").write(server))
+    assert document["prefix"] == list(pinned)
+    assert document["argv"][:3] == ["python", "-m", "sglang.launch_server"]
+    assert " numactl -N 0 env 'A=a b' python -m sglang.launch_server " in document["command"]
+    read = read_launch_text(document["command"])
+    assert (read.prefix, read.env["A"]) == (("numactl", "-N", "0"), "a b")
+    assert "numactl -N 0 env 'A=a b' python -m" in format_of("sglang-config").write(server)
+    for name in ("compose", "k8s"):
+        text = format_of(name).write(server)
+        assert "Measured behind `numactl -N 0 env A=a b`, left out" in text
+        assert text.count("numactl") == 1
+    assert "started behind" not in script + unit
+    away = with_prefix("[docker, exec, sglang]")
+    for name in FORMATS:
+        text = format_of(name).write(exported_of(away, report))
+        assert text.count("docker exec") == 1, name
+        assert "started behind `docker exec sglang`" in text, name
+
+
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [
@@ -200,7 +236,7 @@ def test_how_many_gpus_a_container_gets(flags, gpus):
 @pytest.fixture
 def stored(tuner):
     """The study of today's command, in the database that the command line opens."""
-    study = parse_study(text_with_today(), "today.yaml")
+    study = parse_study(text_with_today(), "today.yaml", stored=True)
     with Store.open(f"sqlite:///{tuner.folder}/tuner.db") as store:
         play(study, store, Replayed(study), name="small")
     return tuner

@@ -84,7 +84,7 @@ def assemble(
         remarks=tuple(remarks(report, trial)),
         changes=tuple(one_line(line) for line in describe_changes(found, simulated=simulated)),
         contributions=found,
-        notes=tuple(one_line(note) for note in _notes(study, flags, env)),
+        notes=tuple(one_line(note) for note in _notes(study, flags, env, pinned=command.prefix)),
         facts=_facts(report, trial, found),
         image=image or f"{IMAGE}:{f'v{version}' if version else 'latest'}",
         gpus=gpus_of(flags),
@@ -133,9 +133,11 @@ def _start(report: StudyReport) -> tuple[int, str]:
     return seconds, f"the study's slowest start took {slowest:.0f} s{mark}"
 
 
-def _notes(study: Study, flags: dict[str, Any], env: dict[str, str]) -> list[str]:
+def _notes(
+    study: Study, flags: dict[str, Any], env: dict[str, str], *, pinned: Sequence[str]
+) -> list[str]:
     notes = []
-    if study.server.prefix:
+    if study.server.prefix and not pinned:
         prefix = " ".join(redact_text(word) for word in study.server.prefix)
         notes.append(f"Its servers were started behind `{prefix}`: start it where they ran.")
     if _number(flags, "nnodes") > 1:

@@ -28,6 +28,9 @@ def notes(exported: Exported) -> list[str]:
     version = exported.facts["sglang_version"]
     told = [f"The image must hold SGLang {version}, as measured."] if version else []
     told.append(f"It listens on all addresses of its container; the study has {exported.host}.")
+    if exported.command.prefix:
+        words_before = " ".join(exported.command.prefix)
+        told.append(f"Measured behind `{words_before}`, left out: pin the container's CPUs alike.")
     dropped = [name for name, _ in exported.env if name in GPU_CHOICES]
     if dropped:
         told.append(f"{', '.join(dropped)}: left out, a container counts its own GPUs.")

@@ -50,7 +50,7 @@ class Exported:
             a secret is a `Secret`.
         env: Variables to set.
         unset: Variables to remove.
-        command: The same as one command, secrets as `$NAME`.
+        command: The same as one command, secrets as `$NAME`; its prefix pins it on the machine.
         remarks: What the comments say: where it comes from, what it measured, how far to trust it.
         changes: What it changes against a baseline, as lines of comment.
         contributions: The same, as values.
@@ -118,8 +118,8 @@ class Exported:
 
     @property
     def start(self) -> tuple[str, ...]:
-        """The words before the flags."""
-        return (self.python, "-m", self.module)
+        """The words before the flags, on a machine itself."""
+        return (*self.command.prefix, self.python, "-m", self.module)
 
     @property
     def own_notes(self) -> tuple[str, ...]:

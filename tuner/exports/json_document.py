@@ -27,6 +27,7 @@ def document(exported: Exported) -> dict[str, Any]:
         notes.insert(0, f"Do not rely on it: the trial is {state}.")
     return {
         "simulated": exported.simulated,
+        "prefix": list(command.prefix),
         "argv": list(command.argv),
         "env": dict(command.env),
         "unset": list(command.unset),
