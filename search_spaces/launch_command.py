@@ -75,6 +75,7 @@ class LaunchText:
         flags: SGLang's flags by canonical name, without dashes: every flag of the command, those
             of model and speculation included. `True` is a switch; a tuple is several words.
         secrets: Names of the flags and variables that hold one; their values are `$NAMES`.
+        written_out: Those of them that the text itself holds; they are left out here.
         variables: Names that are used and not set in the text, those of secrets left out; `(...)`
             for the output of a command. In the values they stand as `$NAME` and `$(...)`.
         container: Where it runs, if the text says so.
@@ -87,6 +88,7 @@ class LaunchText:
     python: str | None = None
     prefix: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    written_out: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     container: Container | None = None
     notes: tuple[str, ...] = ()
@@ -209,6 +211,7 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
             shown(word) for layer in layers if isinstance(layer, Words) for word in layer.words
         ),
         secrets=tuple(dict.fromkeys(secrets)),
+        written_out=tuple(dict.fromkeys(replaced)),
         variables=_variables(env, read.words, found, layers),
         container=None
         if container is None

@@ -1,4 +1,4 @@
-"""Flags and variables of a study that nothing reads, and secrets that stand in it."""
+"""Flags and variables of a study that nothing reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from search_spaces.flag_values import old_value, unknown_flag
 from search_spaces.launch_command import read_launch_text
 from search_spaces.nccl import crossed_bounds, shadowed
-from search_spaces.secrets import is_reference, is_secret, reference
 from search_spaces.variables import unknown_variable, value_problem
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def name_advice(study: Study) -> Iterator[str]:
-    """Names that nothing reads, or only some versions of it; secrets, without showing them."""
+    """Names that nothing reads, or only some versions of it."""
     flags: list[tuple[str, Mapping[str, object]]] = [
         ("server.flags", study.server.flags),
         ("space.flags", study.space.flags),
@@ -35,8 +34,6 @@ def name_advice(study: Study) -> Iterator[str]:
     for place, values in flags:
         for name, value in values.items():
             yield from _old_values(place, name, value)
-    for place, values in (*flags, *env):
-        yield from _secrets(place, values)
     yield from _production(study)
     fixed = {name: value for name, value in study.server.env.items() if value is not None}
     for loser, winner in shadowed(fixed):
@@ -68,14 +65,3 @@ def _old_values(place: str, name: str, value: object) -> Iterator[str]:
     for each in value if isinstance(value, tuple) else (value,):
         if (problem := old_value(name, each)) is not None:
             yield f"{place}.{name}: {problem}"
-
-
-def _secrets(place: str, values: Mapping[str, object]) -> Iterator[str]:
-    for name, value in values.items():
-        given = value if isinstance(value, tuple) else (value,)
-        if is_secret(name) and any(v is not None and not is_reference(v) for v in given):
-            yield (
-                f"{place}.{name}: Is a secret, and the study is kept in the database: write "
-                f"`{name}: {reference(name)}`, which the exported command reads from its "
-                "environment"
-            )

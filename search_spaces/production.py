@@ -12,7 +12,7 @@ from search_spaces.legality import canonical, violations
 from search_spaces.nccl_canonical import canonical_env
 from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
-from search_spaces.secrets import is_export_only, is_secret
+from search_spaces.secrets import is_export_only, is_secret, reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,8 +60,14 @@ def production_configuration(study: Study) -> Configuration | None:
     return _relative(launch, study)
 
 
-def production_problems(study: Study, document: Document) -> list[Problem]:
-    """What keeps `production.command` from being a baseline of the study."""
+def production_problems(study: Study, document: Document, *, stored: bool = False) -> list[Problem]:
+    """What keeps `production.command` from being a baseline of the study.
+
+    Args:
+        study: The study.
+        document: Its file, for lines.
+        stored: Whether it is stored already: then it is too late to refuse its secrets.
+    """
     if study.production is None:
         return []
     try:
@@ -70,6 +76,8 @@ def production_problems(study: Study, document: Document) -> list[Problem]:
         messages = [str(error)]
     else:
         messages = list(_mismatches(launch, study))
+        if not stored:
+            messages += _written_out(launch)
     return [Problem(".".join(_KEY), document.line(_KEY), message) for message in messages]
 
 
@@ -183,6 +191,15 @@ def _mismatches(launch: LaunchText, study: Study) -> Iterator[str]:
             "`production` out, or write the command for one machine"
         )
     yield from _odd_speculation(launch.flags)
+
+
+def _written_out(launch: LaunchText) -> Iterator[str]:
+    for name in launch.written_out:
+        written = f"--{name} " if name in launch.flags else f"{name}="
+        yield (
+            f"It holds the secret of {name}, which would be stored with the results; write "
+            f"`{written}{reference(name)}` in its place"
+        )
 
 
 def _unset(launch: LaunchText) -> list[str]:

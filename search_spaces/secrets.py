@@ -23,8 +23,10 @@ _SECRET_TOKEN = re.compile(
 )
 # Tokens whose makers give them a prefix: Hugging Face, OpenAI, NVIDIA, GitHub.
 _TOKEN = re.compile(
-    r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,}|nvapi-[\w-]{20,}|gh[ps]_\w{20,})"
+    r"(?<![\w/-])(hf_[A-Za-z0-9]{16,}|sk-(?=\D{,60}\d)[A-Za-z0-9_-]{20,}|nvapi-[\w-]{20,}"
+    r"|gh[ps]_\w{20,})"
 )
+_IN_ADDRESS = re.compile(r"(://[^\s/:@]*):([^\s/@$][^\s/@]*)@")
 _REFERENCE = re.compile(r"\$(\w+|\{\w+\})")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([^,\s]+)")
 
@@ -69,10 +71,20 @@ def redact(name: str, value: T) -> T | str:
 
 
 def redact_text(text: str) -> str:
-    """`text` without the secrets in it: `NAME=value` of secret names, and well-known tokens."""
+    """`text` without the secrets in it.
+
+    They are `NAME=value` of secret names, passwords of addresses (`http://user:word@proxy`), and
+    tokens of well-known makers.
+    """
 
     def assigned(match: re.Match[str]) -> str:
         name, value = match.groups()
         return f"{name}={redact(name, value)}"
 
-    return _TOKEN.sub("$TOKEN", _ASSIGNMENT.sub(assigned, text))
+    without = _IN_ADDRESS.sub(r"\1:$PASSWORD@", _ASSIGNMENT.sub(assigned, text))
+    return _TOKEN.sub("$TOKEN", without)
+
+
+def holds_token(text: str) -> bool:
+    """Whether a token of a well-known maker, or the password of an address, is in a text."""
+    return bool(_TOKEN.search(text) or _IN_ADDRESS.search(text))

@@ -17,6 +17,7 @@ from search_spaces.catalog import shipped, shipped_text
 from search_spaces.nearest import nearest
 from search_spaces.part import Part
 from search_spaces.problems import Problem, StudyFileError
+from search_spaces.secret_checks import tokens_in
 from search_spaces.study_checks import check
 from search_spaces.study_errors import problems_of
 from search_spaces.study_parts import (
@@ -130,7 +131,9 @@ def load_study(name_or_path: str | PathLike[str]) -> Study:
     return parse_study(text, given, base_dir=str(path.parent))
 
 
-def parse_study(text: str, source: str, *, shown: str | None = None, base_dir: str = "") -> Study:
+def parse_study(
+    text: str, source: str, *, shown: str | None = None, base_dir: str = "", stored: bool = False
+) -> Study:
     """Reads a study from the text of its file.
 
     Args:
@@ -138,6 +141,7 @@ def parse_study(text: str, source: str, *, shown: str | None = None, base_dir: s
         source: Kept as `Study.source`.
         shown: How messages name the file; `source` by default.
         base_dir: Folder that relative paths in it start from; the working directory if empty.
+        stored: Whether it is stored already: then it is too late to refuse its secrets.
 
     Raises:
         StudyFileError: With everything that is wrong with it.
@@ -156,10 +160,14 @@ def parse_study(text: str, source: str, *, shown: str | None = None, base_dir: s
             study = Study.model_validate(document.data)
         except ValidationError as error:
             problems += problems_of(error.errors(include_url=False), Study, document)
-        problems += check(_sections(study, document.data), document)
+        problems += check(_sections(study, document.data), document, stored=stored)
+    if not stored:
+        for line, message in tokens_in(text):
+            if all(problem.line not in {None, line} for problem in problems):
+                problems.append(Problem("", line, message))
     if study is not None and not problems:
         problems += _space_problems(study, document)
-        problems += _production_problems(study, document)
+        problems += _production_problems(study, document, stored=stored)
     if study is None or problems:
         ordered = sorted(problems, key=lambda p: (p.line or 0, p.key))
         raise StudyFileError(shown or source, ordered)
@@ -225,12 +233,14 @@ def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem
     return []
 
 
-def _production_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
+def _production_problems(
+    study: Study, document: yaml_nodes.Document, *, stored: bool
+) -> list[Problem]:
     if study.production is None:
         return []
     from search_spaces.production import production_problems  # noqa: PLC0415 - it imports Study
 
-    return production_problems(study, document)
+    return production_problems(study, document, stored=stored)
 
 
 def _emptied_by_conditions(study: Study) -> list[tuple[yaml_nodes.Path, str]]:

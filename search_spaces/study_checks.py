@@ -12,6 +12,8 @@ from search_spaces.flag_checks import check_flags
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag
 from search_spaces.objective_checks import check_objective
 from search_spaces.problems import Problem
+from search_spaces.secret_checks import check_secrets
+from search_spaces.secrets import is_export_only
 from search_spaces.workload_checks import check_workload
 from search_spaces.yaml_nodes import Document, Path, dotted
 
@@ -27,12 +29,13 @@ _LEAST = {"num_steps": 1, "topk": 1, "num_draft_tokens": 2}
 Found = tuple[Path, str]
 
 
-def check(parts: dict[str, Any], document: Document) -> list[Problem]:
+def check(parts: dict[str, Any], document: Document, *, stored: bool = False) -> list[Problem]:
     """Everything wrong between the sections that could be read.
 
     Args:
         parts: The sections that are well-formed, by key.
         document: The file, for lines.
+        stored: Whether it is stored already: then it is too late to refuse its secrets.
     """
     found: list[Found] = []
     model: Model | None = parts.get("model")
@@ -44,6 +47,8 @@ def check(parts: dict[str, Any], document: Document) -> list[Problem]:
         found += _server(server)
     if space is not None:
         found += _space(space)
+    if not stored:
+        found += check_secrets(server, space)
     if server is not None and space is not None:
         found += _fixed_and_tuned(server, space)
         found += _draft_tp(server, space)
@@ -123,11 +128,12 @@ def _flags_of_space(flags: Iterable[str], at: Path) -> Iterator[Found]:
     for name in flags:
         if name in BELONGS_ELSEWHERE:
             yield (*at, name), f"Does not belong here; {BELONGS_ELSEWHERE[name]}"
-        elif name in {"host", "port"}:
-            yield (
-                (*at, name),
-                "Cannot be searched; write it under `server.flags` for the exported command",
+        elif is_export_only(name):
+            message = (
+                "Cannot be searched: trials never get it; write it under `server.flags` for the "
+                "exported command"
             )
+            yield (*at, name), message
 
 
 def _own_flags(part: SubSpace, space: SpaceSpec, at: Path) -> Iterator[Found]:

@@ -145,7 +145,8 @@ def stored_study_file(stored: StoredStudy, file: Study | None = None) -> Study:
             start where the file was when the study was created.
     """
     base_dir = file.base_dir if file is not None else stored.base_dir
-    return parse_study(stored.text, source=f"study {stored.name} (stored)", base_dir=base_dir)
+    source = f"study {stored.name} (stored)"
+    return parse_study(stored.text, source=source, base_dir=base_dir, stored=True)
 
 
 def log_dir(store: Store, stored: StoredStudy) -> Path:

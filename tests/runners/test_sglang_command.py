@@ -154,7 +154,7 @@ KEYED = (
 
 
 def test_keys_are_for_the_exported_command_alone(monkeypatch):
-    study = parse_study(KEYED, "s")
+    study = parse_study(KEYED, "s", stored=True)
     monkeypatch.setenv("T_TOKEN", "hf_of_the_caller")
     trial = sglang_command(study, Configuration(), python="python", host="127.0.0.1", port=1)
     assert not {"--api-key", "--ssl-keyfile", "sk-1234"} & set(trial.argv)
@@ -167,7 +167,7 @@ def test_keys_are_for_the_exported_command_alone(monkeypatch):
 
 def test_a_secret_that_the_caller_has_not_is_left_alone(monkeypatch):
     monkeypatch.delenv("T_TOKEN", raising=False)
-    study = parse_study(KEYED, "s")
+    study = parse_study(KEYED, "s", stored=True)
     trial = sglang_command(study, Configuration(), python="python", host="127.0.0.1", port=1)
     assert "HF_TOKEN" not in dict(trial.env)
     assert "HF_TOKEN" not in trial.unset
@@ -194,7 +194,7 @@ def test_no_secret_is_stored_or_shown():
 
 
 def test_none_takes_a_fixed_flag_or_variable_away():
-    study = parse_study(KEYED, "s")
+    study = parse_study(KEYED, "s", stored=True)
     configuration = Configuration.of(
         flags={"chunked-prefill-size": None, "speculative-draft-model-path": "x"},
         env={"PLAIN": None},

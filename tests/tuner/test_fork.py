@@ -119,7 +119,7 @@ def test_nothing_of_another_server_holds(store, change):
 
 def test_an_address_or_key_makes_no_other_server(store):
     old, trials, launches = measured(store)
-    text = small_text().replace("{tp-size: 8,", "{tp-size: 8, port: 8000, api-key: k,")
+    text = small_text().replace("{tp-size: 8,", "{tp-size: 8, port: 8000, api-key: $K,")
     assert len(fork(old, trials, launches, text).trials) == len(trials)
 
 

@@ -21,15 +21,16 @@ def write(tuner, command: str, **changes: object) -> str:
     return "./small.yaml"
 
 
-def test_today_is_measured_as_it_runs_and_compared_with(tuner, call):
+def test_today_is_measured_as_it_runs_and_compared_with(tuner, call, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_notforothers")
+    monkeypatch.setenv("SGLANG_API_KEY", "notforothers")
     command = (
-        f"HF_TOKEN=hf_notforothers {SERVE} --max-running-requests 32 --cuda-graph-bs-decode 1 2 4 "
-        "--context-length 128k --host 0.0.0.0 --api-key notforothers --speculative-num-steps 2 "
+        f"HF_TOKEN=$HF_TOKEN {SERVE} --max-running-requests 32 --cuda-graph-bs-decode 1 2 4 "
+        "--context-length 128k --host 0.0.0.0 --api-key $SGLANG_API_KEY --speculative-num-steps 2 "
         "--speculative-eagle-topk 1 --speculative-num-draft-tokens 3"
     )
     path = write(tuner, command, steps="[1]", protos="[null]", requests=8)
-    out, err = call("validate", "--study", path)
-    assert "it is written as `$SGLANG_API_KEY`" in out + err
+    call("validate", "--study", path)
     report = json.loads(call("sweep", "--study", path, "--json", "--seed", "1")[0])
     number = report["baselines"]["production"]
     trial = report["trials"][number]
