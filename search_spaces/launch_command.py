@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from search_spaces.study_values import FixedValue
 
 _LOOKED_FOR = "looked for `python -m sglang.launch_server ...` and `sglang serve ...`"
+_HERE = re.compile(
+    r"<<-?[ \t]*[\"'\\]?(\w+)[\"']?[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE
+)
 _NO_SERVER = {
     "sglang_router": "starts a router, not a server; give the command of one server",
     "sglang.launch_router": "starts a router, not a server; give the command of one server",
@@ -161,12 +164,19 @@ def _in_shell(text: str) -> list[Found]:
         found = [f for part in _paragraphs(text) for f in launches(part)]
         if not found:
             raise
+    if not found:
+        found = [f for part in _here_documents(text) for f in launches(part)]
     if not found and text.lstrip().startswith("--"):
         entry = " ".join(DEFAULT_ENTRY)
         found = list(launches(f"{entry} {text.lstrip()}"))
         note = f"It names no program; read as flags of `{entry}`"
         found = [replace(f, notes=(note, *f.notes)) for f in found]
     return found
+
+
+def _here_documents(text: str) -> list[str]:
+    """Scripts that a text writes to a file (`cat > run.sh <<EOF`)."""
+    return [match[2].replace("\\$", "$") for match in _HERE.finditer(text)]
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING, Literal
 
 from search_spaces.launch_layers import InContainer
 from search_spaces.launch_manifests import (
     FileCommand,
+    UnreadableFileError,
     commands_of,
     compose_commands,
     kubernetes_commands,
@@ -19,7 +21,9 @@ from search_spaces.shell_words import assignment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Kind = Literal["shell", "dockerfile", "compose", "kubernetes", "systemd"]
+Kind = Literal["shell", "dockerfile", "compose", "kubernetes", "systemd", "supervisor"]
+
+_DOLLAR = "\ue001"  # a dollar sign that the file's own language has escaped
 
 
 def kind_of(text: str) -> Kind:
@@ -36,6 +40,8 @@ def kind_of(text: str) -> Kind:
         return "dockerfile"
     if re.search(r"^ExecStart=", text, re.MULTILINE):
         return "systemd"
+    if re.search(r"^\[(program|fcgi-program):", text, re.MULTILINE):
+        return "supervisor"
     return "shell"
 
 
@@ -56,6 +62,8 @@ def file_commands(text: str, kind: Kind) -> Iterator[FileCommand]:
             yield from kubernetes_commands(text)
         case "systemd":
             yield from _systemd(text)
+        case "supervisor":
+            yield from _supervisor(text)
 
 
 # Dockerfile
@@ -147,16 +155,49 @@ def _systemd(text: str) -> Iterator[FileCommand]:
     lines = [line.partition("=") for line in joined.split("\n") if "=" in line]
     for key, _, value in lines:
         if key.strip() == "Environment":
-            env |= _assignments(value.strip(), {})
+            env |= _quoted_assignments(value.replace("%%", "%"))
         elif key.strip() == "EnvironmentFile":
             notes.append(f"Variables in the file {value.strip()} are not read")
     for key, _, value in lines:
         if key.strip() == "ExecStart" and value.strip():
             given: Variables = {k: v for k, v in env.items() if v is not None}
+            line = value.strip().lstrip("@-:+!").replace("%%", "%").replace("$$", _DOLLAR)
             words = [
-                field
-                for command in commands_of(value.strip().lstrip("@-:+!"))
+                field.replace(_DOLLAR, "$")
+                for command in commands_of(line)
                 for word in command.words
                 for field in expand(word, given)
             ]
             yield FileCommand(tuple(words), env, None, tuple(notes))
+
+
+def _quoted_assignments(text: str, separators: str = "") -> dict[str, str]:
+    """`A=1 "B=b c"`: as words that no shell reads; quotes may stand around all or a part."""
+    reader = shlex.shlex(text, posix=True, punctuation_chars=False)
+    reader.whitespace_split, reader.commenters = True, ""
+    reader.whitespace += separators
+    try:
+        words = [word.partition("=") for word in reader]
+    except ValueError as error:
+        raise UnreadableFileError(f"Cannot read the variables `{text.strip()}`: {error}") from None
+    return {name: value for name, equals, value in words if equals}
+
+
+# supervisord
+
+
+def _supervisor(text: str) -> Iterator[FileCommand]:
+    # Lines that are indented go on with the one before them.
+    joined = re.sub(r"\n[ \t]+(?=\S)", " ", text)
+    for section in re.split(r"^(?=\[)", joined, flags=re.MULTILINE):
+        keys = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)(?:[ \t];.*)?$", section, re.MULTILINE))
+        if "command" in keys:
+            env: dict[str, str | None] = {}
+            env |= _quoted_assignments(keys.get("environment", "").replace("%%", "%"), ",")
+            words = [
+                field
+                for command in commands_of(keys["command"].replace("%%", "%"))
+                for word in command.words
+                for field in expand(word, {})
+            ]
+            yield FileCommand(tuple(words), env)

@@ -46,10 +46,12 @@ def compose_commands(text: str) -> Iterator[FileCommand]:
     """The commands of a compose file's services."""
     for document in _documents(text, "compose file"):
         services = document.get("services") if isinstance(document, dict) else None
-        for name, service in (services if isinstance(services, dict) else {}).items():
-            if not isinstance(service, dict):
+        for name, written in _merged(services).items():
+            if not (service := _merged(written)):
                 continue
             notes = []
+            if service.get("extends"):
+                notes.append(f"What service {name} takes by `extends` is not read")
             if service.get("env_file"):
                 notes.append(f"Variables of the `env_file` of service {name} are not read")
             yield FileCommand(
@@ -60,6 +62,25 @@ def compose_commands(text: str) -> Iterator[FileCommand]:
                 InContainer("compose", _interpolated(str(service.get("image", "")))),
                 tuple(notes),
             )
+
+
+def _merged(node: object, known: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A mapping with what `<<: *name` brings into it; nothing of anything else.
+
+    Each mapping is looked at once: names may lead back to themselves, or to one another in more
+    ways than there is time for.
+    """
+    known = {} if known is None else known
+    if not isinstance(node, dict):
+        return {}
+    if (out := known.get(id(node))) is not None:
+        return out
+    out = known[id(node)] = {}
+    # Of several, an earlier one wins over a later one, and the mapping's own keys over all.
+    for base in reversed(_listed(node.get("<<"))):
+        out |= _merged(base, known)
+    out |= {str(key): value for key, value in node.items() if key != "<<"}
+    return out
 
 
 def _compose_words(value: object) -> tuple[str, ...]:
@@ -85,7 +106,7 @@ def _compose_env(value: object) -> dict[str, str | None]:
     out: dict[str, str | None] = {}
     items: list[tuple[str, object]] = []
     if isinstance(value, dict):
-        items = [(str(name), content) for name, content in value.items()]
+        items = list(_merged(value).items())
     elif isinstance(value, list):
         for item in value:
             named, equals, text = str(item).partition("=")

@@ -26,6 +26,8 @@ _PROMPT = re.compile(
 )
 _SECOND_PROMPT = re.compile(r"^[ \t]*>[ \t]+(?=-)")  # elsewhere it writes to a file
 _CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\[ \t]*(?:[ \t]#.*)?$")
+# cmd's and PowerShell's own signs for a line that goes on.
+_CONTINUED_ON_WINDOWS = re.compile(r"(?<=[ \t])[`^][ \t]*$")
 _FLAG_LINE = re.compile(r"[ \t]*--?[A-Za-z]")
 
 
@@ -74,7 +76,12 @@ def shell_text(text: str) -> str:
     """
     out: list[str] = []
     continued = False
-    for raw in text.split("\n"):
+    lines = text.split("\n")
+    if sum(_CONTINUED_ON_WINDOWS.search(line) is not None for line in lines[:-1]) == (
+        text.count("`") + text.count(" ^")
+    ):
+        lines = [_CONTINUED_ON_WINDOWS.sub("\\\\", line) for line in lines]
+    for raw in lines:
         line = (_SECOND_PROMPT if continued else _PROMPT).sub("", raw, count=1)
         line = line if continued else _PS.sub("", line, count=1)
         if continued and line.lstrip().startswith("#"):

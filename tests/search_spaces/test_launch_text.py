@@ -50,6 +50,10 @@ FLAGS = {"model-path": "org/m", "tp-size": 8}
         str(BASE.split()).replace("'", '"'),
         f"sbatch --gres=gpu:8 --wrap='{BASE}'",
         '[Service]\nExecStart=python -m sglang.launch_server --model-path "org/m" \\\n  --tp 8',
+        "python -m sglang.launch_server ^\n  --model-path org/m ^\n  --tp 8",
+        "python -m sglang.launch_server `\r\n  --model-path org/m `\r\n  --tp 8",
+        f"cat > run.sh <<'END'\nM=org/m\n{BASE.replace('org/m', '$M')}\nEND\nbash run.sh",
+        f"[program:sglang]\ncommand={BASE} ; the server\nautostart=true",
     ],
 )
 def test_it_is_the_same_command(text):
@@ -218,3 +222,51 @@ def test_what_cannot_be_read(text, kind, message):
         read_launch_text(text, kind=kind)
     assert message in str(caught.value)
     assert "looked for `python -m sglang.launch_server ...`" in str(caught.value)
+
+
+COMPOSE = """\
+x-env: &env {NCCL_DEBUG: INFO, NCCL_PROTO: LL}
+x-all: &all
+  image: lmsysorg/sglang:v0.5.23
+  environment: {<<: *env, NCCL_PROTO: Simple}
+x-gpu: &gpu {image: other, runtime: nvidia}
+services:
+  sglang:
+    <<: [*all, *gpu]
+    profiles: [gpu]
+    command: python -m sglang.launch_server --model-path org/m --tp 8
+"""
+
+
+def test_what_a_compose_file_merges_is_read():
+    read = read_launch_text(COMPOSE)
+    assert read.flags == FLAGS
+    assert read.env == {"NCCL_DEBUG": "INFO", "NCCL_PROTO": "Simple"}
+    assert read.container == Container("compose", "lmsysorg/sglang:v0.5.23")
+
+
+def test_merges_without_end_end():
+    doubled = "\n".join(f"x{n}: &x{n} {{<<: [*x{n - 1}, *x{n - 1}]}}" for n in range(1, 60))
+    service = f"services:\n  s: {{<<: *x59, command: {BASE}}}"
+    assert read_launch_text(f"x0: &x0 {{image: i}}\n{doubled}\n{service}").flags == FLAGS
+    with pytest.raises(UnreadableCommandError, match="not YAML"):
+        read_launch_text(f"services:\n  s: &s {{<<: *s, command: {BASE}}}")
+
+
+def test_quoted_variables_and_doubled_signs_of_a_unit():
+    unit = (
+        '[Service]\nEnvironment="NCCL_PROTO=LL" A=1 B="b c" "C=100%%"\n'
+        "Environment=NCCL_ALGO=allreduce:tree;broadcast:ring\n"
+        f"ExecStart={BASE} --served-model-name a%%b$$c"
+    )
+    read = read_launch_text(unit)
+    assert read.env == {
+        "NCCL_PROTO": "LL", "A": "1", "B": "b c", "C": "100%",
+        "NCCL_ALGO": "allreduce:tree;broadcast:ring",
+    }  # fmt: skip
+    assert read.flags == FLAGS | {"served-model-name": "a%b$c"}
+
+
+def test_variables_of_supervisord():
+    read = read_launch_text(f'[program:s]\nenvironment=A="1",\n  B="b,c"\ncommand={BASE}')
+    assert (read.flags, read.env) == (FLAGS, {"A": "1", "B": "b,c"})
