@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import canonical_algorithm
 from search_spaces.legality import candidate, canonical
-from search_spaces.nccl_canonical import canonical_env
+from search_spaces.variables import canonical_env
 from search_spaces.violation import Violation
 
 if TYPE_CHECKING:

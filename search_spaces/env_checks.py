@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl import BOUNDED, crossed_bounds, nothing_left, shadowed
+from search_spaces.nccl.pairs import BOUNDED, crossed_bounds, nothing_left, shadowed
 from search_spaces.variables import value_problem
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.combinations import Pairs, combinations
 from search_spaces.legality import canonical_tuned_env
-from search_spaces.nccl_canonical import CANONICAL_ENV
+from search_spaces.variables import CANONICAL_ENV
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

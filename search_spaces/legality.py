@@ -14,8 +14,8 @@ from search_spaces.candidate import Candidate
 from search_spaces.configuration import Configuration, Speculation, Value
 from search_spaces.defaults import default_speculation, model_family
 from search_spaces.flags import canonical_env_value, canonical_flags
-from search_spaces.nccl_canonical import canonical_env
 from search_spaces.rules import RULES
+from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

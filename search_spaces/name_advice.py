@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.flag_values import old_value, unknown_flag
 from search_spaces.launch_command import read_launch_text
-from search_spaces.nccl import crossed_bounds, shadowed
+from search_spaces.nccl.pairs import crossed_bounds, shadowed
 from search_spaces.variables import unknown_variable, value_problem
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
 from search_spaces.launch_command import UnreadableCommandError, read_launch_text
 from search_spaces.legality import canonical, violations
-from search_spaces.nccl_canonical import canonical_env
 from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
 from search_spaces.secrets import is_export_only, is_secret, reference
+from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

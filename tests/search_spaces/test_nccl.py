@@ -9,18 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from search_spaces import Configuration, Space, canonical, parse_study, violations, warnings
-from search_spaces.nccl import (
-    canonical_value,
-    crossed_bounds,
-    nothing_left,
-    same_value,
-    shadowed,
-    unknown_variable,
-    value_problem,
-)
-from search_spaces.nccl_canonical import CANONICAL_ENV, canonical_env
-from search_spaces.nccl_lists import ALGORITHMS, COLLECTIVES, HAS, PROTOCOLS, read, without_any
-from search_spaces.nccl_variables import LAST_READ_BY, VARIABLES
+from search_spaces.nccl.lists import ALGORITHMS, COLLECTIVES, HAS, PROTOCOLS, read, without_any
+from search_spaces.nccl.pairs import crossed_bounds, nothing_left, shadowed
+from search_spaces.nccl.values import canonical_value, same_value, unknown_variable, value_problem
+from search_spaces.nccl.variables import LAST_READ_BY, VARIABLES
+from search_spaces.variables import CANONICAL_ENV, canonical_env
 
 REFUSED = {
     "an unknown protocol": ("NCCL_PROTO", "LL182", "did you mean `LL128`?"),

@@ -20,9 +20,9 @@ from search_spaces import (
     warnings,
 )
 from search_spaces.launch_command import LaunchText, read_launch_text
-from search_spaces.nccl_canonical import canonical_env
 from search_spaces.production import production_warnings, same_value, speculation_of
 from search_spaces.secrets import is_export_only, is_secret
+from search_spaces.variables import canonical_env
 
 from .conftest import study_dict
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from search_spaces.candidate import Candidate
 from search_spaces.configuration import Speculation
-from search_spaces.nccl_canonical import CANONICAL_ENV, canonical_env
-from search_spaces.nccl_variables import VARIABLES
+from search_spaces.nccl.variables import VARIABLES
 from search_spaces.rules import RULE_ENV, RULES
+from search_spaces.variables import CANONICAL_ENV, canonical_env
 
 names = st.sampled_from([*sorted(VARIABLES), "SGLANG_X", "A"])
 texts = st.sampled_from(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl import same_value
+from search_spaces.nccl.values import same_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What NCCL would ignore, take for another value or refuse, said before a launch is spent on it.
+"""Values that NCCL would ignore, take for another or refuse, said before a launch is spent on one.
 
 NCCL reads numbers with `strtoll` and tells only `NCCL_DEBUG=INFO` of what it does with the rest
 (`src/misc/param.cc`, 2.24.3 to 2.30.7): `abc` is 0, `4M` is 4, `010` is 8, `true` is 0. It compares
@@ -11,8 +11,8 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from search_spaces import nccl_lists
-from search_spaces.nccl_variables import (
+from search_spaces.nccl import lists
+from search_spaces.nccl.variables import (
     LAST_READ_BY,
     LEVELS,
     NEWEST,
@@ -23,9 +23,9 @@ from search_spaces.nccl_variables import (
 from search_spaces.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from search_spaces.nccl_variables import Variable
+    from search_spaces.nccl.variables import Variable
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*|0[xX][0-9a-fA-F]+)")
 _OCTAL = re.compile(r"-?0[0-9]+")
@@ -33,24 +33,6 @@ _UNIT = re.compile(r"([0-9]+) *([KMG])i?B?", re.IGNORECASE)
 _MULTIPLES = {"K": 2**10, "M": 2**20, "G": 2**30}
 _YES = ("true", "yes", "on")
 _NO = ("false", "no", "off")
-
-BOUNDS = (
-    (("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"), ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS")),
-    (("NCCL_MIN_P2P_NCHANNELS",), ("NCCL_MAX_P2P_NCHANNELS",)),
-)
-"""Least and most of one number. The channels of a communicator are at least the larger of the two
-minima and at most the smaller of the two maxima; where they cross, NCCL takes one of them and says
-so at `NCCL_DEBUG=INFO` at best (`graph/connect.cc:492-505`, `init.cc:2190`, `graph/paths.cc:980`,
-2.30.7)."""
-
-_OLD_NAMES = {
-    "NCCL_MIN_NRINGS": "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NRINGS": "NCCL_MAX_NCHANNELS",
-}
-"""Old names, and the new ones that win over them (`graph/connect.cc:334-358`, 2.30.7)."""
-
-BOUNDED = frozenset((*_OLD_NAMES, *(name for least, most in BOUNDS for name in (*least, *most))))
-"""Every variable that `crossed_bounds` looks at."""
 
 
 def value_problem(name: str, value: str | None) -> str | None:
@@ -102,61 +84,13 @@ def canonical_value(name: str, value: str) -> str:
             words = (variable.joined_by or "").join(w for w in variable.words if w in given)
             return f"^{words}" if value.startswith("^") else words
         case "list":
-            return nccl_lists.write(name, nccl_lists.read(name, value))
+            return lists.write(name, lists.read(name, value))
     return value
 
 
 def same_value(name: str, value: str | None) -> str | None:
     """A key that is equal for two spellings of one value; `None` is "not set"."""
     return None if value is None else canonical_value(name, value)
-
-
-def crossed_bounds(env: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Minima above their maxima: the two variables, and what to say.
-
-    Args:
-        env: Variables that are set, with their values.
-    """
-    for minima, maxima in BOUNDS:
-        least = _extreme(env, minima, largest=True)
-        most = _extreme(env, maxima, largest=False)
-        if least and most and least[0] > most[0]:
-            message = (
-                f"{least[1]} {least[0]} is more than {most[1]} {most[0]}: NCCL would ignore one of "
-                "them in silence"
-            )
-            yield least[1], most[1], message
-
-
-def shadowed(env: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Variables that are set but not looked at, each with the one that wins over it.
-
-    Sources: `graph/paths.cc:244-281` (`ncclGetLevel`), `graph/connect.cc:334-358`, 2.30.7.
-    """
-    if "NCCL_P2P_LEVEL" in env and env.get("NCCL_P2P_DISABLE") == "1":
-        yield "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"
-    for old, new in _OLD_NAMES.items():
-        if old in env and new in env:
-            yield old, new
-
-
-def nothing_left(env: Mapping[str, object]) -> str | None:
-    """Why `NCCL_ALGO` and `NCCL_PROTO` together leave a collective nothing; `None` if they do not.
-
-    Source: `graph/tuning.cc:293-304`, `enqueue.cc:2052-2065`, 2.30.7; `enqueue.cc:1656`, 2.24.3.
-    """
-    lists: dict[str, nccl_lists.Enabled] = {}
-    for name in ("NCCL_ALGO", "NCCL_PROTO"):
-        value = env.get(name)
-        if isinstance(value, str) and value and value_problem(name, value) is None:
-            lists[name] = nccl_lists.read(name, value)
-    lost = nccl_lists.without_any(lists.get("NCCL_ALGO"), lists.get("NCCL_PROTO"))
-    if lost is None:
-        return None
-    return (
-        f"NCCL_ALGO {env['NCCL_ALGO']} and NCCL_PROTO {env['NCCL_PROTO']} leave {lost} nothing, "
-        "and NCCL stops at the first one"
-    )
 
 
 def _switch(variable: Variable, value: str) -> str | None:
@@ -226,8 +160,8 @@ def _words(variable: Variable, value: str) -> str | None:
 
 def _list(variable: Variable, value: str) -> str | None:
     try:
-        nccl_lists.read(variable.name, value)
-    except nccl_lists.BadListError as error:
+        lists.read(variable.name, value)
+    except lists.BadListError as error:
         return str(error)
     return None
 
@@ -240,18 +174,3 @@ _READERS: Mapping[str, Callable[[Variable, str], str | None]] = {
     "list": _list,
     "text": lambda _variable, _value: None,
 }
-
-
-def _extreme(
-    env: Mapping[str, object], names: tuple[str, ...], *, largest: bool
-) -> tuple[int, str] | None:
-    found = []
-    for name in names:
-        old = next((o for o, new in _OLD_NAMES.items() if new == name), name)
-        actual = name if name in env else old
-        value = env.get(actual)
-        if isinstance(value, str) and value_problem(actual, value) is None:
-            found.append((int(value, 0), actual))
-    if not found:
-        return None
-    return max(found) if largest else min(found)

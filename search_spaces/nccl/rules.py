@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl import BOUNDED, crossed_bounds, nothing_left
-from search_spaces.nccl_variables import NEWEST
+from search_spaces.nccl.pairs import BOUNDED, crossed_bounds, nothing_left
+from search_spaces.nccl.variables import NEWEST
 from search_spaces.rule import Rules
 
 if TYPE_CHECKING:
