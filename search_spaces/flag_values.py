@@ -105,7 +105,7 @@ def unknown_flag(name: str) -> str | None:
 
 
 def _instead(name: str) -> str:
-    from search_spaces.launch_flags import REPLACED  # noqa: PLC0415 - it reads whole commands
+    from search_spaces.launch_commands.flags import REPLACED  # noqa: PLC0415 - it reads whole commands
 
     return f"; {VERSIONS[-1]} has {REPLACED[name]} in its place" if name in REPLACED else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.flag_values import old_value, unknown_flag
-from search_spaces.launch_command import read_launch_text
+from search_spaces.launch_commands import read_launch_text
 from search_spaces.nccl.pairs import crossed_bounds, shadowed
 from search_spaces.variables import unknown_variable, value_problem
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
-from search_spaces.launch_command import UnreadableCommandError, read_launch_text
+from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.legality import canonical, violations
 from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from search_spaces.configuration import Value
-    from search_spaces.launch_command import LaunchText
+    from search_spaces.launch_commands import LaunchText
     from search_spaces.study import Study
     from search_spaces.study_values import FixedValue
     from search_spaces.yaml_nodes import Document

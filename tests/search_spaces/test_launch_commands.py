@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.configuration import Speculation
-from search_spaces.launch_command import read_launch_text
+from search_spaces.launch_commands import read_launch_text
 from search_spaces.production import speculation_of
 
 COMMANDS = Path(__file__).parents[1] / "data" / "commands"

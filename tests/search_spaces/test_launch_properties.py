@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from search_spaces.flags import canonical_flag
-from search_spaces.launch_command import UnreadableCommandError, read_launch_text
+from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.options import Option, options
 from search_spaces.secrets import is_secret
 

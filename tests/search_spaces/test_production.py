@@ -19,7 +19,7 @@ from search_spaces import (
     parse_study,
     warnings,
 )
-from search_spaces.launch_command import LaunchText, read_launch_text
+from search_spaces.launch_commands import LaunchText, read_launch_text
 from search_spaces.production import production_warnings, same_value, speculation_of
 from search_spaces.secrets import is_export_only, is_secret
 from search_spaces.variables import canonical_env

@@ -14,7 +14,7 @@ from results.store import Store
 from runners.sglang_command import sglang_command
 from search_spaces import parse_study
 from search_spaces.configuration import Configuration
-from search_spaces.launch_command import read_launch_text
+from search_spaces.launch_commands import read_launch_text
 from tuner import cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble, gpus_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces import Space, baselines, load_study, warnings
-from search_spaces.launch_command import read_launch_text
+from search_spaces.launch_commands import read_launch_text
 from tuner.cli import run
 from tuner.init.today import unresolved
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces import Study
-    from search_spaces.launch_command import LaunchText
+    from search_spaces.launch_commands import LaunchText
     from tuner.init.today import Today
 
 STDOUT = "-"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.launch_command import UnreadableCommandError, read_launch_text
+from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.nearest import nearest
 from search_spaces.options import VERSIONS
 from tuner.errors import CommandError
@@ -23,7 +23,7 @@ from tuner.init.today import Today, is_plain_word, read_today, unresolved, with_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from search_spaces.launch_command import LaunchText
+    from search_spaces.launch_commands import LaunchText
     from search_spaces.options import Version
 
 _MOST_BYTES = 1_000_000

@@ -19,7 +19,7 @@ from tuner.planners import choose_planner
 
 if TYPE_CHECKING:
     from search_spaces import Study
-    from search_spaces.launch_command import LaunchText
+    from search_spaces.launch_commands import LaunchText
     from tuner.init.study_text import Proposal
 
 _NOT_INSIDE = ("-d", "--detach", "-it", "-ti", "-i", "-t", "--interactive", "--tty")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces.configuration import Value
-    from search_spaces.launch_command import LaunchText
+    from search_spaces.launch_commands import LaunchText
     from search_spaces.study_values import FixedValue
 
 _VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"

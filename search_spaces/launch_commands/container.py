@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.launch_layers import InContainer
-from search_spaces.shell_expansion import live
+from search_spaces.launch_commands.layers import InContainer
+from search_spaces.launch_commands.shell_expansion import live
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

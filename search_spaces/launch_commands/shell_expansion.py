@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from search_spaces.shell_words import Word
+    from search_spaces.launch_commands.shell_words import Word
 
 LIVE = "\ue000"
 """Stands for the `$` of an expansion that is left to whoever runs the command."""

@@ -7,16 +7,16 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Literal
 
-from search_spaces.launch_layers import InContainer
-from search_spaces.launch_manifests import (
+from search_spaces.launch_commands.layers import InContainer
+from search_spaces.launch_commands.manifests import (
     FileCommand,
     UnreadableFileError,
     commands_of,
     compose_commands,
     kubernetes_commands,
 )
-from search_spaces.shell_expansion import Variables, expand, expand_one
-from search_spaces.shell_words import assignment
+from search_spaces.launch_commands.shell_expansion import Variables, expand, expand_one
+from search_spaces.launch_commands.shell_words import assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

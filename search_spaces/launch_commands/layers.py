@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.shell_expansion import quoted, shown
+from search_spaces.launch_commands.shell_expansion import quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.launch_container import CONTAINER_ENGINES, container_layer, kubectl_layer
-from search_spaces.launch_layers import Layer, Words
-from search_spaces.shell_expansion import LIVE, shown, unread
+from search_spaces.launch_commands.container import (
+    CONTAINER_ENGINES,
+    container_layer,
+    kubectl_layer,
+)
+from search_spaces.launch_commands.layers import Layer, Words
+from search_spaces.launch_commands.shell_expansion import LIVE, shown, unread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_spaces.flags import canonical_flag
-from search_spaces.launch_files import Kind, file_commands, kind_of
-from search_spaces.launch_flags import read_flags
-from search_spaces.launch_layers import InContainer, Layer, Words, one_line
-from search_spaces.launch_manifests import UnreadableFileError
-from search_spaces.launch_script import launches
-from search_spaces.launch_words import (
+from search_spaces.launch_commands.files import Kind, file_commands, kind_of
+from search_spaces.launch_commands.flags import read_flags
+from search_spaces.launch_commands.layers import InContainer, Layer, Words, one_line
+from search_spaces.launch_commands.manifests import UnreadableFileError
+from search_spaces.launch_commands.pasted import argument_list, fenced, plain, shell_text
+from search_spaces.launch_commands.script import launches
+from search_spaces.launch_commands.shell_expansion import live, live_names, shown
+from search_spaces.launch_commands.shell_words import UnfinishedShellError
+from search_spaces.launch_commands.words import (
     DEFAULT_ENTRY,
     Found,
     from_words,
     mentions_sglang,
     with_entry,
 )
-from search_spaces.pasted import argument_list, fenced, plain, shell_text
 from search_spaces.secrets import (
     SECRET_FLAGS,
     is_reference,
@@ -27,8 +29,6 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
-from search_spaces.shell_expansion import live, live_names, shown
-from search_spaces.shell_words import UnfinishedShellError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from search_spaces.launch_layers import InContainer
-from search_spaces.shell_expansion import expand_one, live
-from search_spaces.shell_words import Command, UnfinishedShellError, commands
+from search_spaces.launch_commands.layers import InContainer
+from search_spaces.launch_commands.shell_expansion import expand_one, live
+from search_spaces.launch_commands.shell_words import Command, UnfinishedShellError, commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

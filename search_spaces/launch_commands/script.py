@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.launch_words import BUILTINS, KEYWORDS, Found, from_words
-from search_spaces.secrets import is_secret
-from search_spaces.shell_expansion import (
+from search_spaces.launch_commands.shell_expansion import (
     Variables,
     expand,
     expand_one,
@@ -16,7 +14,9 @@ from search_spaces.shell_expansion import (
     shown,
     used_names,
 )
-from search_spaces.shell_words import Command, Word, assignment, commands
+from search_spaces.launch_commands.shell_words import Command, Word, assignment, commands
+from search_spaces.launch_commands.words import BUILTINS, KEYWORDS, Found, from_words
+from search_spaces.secrets import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

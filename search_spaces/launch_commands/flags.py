@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from search_spaces.flags import canonical_flag, canonical_flag_value
+from search_spaces.launch_commands.shell_expansion import live, shown
 from search_spaces.options import VERSIONS, Option, options
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
-from search_spaces.shell_expansion import live, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def read_flags(words: Sequence[str], *, model_first: bool = False) -> ReadFlags:
     """Reads the words after SGLang's entry point.
 
     Args:
-        words: May hold live variables (`shell_words.LIVE`).
+        words: May hold live variables (`shell_expansion.LIVE`).
         model_first: Whether the first word may be the model without a flag, as for `sglang serve`
             (0.5.23, `cli/serve.py`).
     """

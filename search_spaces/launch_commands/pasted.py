@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from search_spaces.shell_expansion import LIVE
+from search_spaces.launch_commands.shell_expansion import LIVE
 
 _PLAIN = str.maketrans(
     {
