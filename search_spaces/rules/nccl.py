@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.nccl.pairs import BOUNDED, crossed_bounds, nothing_left
 from search_spaces.nccl.variables import NEWEST
-from search_spaces.rule import Rules
+from search_spaces.rules.rule import Rules
 
 if TYPE_CHECKING:
     from search_spaces.candidate import Candidate

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.rule import Rules
+from search_spaces.rules.rule import Rules
 
 if TYPE_CHECKING:
     from search_spaces.candidate import Candidate
