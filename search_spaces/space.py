@@ -125,8 +125,25 @@ class Space:
     def first_violation(self) -> Violation | None:
         """Why the first combination that is no point is none; `None` if all are points."""
         alone = self._servers.first_violation or self._environments.first_violation
-        if alone is not None or not self._checks.pairs_matter:
-            return alone
+        return alone if alone is not None else self._first_violation_of_pairs
+
+    @property
+    def why_empty(self) -> Violation | None:
+        """The first of what leaves no point at all, of a space that is empty.
+
+        A combination that is illegal by itself is not it where others are legal: then what
+        excludes those is told.
+        """
+        if not any(True for tree in self._trees for _ in self._servers.of_tree(tree)):
+            return self._servers.first_violation
+        if not self._has_environment:
+            return self._environments.first_violation
+        return self._first_violation_of_pairs
+
+    @property
+    def _first_violation_of_pairs(self) -> Violation | None:
+        if not self._checks.pairs_matter:
+            return None
         for (speculation, draft_tp, flags), server in self._servers.all.items():
             for env, kind in self._environments.all.items():
                 if not self._checks.hold_together(server, kind):
@@ -150,7 +167,7 @@ class Space:
             NotInSpaceError: The space is empty.
         """
         if self.is_empty:
-            raise NotInSpaceError(f"The space is empty: {self.first_violation}")
+            raise NotInSpaceError(f"The space is empty: {self.why_empty}")
         label = choose(self._algorithm)
         tree = next(tree for tree in self._trees if tree.label == label)
         speculation = tree.walk(choose)

@@ -228,7 +228,7 @@ def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem
     if space.is_empty:
         if blamed := _emptied_by_conditions(study):
             return [Problem(yaml_nodes.dotted(at), document.line(at), text) for at, text in blamed]
-        message = f"Holds no configuration that SGLang would run: {space.first_violation}"
+        message = f"Holds no configuration that SGLang would run: {space.why_empty}"
         return [Problem("space", document.line(("space",)), message)]
     return []
 
@@ -258,6 +258,6 @@ def _emptied_by_conditions(study: Study) -> list[tuple[yaml_nodes.Path, str]]:
         return [((*at, index), text) for index in alone]
     message = (
         "Together they leave nothing of the space, though each alone leaves something; the first "
-        f"of what is excluded: {Space(study).first_violation}"
+        f"of what is excluded: {Space(study).why_empty}"
     )
     return [(at, message)]

@@ -396,3 +396,20 @@ def test_conditions_are_part_of_the_digest(make_study):
     }
     assert len(digests) == 4
     assert Space(spaced(make_study, second, first)).digest in digests
+
+
+def test_what_empties_a_space_is_told_and_not_another_illegal_combination(make_study):
+    part = {"algorithm": "EAGLE3", "num_steps": 2, "topk": 2, "num_draft_tokens": [4, 32]}
+    conditions = [
+        {"when": {"algorithm": "EAGLE3"}, "then": {"env": {"X": "1"}}},
+        {"when": {"num_steps": 2}, "then": {"env": {"X": "2"}}},
+    ]
+    space = {"speculation": [part], "env": {"X": ["1", "2"]}}
+    whole = Space(make_study(space=space))
+    assert whole.first_violation.rule != "condition", "a tree of 32 tokens is too large"
+    with pytest.raises(StudyFileError) as caught:
+        make_study(space=space | {"conditions": conditions})
+    (problem,) = caught.value.problems
+    assert problem.key == "space.conditions"
+    assert "the first of what is excluded" in problem.message
+    assert whole.first_violation.message not in problem.message
