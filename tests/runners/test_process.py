@@ -32,7 +32,8 @@ def tree(child: str, *, new_session: bool = False, leader: str = "time.sleep(60)
     """A leader that starts `child` and says when both are up."""
     return (
         "import subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session={new_session})\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}],"
+        f" start_new_session={new_session})\n"
         f"time.sleep(0.3)\nprint('up', flush=True)\n{leader}\n"
     )
 
@@ -116,13 +117,18 @@ def test_sigterm_goes_to_the_leader_so_that_it_ends_in_order(start, tmp_path):
     )
     leader = (
         "import signal\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        "print('handler up', flush=True)\n"
+        "def end(*_): time.sleep(0.3); child.kill(); child.wait(); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('handler', flush=True)\n"
         "time.sleep(60)"
     )
     process = start(tree(child, leader=leader))
-    time.sleep(0.2)
-    assert process.stop(0.5) == ()
+    log = tmp_path / f"{process.identity.mark}.log"
+    deadline = time.monotonic() + 60
+    while "handler" not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert process.stop(60.0) == ()
     assert process.poll() == 0
     assert not told.exists()
 

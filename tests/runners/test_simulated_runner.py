@@ -111,11 +111,14 @@ def test_only_chains_differing_in_steps_share_a_launch(study, tmp_path, a, b, to
 
 def test_times_are_the_servers_own(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
-    began, before = time.monotonic(), launcher.runner.now()
+    outer, before, inner = time.monotonic(), launcher.runner.now(), time.monotonic()
     with launcher.start(eagle3(2)) as session:
-        real, simulated = time.monotonic() - began, launcher.runner.now() - before
+        # Between two looks at one clock each; a busy machine may stop between any of them.
+        shortest = time.monotonic() - inner
+        simulated = launcher.runner.now() - before
+        longest = time.monotonic() - outer
         assert session.resolved.time_scale == 100.0
-        assert simulated == pytest.approx(real * 100, rel=0.01)
+        assert shortest * 99 < simulated < longest * 101
         assert 0 < session.ready_s <= simulated
         weights = dict(session.phases)["weights"]
         assert weights > 5, "the profile's loading time, not a hundredth of it"

@@ -212,7 +212,7 @@ def test_a_grid_in_many_environments_takes_a_moment(make_study):
     grid = Space(study)
     deep = sum(s.num_steps in {7, 8} for s in grid.speculations)
     assert len(grid) == len(grid.points) == 108 * 60 - deep * 51
-    assert time.perf_counter() - begun < 10  # 0.04 s when it was written
+    assert time.perf_counter() - begun < 30  # 0.04 s when it was written
 
 
 def test_half_a_million_points_with_a_mixed_condition_take_seconds(make_study):
