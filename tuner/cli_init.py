@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-
-class InitRunner(StrEnum):
-    """What runs the study's servers."""
-
-    SGLANG = "sglang"
-    SIMULATED = "simulated"
+from tuner.cli_options import JsonOption, RunnerKind
 
 
 def init(
@@ -76,12 +70,12 @@ def init(
     launches: Annotated[str | None, typer.Option(help="Budget of launches.")] = None,
     hours: Annotated[str | None, typer.Option(help="Budget of hours.")] = None,
     runner: Annotated[
-        InitRunner, typer.Option(help="simulated: to try the tuner without GPUs.")
-    ] = InitRunner.SGLANG,
+        RunnerKind, typer.Option(help="simulated: to try the tuner without GPUs.")
+    ] = RunnerKind.SGLANG,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a study file from today's launch command, or from a few answers."""
     from tuner.commands import init as command  # noqa: PLC0415

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class RunnerKind(StrEnum):
+    """Where servers come from."""
+
+    SGLANG = "sglang"
+    SIMULATED = "simulated"
+
 
 DEFAULT_STORAGE = "sqlite:///tuner.db"
 
@@ -17,3 +26,11 @@ StorageOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+ShownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--study",
+        help="A stored study's name, or the file it was made from. May be left out where there "
+        "is only one.",
+    ),
+]
