@@ -21,6 +21,7 @@ _PLAIN = str.maketrans(
 # A web page's long dash is the two hyphens of a flag.
 _DASHES = re.compile(r"(?<!\S)(?:-?[\u2013\u2014\u2015]-?)(?=[A-Za-z])")
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*$", re.MULTILINE)
+_COMMAND_LINE = re.compile(r"^command:[ \t]+(\".*\")[ \t]*$", re.MULTILINE)
 _PROMPT = re.compile(
     r"^[ \t]*(?:(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+[:~ ][^\n$#]*[$#]|[$%>\u276f])[ \t]+)+"
 )
@@ -50,6 +51,27 @@ def argument_list(text: str) -> list[str] | None:
     except (ValueError, RecursionError):
         return None
     return [str(word) for word in words] if isinstance(words, list) else None
+
+
+def stated_command(text: str) -> str | None:
+    """What a JSON object, or YAML that is quoted as JSON is, has under `command` as one line.
+
+    `tuner export` writes both.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        stated = whole.get("command") if isinstance(whole, dict) else None
+    elif (line := _COMMAND_LINE.search(text)) is not None:
+        try:
+            stated = json.loads(line[1])
+        except ValueError:
+            return None
+    else:
+        return None
+    return stated if isinstance(stated, str) else None
 
 
 def plain(text: str) -> str:

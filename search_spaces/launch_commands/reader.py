@@ -11,7 +11,13 @@ from search_spaces.launch_commands.files import Kind, file_commands, kind_of
 from search_spaces.launch_commands.flags import read_flags
 from search_spaces.launch_commands.layers import InContainer, Layer, Words, one_line
 from search_spaces.launch_commands.manifests import UnreadableFileError
-from search_spaces.launch_commands.pasted import argument_list, fenced, plain, shell_text
+from search_spaces.launch_commands.pasted import (
+    argument_list,
+    fenced,
+    plain,
+    shell_text,
+    stated_command,
+)
 from search_spaces.launch_commands.script import launches
 from search_spaces.launch_commands.shell_expansion import live, live_names, shown
 from search_spaces.launch_commands.shell_words import UnfinishedShellError
@@ -116,6 +122,8 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
     Raises:
         UnreadableCommandError: It starts no server of SGLang, or cannot be read.
     """
+    if (stated := stated_command(text)) is not None:
+        text, kind = stated, "shell"
     clean = plain(text)
     if not clean.strip():
         raise UnreadableCommandError(f"The text is empty; {_LOOKED_FOR}")

@@ -53,6 +53,8 @@ FLAGS = {"model-path": "org/m", "tp-size": 8}
         "python -m sglang.launch_server ^\n  --model-path org/m ^\n  --tp 8",
         "python -m sglang.launch_server `\r\n  --model-path org/m `\r\n  --tp 8",
         f"cat > run.sh <<'END'\nM=org/m\n{BASE.replace('org/m', '$M')}\nEND\nbash run.sh",
+        f'{{"simulated": false, "command": "{BASE}", "notes": []}}',
+        f'# exported\nsimulated: false\ncommand: "{BASE}"\nnotes: []',
         f"[program:sglang]\ncommand={BASE} ; the server\nautostart=true",
     ],
 )

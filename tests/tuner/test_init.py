@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from search_spaces import Space, load_study, warnings
+from search_spaces.production import production_configuration
 from tuner.cli import run
 from tuner.commands.init import write
 from tuner.errors import CommandError
@@ -404,6 +405,36 @@ def test_a_container_that_is_there_is_a_prefix(make):
 def test_jobs_and_pinning_are_a_prefix(make):
     study, _ = make("--from-command", f"srun --gres=gpu:1 numactl --cpunodebind=0 {LLAMA}")
     assert study.server.prefix == ("srun", "--gres=gpu:1", "numactl", "--cpunodebind=0")
+
+
+def test_what_nccl_would_not_take_stays_in_todays_command_alone(make):
+    study, said = make(
+        "--from-command",
+        "NCCL_PROTO=LL256 NCCL_P2P_LEVEL=sys NCCL_BUFFSIZE=4M NCCL_MIN_CTAS=16 NCCL_MAX_CTAS=4 "
+        f"NCCL_DEBUG=WARN {LLAMA} --tp 4",
+        *("--gpus", "4x RTX PRO 6000"),
+    )
+    assert study.server.env == {"NCCL_DEBUG": "WARN"}
+    assert not {"LL256", "sys"} & {v for values in study.space.env.values() for v in values}
+    said = " ".join(said.split())
+    assert "did you mean `LL128`? (left out of the study, but for its baseline" in said
+    assert "NCCL_MIN_CTAS 16 is more than NCCL_MAX_CTAS 4" in said
+    production = dict(production_configuration(study).env)
+    assert production["NCCL_PROTO"] == "LL256"
+    assert production["NCCL_BUFFSIZE"] == "4M"
+
+
+def test_adaptive_speculation_without_a_file_of_its_own(make):
+    command = f"{LLAMA} --speculative-algorithm EAGLE3 --speculative-adaptive"
+    study, _ = make("--from-command", f"{command} --speculative-draft-model-path d/d")
+    adaptive = [part for part in study.space.speculation if part.flags]
+    assert [part.flags for part in adaptive] == [{"speculative-adaptive": (True,)}]
+
+
+def test_half_a_server_is_said(make):
+    _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
+    assert "one half of a pair answers nothing by itself" in " ".join(said.split())
+    assert "half" not in make("--from-command", LLAMA, output="other.yaml")[1]
 
 
 def test_an_older_image_is_not_offered_what_it_lacks(make):

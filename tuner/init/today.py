@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from search_spaces.algorithms import ALGORITHMS, NAMES
 from search_spaces.configuration import NO_SPECULATION
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag_value
+from search_spaces.nccl.pairs import crossed_bounds, nothing_left
 from search_spaces.secrets import is_secret
+from search_spaces.variables import value_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from search_spaces.configuration import Value
     from search_spaces.launch_commands import LaunchText
@@ -105,10 +107,19 @@ def read_today(launch: LaunchText) -> Today:
         tokens = block
     if (block := _number(given.get("speculative-dspark-block-size"))) is not None:
         tokens = block + 1
-    adaptive = {name: given[name] for name in _ADAPTIVE if given.get("speculative-adaptive")}
-    adaptive = {name: value for name, value in adaptive.items() if value is not None}
+    adapts = bool(given.get("speculative-adaptive"))
+    adaptive = {n: given[n] for n in _ADAPTIVE if adapts and given.get(n) is not None}
     apart = {*BELONGS_ELSEWHERE, *adaptive}
     inherited = tuple(name for name in launch.env if name in launch.secrets)
+    env = {name: value for name, value in launch.env.items() if name not in inherited}
+    for names, problem in _unsound(env):
+        env = {name: value for name, value in env.items() if name not in names}
+        notes.append(f"{problem} (left out of the study, but for its baseline 'production')")
+    if (mode := given.get("disaggregation-mode", "null")) != "null":
+        notes.append(
+            f"disaggregation-mode {mode}: one half of a pair answers nothing by itself, so its "
+            "trials would fail; give the command of a whole server"
+        )
     prefix = prefix_of(launch)
     # Behind a prefix the interpreter is one of the other side, which the tuner's own is not.
     certain = launch.python is not None and (bool(prefix) or "/" in launch.python)
@@ -122,7 +133,7 @@ def read_today(launch: LaunchText) -> Today:
         num_draft_tokens=tokens,
         adaptive=adaptive,
         flags={name: value for name, value in given.items() if name not in apart},
-        env={name: value for name, value in launch.env.items() if name not in inherited},
+        env=env,
         inherited=inherited,
         python=launch.python if certain else None,
         prefix=prefix,
@@ -130,6 +141,21 @@ def read_today(launch: LaunchText) -> Today:
         image=launch.container.image if launch.container is not None else "",
         notes=tuple(notes),
     )
+
+
+def _unsound(env: Mapping[str, str | None]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Variables that NCCL or SGLang do not take as they are written: no study may have them."""
+    sound = {name: value for name, value in env.items() if value is not None}
+    for name, value in tuple(sound.items()):
+        if (problem := value_problem(name, value)) is not None:
+            del sound[name]
+            yield (name,), f"{name}: {problem}"
+    for least, most, problem in tuple(crossed_bounds(sound)):
+        sound.pop(least, None)
+        sound.pop(most, None)
+        yield (least, most), problem
+    if (problem := nothing_left(sound)) is not None:
+        yield ("NCCL_ALGO", "NCCL_PROTO"), problem
 
 
 def prefix_of(launch: LaunchText) -> tuple[str, ...]:
