@@ -18,24 +18,21 @@ from results.records import (
     TrialState,
 )
 from runners.base import RunnerError
-from runners.readback import differences
 from runners.sglang_command import redacted
 from tuner.blame import KILLED, blame, killed_again
+from tuner.judging import Judge
 from tuner.leftovers import log_digest
-from tuner.same_load import SameLoad
-from tuner.scoring import judge, was_disturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from results.records import Machine, Measurement, Resolved
+    from results.records import Machine
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import LaunchCommand, Runner, Session
-    from search_spaces.configuration import Configuration
-    from search_spaces.workload import OperatingPoint, Workload
+    from search_spaces.workload import Workload
     from tuner.planners import LaunchPlan, PlannedTrial
     from tuner.progress import Progress
 
@@ -92,15 +89,20 @@ class Launcher:
         self._stored = stored
         self._store = store
         self._runner = runner
-        self._workload = workload
-        self._limits = limits
+        self._judge = Judge(
+            stored=stored,
+            store=store,
+            workload=workload,
+            limits=limits,
+            progress=progress,
+            shielded=shielded,
+        )
         self._progress = progress
         self._log_dir = log_dir
         self._shielded = shielded
         self._machine = machine
         self._version = stored.sglang_version
         self._host_faults = 0
-        self._same_load = SameLoad(stored, store)
         self.running: ProcessIdentity | None = None
         """The server that runs now, for whoever has to end it at once. From before its process
         exists (pid 0, found by its mark) to the proof that it is gone."""
@@ -227,67 +229,11 @@ class Launcher:
         self._version = version
         for number, planned in _numbered(launch, plan):
             try:
-                self._judge(session, launch, number, planned)
+                self._judge.measure(session, launch, number, planned)
             except RunnerError as error:
                 return self._blame(launch, [(number, planned)], error.failure)
         self._host_faults = 0
         return _Result(LaunchState.COMPLETE)
-
-    def _judge(self, session: Session, launch: Launch, number: int, planned: PlannedTrial) -> None:
-        asked = planned.configuration
-        resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
-        measurements = []
-        for point in self._workload.points:
-            self._progress.measuring(f"trial {number}, {point.name}")
-            measurement = self._window(session, launch, number, planned, point)
-            if was_disturbed(measurement):
-                # A launch costs minutes, a window seconds: once more before it is given up.
-                self._progress.measuring(f"trial {number}, {point.name}, once more")
-                measurement = self._window(session, launch, number, planned, point)
-            measurements.append(measurement)
-        state, failure = judge(measurements, self._limits)
-        if (ignored := _ignored(asked, resolved)) is not None:
-            state, failure = TrialState.INACTIVE, ignored
-        trial = Trial(
-            number,
-            planned.purpose,
-            state,
-            asked,
-            resolved.configuration,
-            failure,
-            tuple(measurements),
-            (launch.id,),
-        )
-        self._finish(launch, trial, resolved)
-
-    def _window(
-        self,
-        session: Session,
-        launch: Launch,
-        number: int,
-        planned: PlannedTrial,
-        point: OperatingPoint,
-    ) -> Measurement:
-        """One measurement, stored whether it is believed or not."""
-        measurement = session.measure(point)
-        self._same_load.check(measurement, number)
-        with self._shielded():
-            self._store.add_measurement(
-                self._stored.id, number, launch.id, measurement, planned.purpose
-            )
-        return measurement
-
-    def _finish(self, launch: Launch, trial: Trial, resolved: Resolved | None = None) -> None:
-        with self._shielded():
-            self._store.finish_trial(
-                self._stored.id,
-                trial.number,
-                trial.state,
-                resolved,
-                trial.failure,
-                launch=launch.id,
-            )
-        self._progress.judged(trial)
 
     def _blame(
         self, launch: Launch, met: Sequence[tuple[int, PlannedTrial]], failure: Failure
@@ -312,7 +258,7 @@ class Launcher:
                     planned.configuration,
                     failure=found.failure,
                 )
-                self._finish(launch, trial)
+                self._judge.finish(launch, trial)
         return _Result(found.launch, found.failure, found.stop, found.pause_s)
 
 
@@ -327,16 +273,3 @@ def _numbered(launch: Launch, plan: LaunchPlan) -> list[tuple[int, PlannedTrial]
 
 def _environment(command: LaunchCommand) -> tuple[tuple[str, str | None], ...]:
     return (*command.env, *((name, None) for name in command.unset))
-
-
-def _ignored(asked: Configuration, resolved: Resolved) -> Failure | None:
-    """The knobs that the server did not take, as a failure; `None` if it runs what was asked."""
-    found = differences(asked, resolved.configuration)
-    if not found:
-        return None
-    return Failure(
-        "knob_ignored",
-        "ready",
-        "configuration",
-        f"the server runs something else than it was asked for: {'; '.join(found)}",
-    )

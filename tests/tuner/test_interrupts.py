@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tuner.interrupts
+import tuner.judging
 import tuner.launching
 import tuner.sweep
 from results.records import LaunchState, TrialState
@@ -21,7 +22,7 @@ from tuner import assembly
 from tuner.interrupts import Interrupts
 from tuner.progress import Silent
 
-TRACED = {m.__file__ for m in (tuner.interrupts, tuner.launching, tuner.sweep)}
+TRACED = {m.__file__ for m in (tuner.interrupts, tuner.judging, tuner.launching, tuner.sweep)}
 
 
 class Watched(ReplayRunner):

@@ -1,0 +1,135 @@
+"""Measures the trials of one launch and judges each; every window is stored as it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.records import Failure, Trial, TrialState
+from runners.readback import differences
+from tuner.same_load import SameLoad
+from tuner.scoring import judge, was_disturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from results.records import Launch, Measurement, Resolved
+    from results.store import Store
+    from results.studies import StoredStudy
+    from runners.base import Session
+    from search_spaces.configuration import Configuration
+    from search_spaces.workload import OperatingPoint, Workload
+    from tuner.planners import PlannedTrial
+    from tuner.progress import Progress
+
+
+class Judge:
+    """Brings trials to their ends.
+
+    Args:
+        stored: The study.
+        store: Where each window and each judgement goes.
+        workload: With which operating points each setting is measured.
+        limits: Upper bounds that a feasible trial keeps, by metric.
+        progress: Told of every step.
+        shielded: Sections that an interrupt may not tear.
+    """
+
+    def __init__(
+        self,
+        *,
+        stored: StoredStudy,
+        store: Store,
+        workload: Workload,
+        limits: Mapping[str, float],
+        progress: Progress,
+        shielded: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._stored = stored
+        self._store = store
+        self._workload = workload
+        self._limits = limits
+        self._progress = progress
+        self._shielded = shielded
+        self._same_load = SameLoad(stored, store)
+
+    def measure(self, session: Session, launch: Launch, number: int, planned: PlannedTrial) -> None:
+        """Measures a trial at every operating point, and judges it.
+
+        Raises:
+            RunnerError: The server or its load failed; the trial is as it was.
+        """
+        asked = planned.configuration
+        resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
+        measurements = []
+        for point in self._workload.points:
+            self._progress.measuring(f"trial {number}, {point.name}")
+            measurement = self._window(session, launch, number, planned, point)
+            if was_disturbed(measurement):
+                # A launch costs minutes, a window seconds: once more before it is given up.
+                self._progress.measuring(f"trial {number}, {point.name}, once more")
+                measurement = self._window(session, launch, number, planned, point)
+            measurements.append(measurement)
+        state, failure = judge(measurements, self._limits)
+        if (ignored := _ignored(asked, resolved)) is not None:
+            state, failure = TrialState.INACTIVE, ignored
+        trial = Trial(
+            number,
+            planned.purpose,
+            state,
+            asked,
+            resolved.configuration,
+            failure,
+            tuple(measurements),
+            (launch.id,),
+        )
+        self.finish(launch, trial, resolved)
+
+    def _window(
+        self,
+        session: Session,
+        launch: Launch,
+        number: int,
+        planned: PlannedTrial,
+        point: OperatingPoint,
+    ) -> Measurement:
+        """One measurement, stored whether it is believed or not."""
+        measurement = session.measure(point)
+        self._same_load.check(measurement, number)
+        with self._shielded():
+            self._store.add_measurement(
+                self._stored.id, number, launch.id, measurement, planned.purpose
+            )
+        return measurement
+
+    def finish(self, launch: Launch, trial: Trial, resolved: Resolved | None = None) -> None:
+        """Stores what became of a trial.
+
+        Args:
+            launch: The one that brought it to its end.
+            trial: As it ended.
+            resolved: What its server said it ran, where it served.
+        """
+        with self._shielded():
+            self._store.finish_trial(
+                self._stored.id,
+                trial.number,
+                trial.state,
+                resolved,
+                trial.failure,
+                launch=launch.id,
+            )
+        self._progress.judged(trial)
+
+
+def _ignored(asked: Configuration, resolved: Resolved) -> Failure | None:
+    """The knobs that the server did not take, as a failure; `None` if it runs what was asked."""
+    found = differences(asked, resolved.configuration)
+    if not found:
+        return None
+    return Failure(
+        "knob_ignored",
+        "ready",
+        "configuration",
+        f"the server runs something else than it was asked for: {'; '.join(found)}",
+    )
