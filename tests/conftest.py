@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from .postgres_server import empty_postgres_address, postgres, postgres_address  # noqa: F401
@@ -21,6 +22,26 @@ ROOT = Path(__file__).parents[1]
 # A background job of a script inherits an ignored SIGINT, and would hand it on to the processes
 # that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What whoever runs the tests has set for other programs: proxies, widths and colours of terminals,
+# settings of servers.
+FOREIGN = (
+    *("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "COLUMNS", "LINES"),
+    *("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"),
+)
+for _name in list(os.environ):
+    if _name.upper() in FOREIGN or _name.startswith(("NCCL_", "SGLANG_")):
+        del os.environ[_name]
+
+# The same examples in every run, so that a change is judged by what it changes. Others, for a
+# longer look: TUNER_TESTS_EXAMPLES=other.
+# How long an example takes is the machine's affair.
+_any_pace = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("same", _any_pace, derandomize=True)
+hypothesis.settings.register_profile("other", _any_pace)
+hypothesis.settings.load_profile(os.environ.get("TUNER_TESTS_EXAMPLES", "same"))
 
 
 class Tuner:

@@ -303,7 +303,7 @@ COUNTS = st.integers(min_value=0, max_value=2**31 - 1)
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
     derandomize=True,
     max_examples=30,

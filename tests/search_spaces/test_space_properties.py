@@ -22,7 +22,9 @@ from search_spaces import (
 
 from .drawn_studies import studies
 
-usual = settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+usual = settings(
+    deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 seeds = st.integers(0, 10**6)
 
 
