@@ -88,11 +88,6 @@ def canonical_value(name: str, value: str) -> str:
     return value
 
 
-def same_value(name: str, value: str | None) -> str | None:
-    """A key that is equal for two spellings of one value; `None` is "not set"."""
-    return None if value is None else canonical_value(name, value)
-
-
 def _switch(variable: Variable, value: str) -> str | None:
     if value in {"0", "1"}:
         return None

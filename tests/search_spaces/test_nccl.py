@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces import Configuration, Space, canonical, parse_study, violations, warnings
 from search_spaces.nccl.lists import ALGORITHMS, COLLECTIVES, HAS, PROTOCOLS, read, without_any
 from search_spaces.nccl.pairs import crossed_bounds, nothing_left, shadowed
-from search_spaces.nccl.values import canonical_value, same_value, unknown_variable, value_problem
+from search_spaces.nccl.values import canonical_value, unknown_variable, value_problem
 from search_spaces.nccl.variables import LAST_READ_BY, VARIABLES
 from search_spaces.variables import CANONICAL_ENV, canonical_env
 
@@ -102,8 +102,6 @@ def test_a_value_has_one_spelling(name, one, others):
     for value in (one, *others):
         assert value_problem(name, value) is None
         assert canonical_value(name, value) == one
-        assert same_value(name, value) == one
-    assert same_value(name, None) is None
 
 
 def test_every_variables_example_is_taken():

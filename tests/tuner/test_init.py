@@ -86,8 +86,10 @@ def test_what_is_tuned_keeps_todays_value_among_its_choices(make):
 
 
 def test_the_same_choice_in_other_words_is_not_added(make):
-    study, _ = make("--from-command", KIMI.replace("=LL ", "=simple,ll128,ll "), "--gpus", "8x L4")
+    own = "=simple,ll128,ll SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=true "
+    study, _ = make("--from-command", KIMI.replace("=LL ", own), "--gpus", "8x L4")
     assert len(study.space.env["NCCL_PROTO"]) == 5
+    assert study.space.env["SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"] == (None, "1")
 
 
 def test_one_gpu_has_no_nccl(make):

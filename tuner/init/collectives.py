@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl.values import same_value
+from search_spaces.variables import canonical_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,7 +204,7 @@ def _pcie_ipc(today: Today, hardware: Hardware) -> Choice | None:
 def _choice(today: Today, name: str, values: tuple[tuple[Value, str], ...], why: str) -> Choice:
     """The choices, with today's among them."""
     own = today.env.get(name)
-    same = {same_value(name, value if value is None else str(value)) for value, _ in values}
-    if own is None or same_value(name, own) in same:
+    known = {canonical_value(name, str(value)) for value, _ in values if value is not None}
+    if own is None or canonical_value(name, own) in known:
         return Choice(name, values, why)
     return Choice(name, (*values, (own, "today's")), why)
