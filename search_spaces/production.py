@@ -155,7 +155,7 @@ def _relative(launch: LaunchText, study: Study) -> Configuration:
     for name, text in launch.env.items():
         own = study.server.env
         same = name in own and _one_spelling(name, text) == _one_spelling(name, own[name])
-        if not is_secret(name) and not same:
+        if name not in launch.secrets and not same:
             env[name] = text
     configuration = Configuration.of(
         speculation_of(launch.flags), flags=cast("Mapping[str, Value]", flags), env=env

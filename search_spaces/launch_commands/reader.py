@@ -204,7 +204,8 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
     for name, value in found.env.items():
         if value is None:
             env[name] = None
-        elif is_secret(name):
+        elif is_secret(name) or redact_text(value) != value:
+            # An address with a password in it (`http_proxy`) is one as a whole.
             secrets.append(name)
             if value and not is_reference(shown(value)):
                 replaced.append(name)
@@ -212,12 +213,13 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
         elif name in live_names(value):
             notes.append(f"`{name}` is passed on or extended from the caller's; left out")
         else:
-            env[name] = redact_text(value)
+            env[name] = value
     notes += [
         f"The value of `{name}` is a secret; it is written as `{reference(name)}`"
         for name in dict.fromkeys(replaced)
     ]
     layers = tuple(_redacted(layer) for layer in found.layers)
+    open_env = {name: value for name, value in env.items() if name not in secrets}
     line = one_line(layers, env, (*found.entry, *read.words))
     container = next((layer for layer in layers if isinstance(layer, InContainer)), None)
     return LaunchText(
@@ -230,7 +232,7 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
         ),
         secrets=tuple(dict.fromkeys(secrets)),
         written_out=tuple(dict.fromkeys(replaced)),
-        variables=_variables(env, read.words, found, layers),
+        variables=_variables(open_env, read.words, found, layers),
         container=None
         if container is None
         else Container(
@@ -255,7 +257,7 @@ def _redacted(layer: Layer) -> Layer:
 def _variables(
     env: Mapping[str, str | None], words: Sequence[str], found: Found, layers: Sequence[Layer]
 ) -> tuple[str, ...]:
-    texts = [v for name, v in env.items() if v is not None and not is_secret(name)]
+    texts = [value for value in env.values() if value is not None]
     for before, word in zip(("", *words), words, strict=False):
         flag = word.partition("=")[0] if word.startswith("--") else before
         if canonical_flag(flag) not in SECRET_FLAGS:

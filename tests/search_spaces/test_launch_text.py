@@ -272,3 +272,13 @@ def test_quoted_variables_and_doubled_signs_of_a_unit():
 def test_variables_of_supervisord():
     read = read_launch_text(f'[program:s]\nenvironment=A="1",\n  B="b,c"\ncommand={BASE}')
     assert (read.flags, read.env) == (FLAGS, {"A": "1", "B": "b,c"})
+
+
+def test_an_address_with_a_password_is_a_secret_as_a_whole():
+    read = read_launch_text(f"http_proxy=http://me:w0rd@p:80 A=hf_abcdefghij0123456789 {BASE}")
+    assert read.env == {"http_proxy": "$http_proxy", "A": "$A"}
+    assert read.written_out == read.secrets == ("http_proxy", "A")
+    assert read.variables == ()
+    assert read.text == f'http_proxy="$http_proxy" A="$A" {BASE}'
+    # The caller's own are passed on: nothing is to be set.
+    assert read_launch_text(read.text).env == {}

@@ -83,7 +83,8 @@ def test_two_spellings_of_a_variable_are_no_difference(production):
 
 def test_address_keys_and_secrets_are_no_differences(production):
     server = {"flags": {"tp-size": 8, "port": 1, "api-key": "$SGLANG_API_KEY"}}
-    command = f"HF_TOKEN=$HF_TOKEN {SERVE} --host :: --ssl-certfile c --admin-api-key $KEY"
+    own = "--host :: --ssl-certfile c --admin-api-key $KEY"
+    command = f"HF_TOKEN=$HF_TOKEN http_proxy=$http_proxy {SERVE} {own}"
     assert production(command, server=server) == Configuration.of()
 
 
