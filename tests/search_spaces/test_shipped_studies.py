@@ -96,7 +96,7 @@ def test_it_lets_none_win_and_has_adaptive_speculation_as_a_contender(name):
     assert len(algorithms) > 1
     adaptive = [p for p in Space(study) if dict(p.flags).get("speculative-adaptive")]
     assert adaptive
-    assert {p.speculation.num_steps for p in adaptive} == {3}
+    assert {p.speculation.num_steps for p in adaptive} <= {3, 7}
     assert {*baselines(study)} == {"none", "default"}
 
 

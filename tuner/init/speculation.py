@@ -32,7 +32,10 @@ _NO_ADAPTIVE = (
     "enable-pdmux",
 )
 _CHAIN_ONLY = ("speculative-use-rejection-sampling", "speculative-use-block-verification")
-_ADAPTIVE_STEPS = 3
+# Where it begins: the deepest of its candidates. 0.5.17 sizes its logits buffer by the number it
+# starts with, and dies in graph capture where a candidate needs more (seen on two H200 with 3);
+# 0.5.23 sizes it by the deepest.
+_ADAPTIVE_STEPS = 7
 
 
 @dataclass(frozen=True, slots=True)
