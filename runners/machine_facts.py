@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.records import Machine
 from runners.server_environment import EnvironmentUnusableError
+from search_spaces.gpus import gpus_of_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,21 +165,9 @@ def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
 def gpus_used(study: Study) -> tuple[int, ...]:
     """Numbers, among those that can be seen, of the GPUs that every launch of a study uses.
 
-    Of one node: `tp-size` x `pp-size` from `base-gpu-id` on by `gpu-id-step`, and once more per
-    data-parallel replica unless attention shares them (SGLang 0.5.23, data_parallel_controller).
+    Of one node, from `base-gpu-id` on by `gpu-id-step` (SGLang 0.5.23, data_parallel_controller).
     Empty for a server on another device than CUDA.
     """
     flags = study.server.flags
-    if str(flags.get("device") or "cuda").split(":")[0] != "cuda":
-        return ()
-
-    def number(name: str, default: int) -> int:
-        value = flags.get(name)
-        return default if value is None else int(value)
-
-    ranks = number("tp-size", 1) * number("pp-size", 1)
-    if flags.get("enable-dp-attention") is not True:
-        ranks *= number("dp-size", 1)
-    count = -(-ranks // number("nnodes", 1))
-    first, step = number("base-gpu-id", 0), number("gpu-id-step", 1)
-    return tuple(first + step * n for n in range(count))
+    first, step = flags.get("base-gpu-id") or 0, flags.get("gpu-id-step") or 1
+    return tuple(int(first) + int(step) * n for n in range(gpus_of_node(flags)))

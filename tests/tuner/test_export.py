@@ -17,7 +17,7 @@ from search_spaces.configuration import Configuration
 from search_spaces.launch_commands import read_launch_text
 from tuner import cli
 from tuner.exports import FORMATS, format_of
-from tuner.exports.assemble import assemble, gpus_of
+from tuner.exports.assemble import assemble
 
 from .conftest import small_text
 from .replays import Odd, play
@@ -215,22 +215,6 @@ def test_a_prefix_that_pins_is_in_the_command_and_one_that_leaves_is_a_note(stor
         text = format_of(name).write(exported_of(away, report))
         assert text.count("docker exec") == 1, name
         assert "started behind `docker exec sglang`" in text, name
-
-
-@pytest.mark.parametrize(
-    ("flags", "gpus"),
-    [
-        ({}, 1),
-        ({"tp-size": 8}, 8),
-        ({"tp-size": 4, "pp-size": 2}, 8),
-        ({"tp-size": 2, "dp-size": 4}, 8),
-        ({"tp-size": 8, "dp-size": 8, "enable-dp-attention": True}, 8),
-        ({"tp-size": 16, "nnodes": 2}, 8),
-        ({"tp-size": 8, "device": "cpu"}, 0),
-    ],
-)
-def test_how_many_gpus_a_container_gets(flags, gpus):
-    assert gpus_of(flags) == gpus
 
 
 @pytest.fixture

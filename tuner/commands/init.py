@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces import StudyFileError, parse_study
+from search_spaces.gpus import gpus_of_node
 from search_spaces.study_values import study_name_problem
 from tuner.errors import CommandError, Exit
 from tuner.init import collectives, speculation
@@ -152,7 +153,7 @@ def _server(
         asker,
         told,
         link=given["interconnect"],
-        used=max(today.gpus // today.machines, 1),
+        used=max(gpus_of_node(today.flags), 1),
         devices=today.env.get("CUDA_VISIBLE_DEVICES"),
         link_matters=today.machines == 1 and not (told is not None and told.is_amd),
     )

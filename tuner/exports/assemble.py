@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import redacted, server_flags
+from search_spaces.gpus import gpus_of_node, nodes_of
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
 from tuner.contributions import contributions
 from tuner.exports.change_words import changes_json, describe_changes
@@ -87,26 +88,12 @@ def assemble(
         notes=tuple(one_line(note) for note in _notes(study, flags, env, pinned=command.prefix)),
         facts=_facts(report, trial, found),
         image=image or f"{IMAGE}:{f'v{version}' if version else 'latest'}",
-        gpus=gpus_of(flags),
+        gpus=gpus_of_node(flags),
         start_s=start_s,
         start_reason=start_reason,
         local_paths=_local_paths(flags),
         cache=env.get("HF_HOME") or "/root/.cache/huggingface",
     )
-
-
-def gpus_of(flags: dict[str, Any]) -> int:
-    """GPUs that one node of a server uses (0.5.23: tp x pp, for each replica of plain dp)."""
-    if str(flags.get("device") or "cuda").split(":")[0] != "cuda":
-        return 0
-    sizes = [_number(flags, name) for name in ("tp-size", "pp-size")]
-    replicas = 1 if flags.get("enable-dp-attention") else _number(flags, "dp-size")
-    return -(-math.prod(sizes) * replicas // _number(flags, "nnodes"))
-
-
-def _number(flags: dict[str, Any], name: str) -> int:
-    value = flags.get(name)
-    return value if isinstance(value, int) and value > 0 else 1
 
 
 def _protected(name: str, value: Any) -> Any:  # noqa: ANN401 - any value of a study file
@@ -140,7 +127,7 @@ def _notes(
     if study.server.prefix and not pinned:
         prefix = " ".join(redact_text(word) for word in study.server.prefix)
         notes.append(f"Its servers were started behind `{prefix}`: start it where they ran.")
-    if _number(flags, "nnodes") > 1:
+    if nodes_of(flags) > 1:
         notes.append(
             f"It runs on {flags['nnodes']} nodes: start it on each, with its own --node-rank."
         )

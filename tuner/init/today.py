@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.algorithms import ALGORITHMS, NAMES
 from search_spaces.configuration import NO_SPECULATION
 from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag_value
+from search_spaces.gpus import gpus_of_server, nodes_of
 from search_spaces.nccl.pairs import crossed_bounds, nothing_left
 from search_spaces.secrets import is_secret
 from search_spaces.variables import value_problem
@@ -74,14 +75,13 @@ class Today:
 
     @property
     def gpus(self) -> int:
-        """GPUs that a server uses, over all its machines."""
-        replicas = 1 if self.flags.get("enable-dp-attention") else self.number("dp-size", 1)
-        return max(self.number("tp-size", 1) * self.number("pp-size", 1) * replicas, 1)
+        """GPUs that a server uses, over all its machines; 1 where it uses none."""
+        return max(gpus_of_server(self.flags), 1)
 
     @property
     def machines(self) -> int:
         """Machines that a server spans."""
-        return max(self.number("nnodes", 1), 1)
+        return nodes_of(self.flags)
 
     @property
     def other_device(self) -> str | None:

@@ -1,0 +1,40 @@
+"""How many GPUs a server uses, by its flags.
+
+Each rank has one: `tp-size` x `pp-size` of them, once more for each data-parallel replica unless
+attention shares them (SGLang 0.5.23, `managers/data_parallel_controller.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def runs_on_cuda(flags: Mapping[str, object]) -> bool:
+    """Whether a server runs on CUDA, as it does where its flags name no device."""
+    return str(flags.get("device") or "cuda").split(":")[0] == "cuda"
+
+
+def gpus_of_server(flags: Mapping[str, object]) -> int:
+    """GPUs over all nodes; 0 on another device than CUDA."""
+    if not runs_on_cuda(flags):
+        return 0
+    replicas = 1 if flags.get("enable-dp-attention") else _number(flags, "dp-size")
+    return _number(flags, "tp-size") * _number(flags, "pp-size") * replicas
+
+
+def gpus_of_node(flags: Mapping[str, object]) -> int:
+    """GPUs of one of the server's nodes; 0 on another device than CUDA."""
+    return -(-gpus_of_server(flags) // nodes_of(flags))
+
+
+def nodes_of(flags: Mapping[str, object]) -> int:
+    """Machines that the server spans."""
+    return _number(flags, "nnodes")
+
+
+def _number(flags: Mapping[str, object], name: str) -> int:
+    value = flags.get(name)
+    return value if isinstance(value, int) and value > 0 else 1
