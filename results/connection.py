@@ -10,7 +10,7 @@ from sqlalchemy import Integer, bindparam, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from results import tables
-from results.database import WRITE_OPTION, in_memory
+from results.database import WRITE_OPTION, in_memory, shown_address
 from results.errors import StoreError, StudyNotFound
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Connected:
         if engine.dialect.name == "postgresql":
             # A question may take several statements; SQLite's transactions are snapshots anyway.
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
-        self.shown = engine.url.render_as_string()
+        self.shown = shown_address(engine.url)
         self.url = engine.url.render_as_string(hide_password=False)
         named = str(engine.url.database or "")
         on_disk = engine.dialect.name == "sqlite" and not in_memory(engine.url)

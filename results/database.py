@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from results.errors import StoreError, StoreMissing
+from search_spaces.secrets import redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,13 +40,15 @@ def resolve_url(address: str) -> URL:
         url = make_url(address)
     except ArgumentError as error:
         raise StoreError(
-            f"{address!r} is not a database address; use sqlite:///FILE or "
+            f"{redact_text(address)!r} is not a database address; use sqlite:///FILE or "
             "postgresql://USER:PASSWORD@HOST/DATABASE"
         ) from error
     backend = url.get_backend_name()
     if url.drivername in {"sqlite", "sqlite+pysqlite"}:
         if url.host:
-            raise StoreError(f"{address!r} names no file; use three slashes: sqlite:///{url.host}")
+            raise StoreError(
+                f"{redact_text(address)!r} names no file; use three slashes: sqlite:///{url.host}"
+            )
         if in_memory(url) or str(url.database).startswith("file:"):
             return url
         return url.set(database=str(Path(str(url.database)).expanduser().resolve()))
@@ -56,6 +59,13 @@ def resolve_url(address: str) -> URL:
     raise StoreError(
         f"{url.drivername} databases are not supported; use sqlite:/// or postgresql://"
     )
+
+
+def shown_address(url: URL | str) -> str:
+    """The address as it may be shown and stored: without its password, wherever that stands."""
+    url = make_url(url)
+    hidden = {name: "***" for name in url.query if "password" in name.lower()}
+    return url.update_query_dict(hidden).render_as_string()
 
 
 def in_memory(url: URL) -> bool:

@@ -2,7 +2,8 @@
 
 Each device has a file in a folder of this machine, and whoever measures on it holds an exclusive
 `flock` on that file. The kernel drops it with its holder, `kill -9` included, so nothing is ever
-left to clean up: the files stay, and say only who had them last.
+left to clean up: the files stay, and say who had them last, and with which launch. The server of
+that launch may live on without its tuner; whoever comes next looks for it.
 
 Tuners in containers of their own see each other where `TUNER_LOCKS` names a folder they share.
 """
@@ -13,10 +14,13 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+from runners.process import marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +34,8 @@ _FOLDER: Final = "/tmp/sglang-tuner-locks"  # noqa: S108 - sticky, and no file i
 
 _POLL_S: Final = 0.5
 
+_MOST_BYTES: Final = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -39,11 +45,15 @@ class Holder:
         pid: The tuner's process.
         study: What it measures.
         since: When it began, as local time.
+        storage: The database of the study, without a password.
+        launch: The mark of the launch that it began last; empty before the first.
     """
 
     pid: int
     study: str
     since: str
+    storage: str = ""
+    launch: str = ""
 
     def __str__(self) -> str:
         return f"a tuner (pid {self.pid}, study {self.study}, since {self.since})"
@@ -59,6 +69,22 @@ class DeviceBusyError(Exception):
         self.holder = holder
 
 
+class LeftServerError(DeviceBusyError):
+    """A device is free of tuners, but not of the server that a killed one left."""
+
+    def __init__(self, device: str, holder: Holder, pids: Sequence[int]) -> None:
+        Exception.__init__(
+            self,
+            f"{device} is still in use by the server (processes {', '.join(map(str, pids))}) that "
+            f"study {holder.study} left when its tuner was killed: it would spoil the figures. "
+            f"`tuner resume --study {shlex.quote(holder.study)} --storage "
+            f"{shlex.quote(holder.storage)}` ends it and goes on with that study; `kill -9` with "
+            "these numbers only ends it",
+        )
+        self.device = device
+        self.holder = holder
+
+
 class DeviceLocks:
     """Exclusive use of some devices. A context manager: leaving it lets them go.
 
@@ -66,11 +92,15 @@ class DeviceLocks:
         devices: `Runner.devices`. Taken in sorted order, so that two who wait cannot wait for
             each other.
         study: Shown to whoever finds them taken.
+        storage: Its database, without a password: with the name it says which study this is, whose
+            own left servers are no hindrance, since resuming it ends them.
         waiting: Called once per device that is in use, and then it is waited for; without it that
             is an error.
 
     Raises:
         DeviceBusyError: On entering, if a device is in use.
+        LeftServerError: On entering, if a server that another study left is on it; waiting would
+            not help.
         OSError: On entering, if the folder cannot be used.
     """
 
@@ -78,11 +108,14 @@ class DeviceLocks:
         self,
         devices: Sequence[str],
         study: str,
+        storage: str = "",
         *,
         waiting: Callable[[DeviceBusyError], None] | None = None,
     ) -> None:
         self._devices = tuple(sorted(devices))
         self._study = study
+        self._storage = storage
+        self._since = ""
         self._waiting = waiting
         self._held: list[int] = []
 
@@ -108,6 +141,11 @@ class DeviceLocks:
         while self._held:
             os.close(self._held.pop())
 
+    def announce(self, launch: str) -> None:
+        """Writes down the mark of a launch before its server is started on these devices."""
+        for file in self._held:
+            self._write(file, launch)
+
     def _take(self, device: str) -> None:
         path = folder() / f"{device.replace('/', '_')}.lock"
         told = False
@@ -132,9 +170,22 @@ class DeviceLocks:
                 break
             os.close(file)  # somebody cleaned the folder up between opening and locking
         self._held.append(file)
-        holder = Holder(os.getpid(), self._study, time.strftime("%Y-%m-%d %H:%M:%S"))
-        os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(asdict(holder)).encode(), 0)
+        launch = ""
+        last = _holder(file)
+        if last is not None and last.launch and (pids := marked(last.launch)):
+            if (last.study, last.storage) != (self._study, self._storage):
+                raise LeftServerError(device, last, pids)
+            launch = last.launch  # until this study has ended it
+        self._since = self._since or time.strftime("%Y-%m-%d %H:%M:%S")
+        self._write(file, launch)
+
+    def _write(self, file: int, launch: str) -> None:
+        holder = Holder(os.getpid(), self._study, self._since, self._storage, launch)
+        text = json.dumps(asdict(holder)).encode()
+        # The lock holds also where the disk is full and nothing can be said about it.
+        with contextlib.suppress(OSError):
+            os.pwrite(file, text, 0)
+            os.ftruncate(file, len(text))
 
 
 def folder() -> Path:
@@ -175,6 +226,6 @@ def _is_still(path: Path, file: int) -> bool:
 
 def _holder(file: int) -> Holder | None:
     try:
-        return Holder(**json.loads(os.pread(file, 4096, 0)))
+        return Holder(**json.loads(os.pread(file, _MOST_BYTES, 0)))
     except (ValueError, TypeError):
         return None  # it has just been taken

@@ -181,6 +181,11 @@ def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, .
     return tuple(ended)
 
 
+def marked(mark: str) -> tuple[int, ...]:
+    """The pids of all living processes of a launch that can be seen here."""
+    return tuple(process.pid for process in _living(lambda p: _mark_of(p) == mark))
+
+
 def process_left(pids: Sequence[int], mark: str) -> RunnerError:
     """What SIGKILL did not end: a fault of the host, which the next launch would meet."""
     message = (

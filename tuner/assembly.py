@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import make_url
 
+from results.records import Purpose
 from results.studies import NewStudy
 from runners import make_runner
-from search_spaces import Space, parse_study, violations
+from search_spaces import Space, violations
 from search_spaces import baselines as baselines_of
-from search_spaces.baseline import PRODUCTION
+from search_spaces.baseline import PRODUCTION, default_baseline
+from search_spaces.stored_study import StoredFile, parse_stored
 from tuner.agenda import Agenda
 from tuner.errors import CommandError
 from tuner.launching import Launcher
@@ -22,9 +24,10 @@ from tuner.scoring import Standing
 from tuner.sweep import Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from results.records import Trial
     from results.store import Store
     from results.studies import StoredStudy
     from runners import ProcessRunner
@@ -136,17 +139,19 @@ def describe_new(
     )
 
 
-def stored_study_file(stored: StoredStudy, file: Study | None = None) -> Study:
+def stored_study_file(stored: StoredStudy, file: Study | None = None) -> StoredFile:
     """The study file as it was when the study was created: what is stored is the truth.
 
     Args:
         stored: The study.
         file: The file by which it was named, if it was: its relative paths start there. Else they
             start where the file was when the study was created.
+
+    Raises:
+        StudyFileError: Nothing of it can be read.
     """
     base_dir = file.base_dir if file is not None else stored.base_dir
-    source = f"study {stored.name} (stored)"
-    return parse_study(stored.text, source=source, base_dir=base_dir, stored=True)
+    return parse_stored(stored.text, f"study {stored.name} (stored)", base_dir=base_dir)
 
 
 def log_dir(store: Store, stored: StoredStudy) -> Path:
@@ -166,6 +171,7 @@ def make_sweep(
     *,
     mirror: Mirror | None,
     shielded: Callable[[], AbstractContextManager[None]],
+    announce: Callable[[str], None] = lambda _: None,
 ) -> tuple[Sweep, Launcher]:
     """The loop over a stored study, new or resumed."""
     planner: Planner = make_planner(
@@ -181,6 +187,7 @@ def make_sweep(
         log_dir=log_dir(store, stored),
         shielded=shielded,
         machine=runner.machine(),
+        announce=announce,
     )
     sweep = Sweep(
         stored=stored,
@@ -198,12 +205,14 @@ def make_sweep(
     return sweep, launcher
 
 
-def make_report(store: Store, name: str, problem: Problem, runner: Runner) -> StudyReport:
-    """Everything stored about a study, judged."""
+def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyReport:
+    """Everything stored about a study, judged.
+
+    It asks nothing of the space: what was measured is told whatever today's rules say of it.
+    """
     stored = store.study(name)
-    standing = Standing.of(
-        store.trials(stored.id), problem.baselines, problem.study.objective.figure
-    )
+    trials = store.trials(stored.id)
+    standing = Standing.of(trials, _baselines(study, trials), study.objective.figure)
     best = standing.best
     owner = store.owner(stored.id)
     return StudyReport(
@@ -214,3 +223,16 @@ def make_report(store: Store, name: str, problem: Problem, runner: Runner) -> St
         command=runner.command(best.configuration) if best is not None else None,
         owner_lives=owner is not None and owner.may_live(),
     )
+
+
+def _baselines(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration]:
+    """The baselines of a study: those that would be measured, and those that were."""
+    measured = {t.configuration for t in trials if t.purpose is Purpose.BASELINE}
+    known = baselines_of(study)
+    if (default := default_baseline(study)) is not None and default in measured:
+        known.setdefault("default", default)  # legal when it was measured
+    return {
+        name: configuration
+        for name, configuration in known.items()
+        if name == PRODUCTION or configuration in measured or not violations(configuration, study)
+    }

@@ -71,6 +71,7 @@ class Launcher:
         log_dir: Where the servers' logs go.
         shielded: Sections that an interrupt may not tear.
         machine: Where the servers run.
+        announce: Told of a launch's mark before its server is started.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Launcher:
         log_dir: Path,
         shielded: Callable[[], AbstractContextManager[None]],
         machine: Machine | None = None,
+        announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._stored = stored
         self._store = store
@@ -101,6 +103,7 @@ class Launcher:
         self._log_dir = log_dir
         self._shielded = shielded
         self._machine = machine
+        self._announce = announce
         self._version = stored.sglang_version
         self._host_faults = 0
         self.running: ProcessIdentity | None = None
@@ -146,6 +149,7 @@ class Launcher:
             KeyboardInterrupt: The server is stopped and the launch stored as lost.
         """
         began = self._runner.now()
+        self._announce(launch.intent.mark)
         self.running = ProcessIdentity(0, 0.0, launch.intent.mark, 0)
         result = _Result(LaunchState.LOST)
         try:

@@ -69,4 +69,4 @@ def replay(
         problem, stored, store, runner, Silent(), mirror=None, shielded=contextlib.nullcontext
     )
     sweep.run()
-    return assembly.make_report(store, name, problem, runner)
+    return assembly.make_report(store, name, study, runner)

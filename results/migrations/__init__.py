@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect, text
 
+from results.database import shown_address
 from results.errors import StoreMissing, StoreOutdated, StoreVersionError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def require_head(engine: Engine) -> None:
         StoreOutdated: Its schema is older than `HEAD`.
         StoreVersionError: Its schema is newer.
     """
-    shown = engine.url.render_as_string()
+    shown = shown_address(engine.url)
     with engine.connect() as connection:
         version = current_version(connection)
     if version is None:
@@ -71,7 +72,7 @@ def require_head(engine: Engine) -> None:
 
 def _newer(engine: Engine, version: str) -> StoreVersionError:
     return StoreVersionError(
-        f"the database {engine.url.render_as_string()} was written by a newer tuner "
+        f"the database {shown_address(engine.url)} was written by a newer tuner "
         f"(schema {version}; this one knows up to {HEAD}); "
         "update sglang-tuner, or use another --storage"
     )

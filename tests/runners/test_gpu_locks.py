@@ -13,7 +13,14 @@ import time
 
 import pytest
 
-from runners.gpu_locks import FOLDER_VARIABLE, DeviceBusyError, DeviceLocks, folder
+from runners.gpu_locks import (
+    FOLDER_VARIABLE,
+    DeviceBusyError,
+    DeviceLocks,
+    LeftServerError,
+    folder,
+)
+from runners.process import MARK
 
 HOLDER = """
 import sys, time
@@ -73,6 +80,48 @@ def test_kill_9_frees_a_device_although_a_child_lives(hold):
     process.wait()
     with DeviceLocks(["gpu-a"], "next"):
         pass
+
+
+def test_a_server_that_a_killed_tuner_left_keeps_other_studies_away(hold, locks):
+    process = hold("kimi", "gpu-a", "gpu-b")
+    # As the launcher does: the mark first, then the server.
+    server = subprocess.Popen(
+        [sys.executable, "-c", "input()"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, MARK: "mark-of-kimi", "SPT_NOENV": "1"},
+    )
+    try:
+        holder = json.loads((locks / "gpu-a.lock").read_text())
+        holder |= {"storage": "sqlite:////my data/t.db", "launch": "mark-of-kimi"}
+        process.kill()
+        process.wait()
+        (locks / "gpu-a.lock").write_text(json.dumps(holder))
+        with pytest.raises(LeftServerError) as caught, DeviceLocks(["gpu-b", "gpu-a"], "next"):
+            pass
+        said = str(caught.value)
+        assert f"gpu-a is still in use by the server (processes {server.pid})" in said
+        assert "`tuner resume --study kimi --storage 'sqlite:////my data/t.db'` ends it" in said
+        with pytest.raises(LeftServerError), DeviceLocks(["gpu-a"], "kimi", "sqlite:////other.db"):
+            pass
+        with DeviceLocks(["gpu-a"], "kimi", "sqlite:////my data/t.db"):
+            pass  # which ends it, and has not yet
+        with pytest.raises(LeftServerError), DeviceLocks(["gpu-a"], "next", waiting=print):
+            pass
+    finally:
+        server.kill()
+        server.communicate()
+    with DeviceLocks(["gpu-a"], "next") as held:
+        held.announce("mark-of-next")
+        assert json.loads((locks / "gpu-a.lock").read_text())["launch"] == "mark-of-next"
+
+
+def test_a_lock_of_an_earlier_version_is_read(locks):
+    with DeviceLocks(["gpu-a"], "s"):
+        pass
+    (locks / "gpu-a.lock").write_text('{"pid": 1, "study": "old", "since": "then"}')
+    with DeviceLocks(["gpu-a"], "s", "sqlite:///t.db"):
+        holder = json.loads((locks / "gpu-a.lock").read_text())
+    assert (holder["study"], holder["storage"], holder["launch"]) == ("s", "sqlite:///t.db", "")
 
 
 def test_who_waits_is_told_once_and_gets_it_when_the_other_dies(hold):

@@ -78,7 +78,7 @@ def play(study, store, runner, *, planner="auto", hot_switch=False, name="s"):
         shielded=contextlib.nullcontext,
     )
     loop.run()
-    return assembly.make_report(store, name, problem, runner)
+    return assembly.make_report(store, name, problem.study, runner)
 
 
 class Odd(ReplayRunner):

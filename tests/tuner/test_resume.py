@@ -237,6 +237,10 @@ def test_a_second_tuner_on_the_same_devices_is_refused_or_waits(tuner, call, rea
     out, err = waiting.communicate(timeout=120)
     assert waiting.returncode == 4, (out, err)  # it went on, to a server that does not start
     assert "launch 0" in err
+    last = json.loads((tuner.folder / "locks" / "cpu.lock").read_text())
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
+        marks = [launch.intent.mark for launch in store.launches(1)]
+        assert (last["study"], last["storage"], last["launch"]) == ("small", store.shown, marks[-1])
     # Whoever has the devices, a simulation needs none of them.
     with DeviceLocks(["cpu"], "somebody"):
         call("sweep", "--study", real[0], "--name", "sim")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import make_url
 
+from results.database import shown_address
 from results.errors import StoreMissing, StoreOutdated
 from results.store import Store
 from results.transfer import copy_studies
@@ -62,7 +63,7 @@ def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
     state = stored.stopped or ("running" if owner is not None and owner.may_live() else "killed")
     best = unreadable = None
     try:
-        _, report = report_of(store, stored, assembly.stored_study_file(stored))
+        _, report = report_of(store, stored, assembly.stored_study_file(stored).study)
     except (StudyFileError, CommandError) as error:
         # Written by a tuner that knew other words; its figures are still there.
         unreadable = str(error).splitlines()[0]
@@ -98,7 +99,7 @@ def check(*, storage: str, as_json: bool) -> Exit:
     except StoreMissing as error:
         raise CommandError(f"{error}; `tuner sweep` begins a study") from error
     except StoreOutdated as error:
-        shown, studies = make_url(storage).render_as_string(), 0
+        shown, studies = shown_address(storage), 0
         problems = (
             Problem("outdated", None, str(error), "then `tuner db check` looks at the rest"),
         )

@@ -10,8 +10,7 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
-from sqlalchemy import make_url
-
+from results.database import shown_address
 from results.errors import StoreError, StoreMissing, StoreOutdated
 from results.store import Store
 from runners.server_environment import (
@@ -100,7 +99,7 @@ def _storage(storage: str) -> Check:
             count = len(store.studies())
             shown = store.shown
     except StoreMissing:
-        shown = make_url(storage).render_as_string()
+        shown = shown_address(storage)
         return Check("storage", ok=True, found=f"{shown}: the first sweep will make it")
     except StoreOutdated as error:
         return Check("storage", ok=True, found=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from results.records import Machine
 from search_spaces.study_values import study_name_problem
 from tuner import assembly
 from tuner.commands.running import holding, run_study
-from tuner.commands.stored import opened, print_report, report_of
+from tuner.commands.stored import opened, print_report, report_of, told
 from tuner.errors import CommandError, Exit
 from tuner.fork import inherit
 from tuner.identity import Difference, machine_differences, study_differences
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from results.studies import NewStudy, StoredStudy
     from runners.base import Runner
     from search_spaces import Study
+    from search_spaces.stored_study import StoredFile
     from tuner.assembly import Problem
     from tuner.fork import Inheritance
 
@@ -48,13 +50,13 @@ def resume(
             "--launches or --hours of its own, with what this one measured"
         )
     with opened(storage, name_or_path) as (store, stored, file):
-        old = assembly.stored_study_file(stored, file)
+        read = assembly.stored_study_file(stored, file)
         changed = file if file is not None and file.digest != stored.digest else None
         if fork is not None:
             return _fork(
                 store,
                 stored,
-                old,
+                read,
                 changed,
                 name=fork,
                 launches=launches,
@@ -65,7 +67,7 @@ def resume(
         return _go_on(
             store,
             stored,
-            old,
+            read,
             changed,
             shown=name_or_path,
             take_over=take_over,
@@ -77,7 +79,7 @@ def resume(
 def _go_on(
     store: Store,
     stored: StoredStudy,
-    study: Study,
+    read: StoredFile,
     file: Study | None,
     *,
     shown: str,
@@ -85,7 +87,8 @@ def _go_on(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    notes = []
+    study = read.study
+    notes = [f"today's checks refuse its stored file: {told(p)}" for p in read.problems]
     found: list[Difference] = []
     if file is not None:
         found += study_differences(study, file, simulated=stored.simulated)
@@ -102,6 +105,7 @@ def _go_on(
         _, report = report_of(store, stored, study)
         print_report(report, as_json=as_json)
         return Exit.DONE
+    _refuse_unread(stored, read)
     check_prompts(study)
     servers = assembly.reopen_servers(store, stored, study)
     if (missing := servers.check()) is not None:
@@ -121,7 +125,7 @@ def _go_on(
         servers,
         take_over=take_over,
         wait=wait,
-        locks=holding(servers, stored.name, wait=wait),
+        locks=holding(servers, stored.name, store.shown, wait=wait),
         notes=(*notes, *machine_notes),
         as_json=as_json,
     )
@@ -130,7 +134,7 @@ def _go_on(
 def _fork(
     store: Store,
     stored: StoredStudy,
-    old: Study,
+    read: StoredFile,
     file: Study | None,
     *,
     name: str,
@@ -148,7 +152,10 @@ def _fork(
             f"a study named {name!r} is stored already; `tuner resume --study {name}` goes on "
             "with it, or give the fork another name"
         )
+    old = read.study
     study = file or old
+    if file is None:
+        _refuse_unread(stored, read)
     check_prompts(study)
     # Whoever gave another runner at `sweep` meant it, unless the file has another one now.
     kind = stored.runner if study.runner == old.runner else study.runner
@@ -172,13 +179,14 @@ def _fork(
         caller=os.environ,
     )
     new = _describe(problem, servers, stored, file, name=name, launches=launches, hours=hours)
-    with holding(servers, name, wait=wait):
+    with holding(servers, name, store.shown, wait=wait) as held:
         try:
             forked = store.fork(stored.id, new, inheritance.trials)
         except StudyExists as error:
             raise CommandError(f"{error}; give the fork another name") from error
         _tell(store, stored, forked, inheritance, differences)
-        return run_study(store, forked, problem, servers, notes=notes, as_json=as_json)
+        locks = contextlib.nullcontext(held)
+        return run_study(store, forked, problem, servers, locks=locks, notes=notes, as_json=as_json)
 
 
 def _describe(
@@ -237,6 +245,18 @@ def _of_load(
     return (
         () if changed is None else (Difference("workload", f"workload: the prompts at {changed}"),)
     )
+
+
+def _refuse_unread(stored: StoredStudy, read: StoredFile) -> None:
+    """Raises where launches would be of another study than the stored one."""
+    if read.unread:
+        lines = "\n".join(f"  {told(problem)}" for problem in read.unread)
+        raise CommandError(
+            f"study {stored.name} cannot go on: this version does not understand all of its "
+            f"stored file\n{lines}\n`tuner show` and `tuner export` still tell what it measured; "
+            "go on with the version of the tuner that began it, or with a corrected copy of its "
+            "file: `tuner resume --study FILE --fork NEW`"
+        )
 
 
 def _refuse(stored: StoredStudy, found: list[Difference], shown: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from results.errors import StoreError, StudyBusy, StudyExists
 from results.store import Store
 from runners.base import RunnerError
-from runners.gpu_locks import FOLDER_VARIABLE, DeviceBusyError, DeviceLocks
+from runners.gpu_locks import FOLDER_VARIABLE, DeviceBusyError, DeviceLocks, LeftServerError
 from search_spaces import load_study, warnings
 from search_spaces.study_values import study_name_problem
 from tuner import assembly
@@ -78,10 +78,13 @@ def sweep(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     # The devices first: a study that cannot begin is not created.
-    with Store.open(storage) as store, holding(servers, new.name, wait=wait):
+    with (
+        Store.open(storage) as store,
+        holding(servers, new.name, store.shown, wait=wait) as held,
+    ):
         if store.in_memory:
             raise CommandError(
-                f"--storage {storage} keeps nothing; name a file, such as sqlite:///tuner.db"
+                f"--storage {store.shown} keeps nothing; name a file, such as sqlite:///tuner.db"
             )
         try:
             stored = store.create_study(new)
@@ -90,7 +93,8 @@ def sweep(
                 f"{error}. `tuner resume --study {new.name}` goes on with it; "
                 f"`tuner sweep --study {name_or_path} --name NAME` begins another one."
             ) from error
-        return run_study(store, stored, problem, servers, as_json=as_json)
+        locks = contextlib.nullcontext(held)
+        return run_study(store, stored, problem, servers, locks=locks, as_json=as_json)
 
 
 def run_study(
@@ -101,7 +105,7 @@ def run_study(
     *,
     take_over: bool = False,
     wait: bool = False,
-    locks: AbstractContextManager[object] | None = None,
+    locks: AbstractContextManager[DeviceLocks],
     notes: Sequence[str] = (),
     as_json: bool,
 ) -> Exit:
@@ -132,7 +136,7 @@ def run_study(
     progress = Lines(simulated=stored.simulated)
     try:
         with (
-            locks or contextlib.nullcontext(),
+            locks as held,
             Interrupts(end_at_once, f"; {go_on} cleans up and goes on") as interrupts,
             _mirrored(store, stored, problem, progress) as mirror,
         ):
@@ -148,6 +152,7 @@ def run_study(
                 progress,
                 mirror=mirror,
                 shielded=interrupts.shielded,
+                announce=held.announce,
             )
             outcome = loop.run()
     except KeyboardInterrupt:
@@ -165,7 +170,7 @@ def run_study(
         # What is not released belongs to a process that is gone, and can be claimed.
         with contextlib.suppress(StoreError):
             store.release(stored.id)
-    report = assembly.make_report(store, stored.name, problem, servers)
+    report = assembly.make_report(store, stored.name, problem.study, servers)
     if as_json and outcome.stopped in {"interrupted", "fault"}:
         progress.message(f"stopped: {outcome.reason}")
     print_report(report, as_json=as_json)
@@ -190,7 +195,7 @@ def _claim(store: Store, stored: StoredStudy, *, take_over: bool, wait: bool) ->
 
 
 @contextlib.contextmanager
-def holding(servers: Runner, study: str, *, wait: bool) -> Iterator[None]:
+def holding(servers: Runner, study: str, storage: str, *, wait: bool) -> Iterator[DeviceLocks]:
     """What the servers have of this machine, to themselves.
 
     Raises:
@@ -202,9 +207,11 @@ def holding(servers: Runner, study: str, *, wait: bool) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(
-                DeviceLocks(servers.devices(), study, waiting=tell if wait else None)
+            held = stack.enter_context(
+                DeviceLocks(servers.devices(), study, storage, waiting=tell if wait else None)
             )
+        except LeftServerError as error:
+            raise CommandError(str(error)) from error
         except DeviceBusyError as error:
             raise CommandError(f"{error}. Wait for it (--wait does), or stop it first") from error
         except OSError as error:
@@ -212,7 +219,7 @@ def holding(servers: Runner, study: str, *, wait: bool) -> Iterator[None]:
                 f"the devices cannot be locked against other tuners: {error}; name a folder that "
                 f"can be written as {FOLDER_VARIABLE}"
             ) from error
-        yield
+        yield held
 
 
 def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Lines) -> None:

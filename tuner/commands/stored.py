@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results.database import shown_address
 from results.errors import StoreMissing, StudyNotFound
 from results.store import Store
-from search_spaces import load_study
+from search_spaces import StudyFileError, load_study
 from tuner import assembly
 from tuner.errors import CommandError, Exit
 from tuner.json_text import dump
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from results.records import Trial
     from results.studies import StoredStudy
     from runners.base import Runner
-    from search_spaces import Study
+    from search_spaces import Problem, Study
     from tuner.report import StudyReport
 
 
@@ -36,7 +38,10 @@ def existing(
                 f"`tuner resume --study {stored.name}` goes on with the stored one; "
                 f"`tuner sweep --study {name_or_path} --name NAME` begins another."
             )
-        yield store, stored, assembly.stored_study_file(stored, file)
+        read = assembly.stored_study_file(stored, file)
+        for problem in read.unread:
+            sys.stderr.write(f"warning: not understood in the stored file: {told(problem)}\n")
+        yield store, stored, read.study
 
 
 @contextlib.contextmanager
@@ -44,15 +49,18 @@ def opened(
     storage: str, name_or_path: str | None, *, read_only: bool = False
 ) -> Iterator[tuple[Store, StoredStudy, Study | None]]:
     """A stored study, and the file by which it was named, which may have been changed since."""
-    file = load_study(name_or_path) if name_or_path and _is_path(name_or_path) else None
+    file, refused = _file_of(name_or_path)
     name = file.name if file is not None else name_or_path
     try:
         store = Store.open_to_read(storage) if read_only else Store.open(storage, create=False)
     except StoreMissing as error:
         raise CommandError(f"{error}; `tuner sweep` begins a study") from error
     with store:
-        if name is None:
-            name = _only_study(store, storage)
+        if refused is not None:
+            # Today's checks refuse what they took when the study was created.
+            name = _made_of(store, Path(name_or_path or ""), refused)
+        elif name is None:
+            name = _only_study(store, shown_address(storage))
         try:
             stored = store.study(name)
         except StudyNotFound as error:
@@ -61,6 +69,37 @@ def opened(
                 f"{error}; stored there: {others}. `tuner sweep` begins a study."
             ) from error
         yield store, stored, file
+
+
+def _file_of(name_or_path: str | None) -> tuple[Study | None, StudyFileError | None]:
+    """The file that a study is named by; or why it is none."""
+    if name_or_path is None or not _is_path(name_or_path):
+        return None, None
+    try:
+        return load_study(name_or_path), None
+    except StudyFileError as error:
+        return None, error
+
+
+def _made_of(store: Store, file: Path, refused: StudyFileError) -> str:
+    """The name of the stored study that was made of this very file.
+
+    Raises:
+        StudyFileError: None was; then what is wrong with the file counts.
+    """
+    try:
+        digest = hashlib.sha256(file.read_text(encoding="utf-8-sig").encode()).hexdigest()
+    except (OSError, UnicodeDecodeError):
+        raise refused from None
+    names = [study.name for study in store.studies() if study.digest == digest]
+    if len(names) != 1:
+        raise refused
+    return names[0]
+
+
+def told(problem: Problem) -> str:
+    """A problem of a file in one line."""
+    return f"{problem.key}: {problem.message}" if problem.key else problem.message
 
 
 def _only_study(store: Store, storage: str) -> str:
@@ -99,8 +138,7 @@ def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: 
 def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, StudyReport]:
     """The runner of a stored study, and its report."""
     servers = assembly.reopen_servers(store, stored, study)
-    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
-    return servers, assembly.make_report(store, stored.name, problem, servers)
+    return servers, assembly.make_report(store, stored.name, study, servers)
 
 
 def trial_of(report: StudyReport, number: int) -> Trial:
