@@ -256,10 +256,12 @@ class ProcessRunner(Runner):
 
     def _check_intent(self, intent: LaunchIntent) -> None:
         draft_tp = intent.configuration.draft_tp
-        if draft_tp is not None and not self.supports_draft_tp(draft_tp):
+        # Today's command may have another tp-size than the study, and a space may vary it.
+        own = tp_size(self._study, intent.configuration)
+        if draft_tp not in {None, own}:
             message = (
                 f"draft_tp {draft_tp} was asked for, but this runner can place the draft only at "
-                f"the target's tp-size {tp_size(self._study)}"
+                f"the target's tp-size {own}"
             )
             raise _refusal("unsupported_draft_tp", "configuration", message)
         for setting in intent.settings:

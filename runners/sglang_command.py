@@ -186,9 +186,10 @@ def flag_destination(name: str) -> str:
     return canonical_flag(name).replace("-", "_")
 
 
-def tp_size(study: Study) -> int:
-    """The target's tensor-parallel size."""
-    return int(study.server.flags.get("tp-size") or 1)
+def tp_size(study: Study, configuration: Configuration | None = None) -> int:
+    """The target's tensor-parallel size: a configuration's own, or that of every launch."""
+    flags = {**study.server.flags, **dict(configuration.flags if configuration else ())}
+    return int(flags.get("tp-size") or 1)
 
 
 def shell(command: LaunchCommand) -> str:

@@ -122,10 +122,14 @@ def _env_value(value: object) -> str | None:
 
 
 def _as_yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) or value is None else repr(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _choices(value: object) -> object:
+    if value is None:
+        raise wrong("Must be a list of choices; `null`, for every launch, belongs under `server`")
     if not isinstance(value, (list, tuple)):
         raise wrong(
             f"Must be a list of choices, such as [null, {_as_yaml(value)}]; a value for every "

@@ -438,3 +438,7 @@ def test_a_draft_tp_that_stock_sglang_does_not_have(study, tmp_path, intent):
     with pytest.raises(RunnerError) as caught:
         runner.start(intent(replace(eagle3(2), draft_tp=1)), lambda *_: None)
     assert caught.value.failure.kind == "unsupported_draft_tp"
+    # Today's command at half the study's tp-size: its draft has that, too.
+    half = replace(eagle3(2), draft_tp=4, flags=(("tp-size", 4),))
+    with runner.start(intent(half), lambda *_: None) as session:
+        assert session.resolved.configuration.draft_tp == 4

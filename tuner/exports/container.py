@@ -27,7 +27,8 @@ def notes(exported: Exported) -> list[str]:
     """What a container changes against the command that was measured."""
     version = exported.facts["sglang_version"]
     told = [f"The image must hold SGLang {version}, as measured."] if version else []
-    told.append(f"It listens on all addresses of its container; the study has {exported.host}.")
+    if exported.host != ALL_ADDRESSES:
+        told.append(f"It listens on all addresses of its container; the study has {exported.host}.")
     if exported.command.prefix:
         words_before = " ".join(exported.command.prefix)
         told.append(f"Measured behind `{words_before}`, left out: pin the container's CPUs alike.")
