@@ -8,6 +8,7 @@ from search_spaces.algorithms import canonical_algorithm
 from search_spaces.conditions import among, shown, spelled
 from search_spaces.flags import BELONGS_ELSEWHERE
 from search_spaces.nearest import nearest
+from search_spaces.speculation_flags import ALGORITHM, NUMBER_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,14 +63,7 @@ def _pattern(pattern: Pattern, at: Path, server: Server, space: SpaceSpec) -> It
 
 
 def _key_of(flag: str) -> str:
-    key = {
-        "speculative-algorithm": "algorithm",
-        "speculative-num-steps": "num_steps",
-        "speculative-eagle-topk": "topk",
-        "speculative-num-draft-tokens": "num_draft_tokens",
-        "speculative-dflash-block-size": "num_draft_tokens",
-        "speculative-dspark-block-size": "num_draft_tokens",
-    }.get(flag)
+    key = "algorithm" if flag == ALGORITHM else NUMBER_FLAGS.get(flag)
     if key is None:
         return "The same in every configuration; leave it out"
     return f"Write it as `{key}`, beside `flags`"

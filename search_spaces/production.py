@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
-from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
+from search_spaces.configuration import Configuration
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.legality import canonical, violations
 from search_spaces.nearest import nearest
 from search_spaces.problems import Problem
 from search_spaces.secrets import is_export_only, is_secret, reference
+from search_spaces.speculation_flags import ALGORITHM, DRAFT, NUMBER_FLAGS, speculation_of
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
@@ -24,20 +25,6 @@ if TYPE_CHECKING:
     from search_spaces.yaml_nodes import Document
 
 MODEL = "model-path"
-DRAFT = "speculative-draft-model-path"
-ALGORITHM = "speculative-algorithm"
-_NUMBERS = {
-    "speculative-num-steps": "num_steps",
-    "speculative-eagle-topk": "topk",
-    "speculative-num-draft-tokens": "num_draft_tokens",
-}
-# A block's size is its draft tokens; DSPARK adds the bonus token (SGLang 0.5.23,
-# speculative_hook.py:368-386 and 807-820).
-_BLOCKS = {"speculative-dflash-block-size": 0, "speculative-dspark-block-size": 1}
-
-SPECULATION_FLAGS = frozenset({ALGORITHM, *_NUMBERS, *_BLOCKS})
-"""Flags that a configuration holds in its `speculation`."""
-
 _KEY = ("production", "command")
 
 
@@ -96,21 +83,6 @@ def production_warnings(study: Study) -> Iterator[str]:
         )
 
 
-def speculation_of(flags: Mapping[str, FixedValue]) -> Speculation:
-    """The speculation that a command's flags ask for, as they ask for it."""
-    algorithm = flags.get(ALGORITHM)
-    if algorithm is None or str(algorithm).lower() == NO_SPECULATION:
-        return Speculation()
-    numbers: dict[str, Any] = {}
-    for name, number in _NUMBERS.items():
-        if (value := flags.get(name)) is not None:
-            numbers[number] = value
-    for name, more in _BLOCKS.items():
-        if isinstance(value := flags.get(name), int):
-            numbers["num_draft_tokens"] = value + more
-    return Speculation(canonical_algorithm(str(algorithm)), **numbers)
-
-
 def same_value(one: FixedValue, other: FixedValue) -> bool:
     """Whether two values of a flag are the same words, number or JSON on a command line."""
     if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
@@ -136,7 +108,7 @@ def _relative(launch: LaunchText, study: Study) -> Configuration:
     mine = {
         name: value
         for name, value in launch.flags.items()
-        if name not in {MODEL, DRAFT, *SPECULATION_FLAGS} and not is_export_only(name)
+        if name not in {MODEL, DRAFT, ALGORITHM, *NUMBER_FLAGS} and not is_export_only(name)
     }
     fixed = study.server.flags
     flags: dict[str, FixedValue] = {
@@ -235,7 +207,7 @@ def _odd_speculation(flags: Mapping[str, FixedValue]) -> Iterator[str]:
     algorithm = flags.get(ALGORITHM)
     if algorithm is not None and canonical_algorithm(str(algorithm)) not in ALGORITHMS:
         yield f"Unknown algorithm {algorithm!r}; {nearest(str(algorithm), NAMES)}"
-    for name in (*_NUMBERS, *_BLOCKS):
+    for name in NUMBER_FLAGS:
         value = flags.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             yield f"--{name} must be a whole number, not {value!r}"

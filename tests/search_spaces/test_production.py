@@ -20,8 +20,9 @@ from search_spaces import (
     warnings,
 )
 from search_spaces.launch_commands import LaunchText, read_launch_text
-from search_spaces.production import production_warnings, same_value, speculation_of
+from search_spaces.production import production_warnings, same_value
 from search_spaces.secrets import is_export_only, is_secret
+from search_spaces.speculation_flags import speculation_of
 from search_spaces.variables import canonical_env
 
 from .conftest import study_dict

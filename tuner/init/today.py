@@ -12,6 +12,7 @@ from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag_value
 from search_spaces.gpus import gpus_of_server, nodes_of
 from search_spaces.nccl.pairs import crossed_bounds, nothing_left
 from search_spaces.secrets import is_secret
+from search_spaces.speculation_flags import ALGORITHM, DRAFT, speculation_numbers
 from search_spaces.variables import value_problem
 
 if TYPE_CHECKING:
@@ -96,17 +97,11 @@ def read_today(launch: LaunchText) -> Today:
     """Sorts a command's parts."""
     given = dict(launch.flags)
     notes = list(launch.notes)
-    draft = _text(given.get("speculative-draft-model-path"))
-    steps = _number(given.get("speculative-num-steps"))
-    topk = _number(given.get("speculative-eagle-topk"))
-    tokens = _number(given.get("speculative-num-draft-tokens"))
-    algorithm, unknown = _algorithm(given.get("speculative-algorithm"), draft)
+    draft = _text(given.get(DRAFT))
+    numbers = {key: _number(value) for key, value in speculation_numbers(given).items()}
+    algorithm, unknown = _algorithm(given.get(ALGORITHM), draft)
     if unknown:
         notes.append(unknown)
-    if (block := _number(given.get("speculative-dflash-block-size"))) is not None:
-        tokens = block
-    if (block := _number(given.get("speculative-dspark-block-size"))) is not None:
-        tokens = block + 1
     adapts = bool(given.get("speculative-adaptive"))
     adaptive = {n: given[n] for n in _ADAPTIVE if adapts and given.get(n) is not None}
     apart = {*BELONGS_ELSEWHERE, *adaptive}
@@ -128,9 +123,9 @@ def read_today(launch: LaunchText) -> Today:
         draft=draft,
         algorithm=algorithm,
         why_algorithm="today's algorithm",
-        num_steps=steps,
-        topk=topk,
-        num_draft_tokens=tokens,
+        num_steps=numbers.get("num_steps"),
+        topk=numbers.get("topk"),
+        num_draft_tokens=numbers.get("num_draft_tokens"),
         adaptive=adaptive,
         flags={name: value for name, value in given.items() if name not in apart},
         env=env,
