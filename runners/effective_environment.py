@@ -18,7 +18,6 @@ _BEARING: Final = (
     "HF_",
     "LD_",
     "NCCL_",
-    "NVIDIA_",
     "NVSHMEM_",
     "OMP_",
     "PYTORCH_",
@@ -31,6 +30,9 @@ _BEARING: Final = (
 )
 """Beginnings of the names that bear on serving."""
 
+_OF_NVIDIA: Final = frozenset({"NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"})
+"""The rest of these (`NVIDIA_REQUIRE_CUDA`: 3 kB) is of the image, and says nothing of serving."""
+
 _OF_ONE_LAUNCH: Final = frozenset({"SGLANG_RUN_ID"})
 """Other in every launch, and without effect on it (0.5.23)."""
 
@@ -40,7 +42,8 @@ _SCHEDULER: Final = "sglang::scheduler"
 
 def is_recorded(name: str) -> bool:
     """Whether a variable of this name bears on serving, and may be stored."""
-    return name.startswith(_BEARING) and name not in _OF_ONE_LAUNCH and not is_secret(name)
+    bears = name.startswith(_BEARING) or name in _OF_NVIDIA
+    return bears and name not in _OF_ONE_LAUNCH and not is_secret(name)
 
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
@@ -57,7 +60,7 @@ def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]
     `NCCL_CUMEM_ENABLE`, `NCCL_NVLS_ENABLE`, `CUDA_DEVICE_MAX_CONNECTIONS` and others before it
     starts its schedulers, so these show them (engine.py, 0.5.23). What a scheduler sets for itself
     later cannot be seen. Without a process that is known for a scheduler, the one with the most to
-    tell is taken.
+    tell is taken; one whose environment cannot be seen any more tells nothing.
 
     Args:
         processes: Those of the launch.
@@ -69,9 +72,12 @@ def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]
     found: dict[str, str] = {}
     for process in processes:
         try:
-            environ, words = recorded(process.environ()), process.cmdline()
+            whole, words = process.environ(), process.cmdline()
         except (psutil.Error, OSError):
             continue
+        if not whole:
+            continue  # setproctitle wrote the process's name over it (SPT_NOENV keeps it off)
+        environ = recorded(whole)
         rank = (any(_SCHEDULER in word for word in words), len(environ), -process.pid)
         if best is None or rank > best:
             best, found = rank, environ

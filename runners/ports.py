@@ -53,6 +53,15 @@ def is_free(port: int) -> bool:
     return True
 
 
+def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
+    """Whether something accepts connections on a port, on this machine or another."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s):
+            return True
+    except OSError:
+        return False
+
+
 def listens(processes: Iterable[psutil.Process], port: int) -> bool:
     """Whether one of `processes` listens on `port`."""
     for process in processes:

@@ -32,7 +32,7 @@ from runners.process_session import ProcessSession, prove_port_free, stop_with_p
 from runners.readback import resolved_of
 from runners.server_client import ServerClient
 from runners.server_facts import read_server_info
-from runners.sglang_command import DEFAULT_HOST, tp_size
+from runners.sglang_command import tp_size
 from runners.startup import Startup
 from search_spaces.prompt_names import parse_prompt_name
 
@@ -168,12 +168,16 @@ class ProcessRunner(Runner):
             port = free_port_block()
         except NoFreePortError as error:
             raise _refusal("no_free_port", "host", str(error)) from error
-        # The study's address, keys and TLS are for the exported command: a trial's server is
-        # nobody else's, so it listens where nobody else can reach it.
-        base_url = f"http://{DEFAULT_HOST}:{port}"
-        # Before the process: nothing may stand between its birth and who stops it.
-        client = ServerClient(base_url)
-        command = self.launch_command(intent, host=DEFAULT_HOST, port=port)
+        # The study's keys and TLS are for the exported command.
+        host = self.environment.trial_host(self._study)
+        base_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        try:
+            # Before the process: nothing may stand between its birth and who stops it.
+            client = ServerClient(base_url)
+        except ValueError as error:
+            message = f"{error}: correct `host` under `server.flags`"
+            raise _refusal("bad_address", "study", message) from error
+        command = self.launch_command(intent, host=host, port=port)
         if not self.environment.sees_processes:
             # A prefix passes no variables on, but its servers may be seen all the same (docker on
             # this machine): then the mark finds them, whatever the prefix's own end left.
@@ -229,6 +233,7 @@ class ProcessRunner(Runner):
                 phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
                 ready_s=started.ready_s * resolved.time_scale,
                 sees_processes=self.environment.sees_processes,
+                host=host,
             )
         except BaseException:
             # Also for an interrupt: nothing of a launch may outlive the call that failed.
@@ -236,7 +241,7 @@ class ProcessRunner(Runner):
             stop_with_proof(process, _FAILED_GRACE_S)
             if not self.environment.sees_processes:
                 # The prefix command is gone; what it started need not be.
-                prove_port_free(port)
+                prove_port_free(port, host)
             raise
 
     def _load(self, base_url: str, resolved: Resolved, log: Path) -> LoadGenerator:

@@ -10,7 +10,7 @@ from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.load import NotEnoughPromptsError, PromptFileError
 from runners.load.acceptance import adaptive_steps_of
-from runners.ports import is_free, listens
+from runners.ports import answers, is_free, listens
 from runners.process import process_left
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ProcessSession(Session):
         phases: tuple[tuple[str, float], ...],
         ready_s: float,
         sees_processes: bool,
+        host: str,
     ) -> None:
         self.resolved = resolved
         self.phases = phases
@@ -58,6 +59,7 @@ class ProcessSession(Session):
         self._load = load
         self._read_back = read_back
         self._sees_processes = sees_processes
+        self._host = host
         self._closed = False
 
     def apply(self, setting: Setting) -> Resolved:
@@ -122,7 +124,7 @@ class ProcessSession(Session):
         self._closed = True
         self._client.close()
         stop_with_proof(self._process, GRACE_S)
-        prove_port_free(self._process.identity.port)
+        prove_port_free(self._process.identity.port, self._host)
 
     def kill(self) -> None:
         """See `Session.kill`."""
@@ -146,14 +148,14 @@ def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
         raise process_left(left, process.identity.mark)
 
 
-def prove_port_free(port: int) -> None:
-    """Returns when nothing listens on `port`.
+def prove_port_free(port: int, host: str) -> None:
+    """Returns when nothing listens on `port`, here and at `host`.
 
     Raises:
         RunnerError: Something does, although the server that had it is gone.
     """
     deadline = time.monotonic() + _PORT_FREE_S
-    while not is_free(port):
+    while not is_free(port) or answers(host, port):
         if time.monotonic() >= deadline:
             message = (
                 f"port {port} is still in use although the server was stopped (behind a command "

@@ -11,6 +11,7 @@ from runners.server_facts import simulated_of, speculation_of
 from runners.sglang_command import flag_destination
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.configuration import Configuration
+from search_spaces.flags import canonical_flag
 from search_spaces.legality import canonical_speculation
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def resolved_of(
     )
     flags: dict[str, Value] = {}
     for name, value in asked.flags:
-        found = info.get(flag_destination(name), _ABSENT)
+        found = _found(name, asked, study, info)
         if found is not _ABSENT:
             todays = study.production is not None and name not in study.space.tuned_flags
             flags[name] = value if todays else _as_asked(value, found)
@@ -92,6 +93,21 @@ def differences(asked: Configuration, resolved: Configuration) -> tuple[str, ...
         if name in env and env[name] != value:
             found.append(f"{name}: asked {value!r}, runs {env[name]!r}")
     return tuple(found)
+
+
+def _found(name: str, asked: Configuration, study: Study, info: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """What the server shows of a flag, in the flag's own words; `_ABSENT` if nothing.
+
+    0.5.23 counts replicas with `dp_size`, and moves the groups that `--dp-size` asks for beside
+    `--enable-dp-attention` to `attn_dp_size` (`parallel_hook.py`; `deepseek_v4_hook.py` does it
+    without the flag).
+    """
+    found = info.get(flag_destination(name), _ABSENT)
+    if canonical_flag(name) == "dp-size" and found == 1:
+        groups = {**study.server.flags, **dict(asked.flags)}.get("attn-dp-size")
+        if groups in {None, 1}:
+            return info.get("attn_dp_size", found)
+    return found
 
 
 def _at_start(speculation: Speculation, info: Mapping[str, Any]) -> Speculation:

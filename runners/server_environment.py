@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from runners.base import LaunchCommand
 from runners.load import ServerPython
-from runners.sglang_command import with_variables
+from runners.sglang_command import DEFAULT_HOST, with_variables
+from search_spaces.prefixes import prefix_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PYTHON_VARIABLE = "TUNER_SGLANG_PYTHON"
 """Names the interpreter of the environment that has SGLang, where the study does not."""
+
+_ANY_OR_HERE = frozenset({"0.0.0.0", "::", "[::]", "localhost"})
 
 # Runs in the server's interpreter, so standard library only. Importing sglang takes seconds and
 # may fail for reasons that only its own start explains: the distribution's metadata is enough.
@@ -80,6 +83,14 @@ class ServerEnvironment(abc.ABC):
     def ownership_flags(self, mark: str) -> tuple[str, ...]:
         """Flags by which a server that is not seen as a process is known to be this launch's."""
         return () if self.sees_processes else ("--served-model-name", served_name(mark))
+
+    def trial_host(self, study: Study) -> str:
+        """The address at which a trial's server listens, and is reached from here: loopback.
+
+        A trial's server is nobody else's, so it listens where nobody else can reach it.
+        """
+        del study
+        return DEFAULT_HOST
 
     def run(
         self,
@@ -170,6 +181,16 @@ class CommandPrefix(ServerEnvironment):
     def __init__(self, prefix: Sequence[str], python: str) -> None:
         self.prefix = tuple(prefix)
         self.python = python
+
+    def trial_host(self, study: Study) -> str:
+        """The study's `host` where it names one address: on another node only that is reached.
+
+        An address for all (`0.0.0.0`) is none to connect to; then both ends are loopback, as
+        where the prefix stays on this machine.
+        """
+        host = str(study.server.flags.get("host") or DEFAULT_HOST)
+        here = bool(prefix_here(self.prefix))
+        return DEFAULT_HOST if here or host in _ANY_OR_HERE else host
 
     def wrap(self, command: LaunchCommand) -> LaunchCommand:
         """The prefix, `env` with the variables, then the command."""

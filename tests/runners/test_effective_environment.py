@@ -65,6 +65,28 @@ def test_a_server_that_is_one_process_shows_its_own(server):
     assert effective_environment([]) == {}
 
 
+class Shown:
+    """A process as the kernel shows it."""
+
+    def __init__(self, pid, title, environ):
+        self.pid, self._title, self._environ = pid, title, environ
+
+    def environ(self):
+        return self._environ
+
+    def cmdline(self):
+        return [self._title]
+
+
+def test_a_scheduler_whose_environment_was_written_over_tells_nothing():
+    leader = Shown(1, "python", {"NCCL_PROTO": "LL", "PATH": "/bin"})
+    wiped = Shown(2, "sglang::scheduler_TP0", {})
+    assert effective_environment([leader, wiped]) == {"NCCL_PROTO": "LL"}
+    # One that really has nothing of interest is believed.
+    plain = Shown(3, "sglang::scheduler_TP1", {"PATH": "/bin"})
+    assert effective_environment([leader, wiped, plain]) == {}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -76,6 +98,10 @@ def test_a_server_that_is_one_process_shows_its_own(server):
         ("HF_TOKEN", False),
         ("SGLANG_API_KEY", False),
         ("PATH", False),
+        ("NVIDIA_VISIBLE_DEVICES", True),
+        ("NVIDIA_TF32_OVERRIDE", True),
+        ("NVIDIA_REQUIRE_CUDA", False),
+        ("NVIDIA_DRIVER_CAPABILITIES", False),
         ("AWS_SECRET_ACCESS_KEY", False),
     ],
 )

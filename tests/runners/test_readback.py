@@ -84,6 +84,29 @@ def test_values_come_back_in_the_asked_type(study, asked, found, expected):
     assert dict(resolved.configuration.flags) == {"x-y": expected}
 
 
+@pytest.mark.parametrize(
+    ("asked", "info", "ignored"),
+    [
+        # 0.5.23: `--dp-size 8 --enable-dp-attention`
+        ({"dp-size": 8, "enable-dp-attention": True},
+         {"dp_size": 1, "attn_dp_size": 8, "enable_dp_attention": True}, False),
+        # 0.5.9, and replicas in both
+        ({"dp-size": 8}, {"dp_size": 8, "enable_dp_attention": True}, False),
+        ({"dp-size": 2}, {"dp_size": 2, "attn_dp_size": 1}, False),
+        ({"dp-size": 2}, {"dp_size": 1, "attn_dp_size": 1}, True),
+        ({"dp-size": 8}, {"dp_size": 1, "attn_dp_size": 4}, True),
+        ({"dp-size": 2, "attn-dp-size": 2}, {"dp_size": 1, "attn_dp_size": 2}, True),
+        ({"attn-dp-size": 4}, {"dp_size": 1, "attn_dp_size": 4}, False),
+        ({"dp-size": 1, "enable-dp-attention": True},
+         {"dp_size": 1, "attn_dp_size": 1, "enable_dp_attention": False}, True),
+    ],
+)  # fmt: skip
+def test_groups_of_data_parallel_attention_under_either_name(study, asked, info, ignored):
+    asked = Configuration.of(flags=asked)
+    resolved = resolved_of(asked, study, info, {})
+    assert bool(differences(asked, resolved.configuration)) == ignored
+
+
 def test_differences_name_what_was_rewritten():
     asked = Configuration.of(
         Speculation("EAGLE3", 4, 1, 9),

@@ -53,6 +53,25 @@ def test_behind_a_prefix_variables_go_through_env_and_a_name_tells_the_server():
     assert environment.ownership_flags("m") == ("--served-model-name", served_name("m"))
 
 
+@pytest.mark.parametrize(
+    ("prefix", "host", "expected"),
+    [
+        ([], "10.0.0.7", "127.0.0.1"),
+        (["numactl", "-m", "0"], "10.0.0.7", "127.0.0.1"),
+        (["ssh", "node7"], "10.0.0.7", "10.0.0.7"),
+        (["srun", "-w", "node7"], "node7", "node7"),
+        (["ssh", "node7"], "fd00::7", "fd00::7"),
+        (["docker", "exec", "sgl"], "0.0.0.0", "127.0.0.1"),
+        (["docker", "exec", "sgl"], None, "127.0.0.1"),
+    ],
+)
+def test_a_trials_server_is_reached_on_loopback_or_on_its_own_node(study, prefix, host, expected):
+    flags = study.server.flags | ({} if host is None else {"host": host})
+    server = study.server.model_copy(update={"prefix": tuple(prefix), "flags": flags})
+    study = study.model_copy(update={"server": server})
+    assert server_environment(study).trial_host(study) == expected
+
+
 def test_helpers_run_where_the_server_would():
     environment = CommandPrefix(("env", "T_INSIDE=yes"), sys.executable)
     script = "import os, sys; print(os.environ['T_INSIDE'], sys.stdin.read())"

@@ -267,6 +267,20 @@ def test_behind_a_prefix_the_server_is_known_by_its_model_name(study, tmp_path):
     launcher.assert_nothing_left()
 
 
+def test_behind_a_prefix_that_goes_elsewhere_the_servers_address_is_the_studys(study, tmp_path):
+    server = study.server.model_copy(update={"flags": study.server.flags | {"host": "127.0.0.2"}})
+    study = study.model_copy(update={"server": server})
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    runner.environment = CommandPrefix(("/usr/bin/nohup",), sys.executable)
+    launcher = Launcher(runner, tmp_path)
+    with launcher.start(eagle3(2)) as session:
+        argv = launcher.commands[0].argv
+        assert argv[argv.index("--host") + 1] == "127.0.0.2"
+        assert session.resolved.server_info["host"] == "127.0.0.2"
+        assert session.measure(POINT).output_tok_s > 0
+    launcher.assert_nothing_left()
+
+
 # Starts the rest of the command as docker does: elsewhere, and not ended by the prefix's own end.
 DETACHING = """
 import os, pathlib, subprocess, sys, time
