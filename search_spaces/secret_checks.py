@@ -54,7 +54,7 @@ def _named(values: Mapping[str, Any], at: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _written_out(name: str, value: object) -> str | None:
-    if not isinstance(value, str | int | float) or value in {False, ""} or is_reference(value):
+    if value is None or value is False or value == "" or is_reference(value):
         return None
     if is_secret(name):
         return (

@@ -22,6 +22,7 @@ from tuner.planners import LaunchBuilder, choose_planner, make_planner
 from tuner.report import StudyReport
 from tuner.scoring import Standing
 from tuner.sweep import Sweep
+from tuner.words import fixed_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +101,8 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
             notes.append(f"baseline '{name}' is left out: {broken[0].message}")
             del known[name]
     if not len(space):
-        raise CommandError("the study's space has no legal point; `tuner validate` says why")
+        why = "; ".join(notes) or "`tuner validate` says why"
+        raise CommandError(f"the study's space has no point that can be measured here: {why}")
     launches = LaunchBuilder(space, runner.can_switch, hot_switch=hot_switch)
     return Problem(study, space, known, launches, tuple(notes))
 
@@ -222,6 +224,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         launches_spent=store.launches_spent(stored.id),
         command=runner.command(best.configuration) if best is not None else None,
         owner_lives=owner is not None and owner.may_live(),
+        fixed=fixed_names(study),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from results.errors import StoreError
 from results.records import Trial, TrialState
-from tuner.words import describe
+from tuner.words import describe, fixed_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class Mirror:
             )
         first = trial.measurements[0] if trial.measurements else None
         attributes = {
-            "configuration": describe(trial.configuration),
+            "configuration": describe(trial.configuration, fixed_names(self._space.study)),
             "purpose": str(trial.purpose),
             "output_tok_s": first.output_tok_s if first is not None else None,
             "accept_length": first.accept_length if first is not None else None,

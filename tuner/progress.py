@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from tuner.words import describe, describe_speeds, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rich.status import Status
 
     from results.records import Failure, Launch, Trial
@@ -44,7 +46,8 @@ class Silent:
 class Lines:
     """One line per launch and per judged trial; a live status line on a terminal."""
 
-    def __init__(self, *, simulated: bool) -> None:
+    def __init__(self, *, simulated: bool, fixed: Collection[str] = ()) -> None:
+        self._fixed = fixed
         self._mark = "simulated " if simulated else ""
         self._status: Status | None = None
         self._began = time.monotonic()
@@ -72,7 +75,7 @@ class Lines:
 
     def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None:
         """A launch begins."""
-        trials = [describe(t.configuration) for t in plan.trials]
+        trials = [describe(t.configuration, self._fixed) for t in plan.trials]
         also = f" and {len(trials) - 1} more settings" if len(trials) > 1 else ""
         eta = f", about {_duration(eta_s)} left" if eta_s is not None else ""
         self.message(f"{self._clock()} launch {launch.id}: {trials[0]}{also}{eta}")
@@ -87,7 +90,8 @@ class Lines:
 
     def judged(self, trial: Trial) -> None:
         """A trial has its state."""
-        line = f"{self._clock()}   trial {trial.number}: {describe(trial.configuration)}"
+        described = describe(trial.configuration, self._fixed)
+        line = f"{self._clock()}   trial {trial.number}: {described}"
         if trial.measurements:
             accept = trial.measurements[0].accept_length
             line += f": {describe_speeds(trial.measurements, self._mark)}"

@@ -57,7 +57,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
     rows = {
         "state": str(trial.state),
         "purpose": str(trial.purpose),
-        "configuration": describe(trial.configuration),
+        "configuration": describe(trial.configuration, report.fixed),
         "the server ran": describe_resolved(trial),
         "score": describe_number(report.standing.score(trial), ".3f"),
     }
@@ -145,7 +145,7 @@ def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
         accept = first.accept_length if first is not None else None
         cells = [
             str(trial.number),
-            describe(trial.configuration),
+            describe(trial.configuration, report.fixed),
             *([describe_values(trial.measurements, figure)] if ranked else []),
             " / ".join(f"{m.output_tok_s:.1f}" for m in trial.measurements),
             f"{accept:.2f}" if accept is not None else "",

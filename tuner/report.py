@@ -58,6 +58,7 @@ class StudyReport:
         launches_spent: What the budget counts.
         command: The best trial's launch command; `None` while there is no best.
         owner_lives: Whether a tuner works on it now, as far as can be known from here.
+        fixed: Flags and variables that every launch has, unless its configuration takes one away.
     """
 
     study: StoredStudy
@@ -66,6 +67,7 @@ class StudyReport:
     launches_spent: int
     command: LaunchCommand | None
     owner_lives: bool
+    fixed: frozenset[str] = frozenset()
 
     @property
     def verdict(self) -> Verdict:

@@ -7,13 +7,15 @@ import re
 from typing import TYPE_CHECKING
 
 from runners.sglang_command import flag_words
+from search_spaces.algorithms import ALGORITHMS, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from results.records import Measurement, Trial
     from search_spaces.configuration import Configuration, Speculation
     from search_spaces.figures import Figure
+    from search_spaces.study import Study
 
 MOST_CHARACTERS = 120
 """Of a failure's message in a line or a table; whole messages are in `show --trial` and JSON."""
@@ -30,31 +32,54 @@ def describe_speculation(speculation: Speculation) -> str:
     if not speculation.enabled:
         return "no speculation"
     parts = []
-    if speculation.num_steps is not None:
+    known = ALGORITHMS.get(speculation.algorithm)
+    # A block has one step and one branch always: its size tells all.
+    block = known is not None and known.shape is Shape.BLOCK
+    if speculation.num_steps is not None and not block:
         parts.append(f"steps {speculation.num_steps}")
     # A chain's width follows from its steps: not worth a reader's time.
     if speculation.topk is not None and speculation.topk > 1:
         parts.append(f"topk {speculation.topk}")
-    if speculation.num_draft_tokens is not None and (speculation.topk or 0) != 1:
+    if speculation.num_draft_tokens is not None and (block or (speculation.topk or 0) != 1):
         parts.append(f"{speculation.num_draft_tokens} draft tokens")
     return f"{speculation.algorithm} {', '.join(parts)}".strip()
 
 
-def describe_system(configuration: Configuration) -> str:
-    """Flags and variables that are set, `"defaults"` where none is."""
+def fixed_names(study: Study) -> frozenset[str]:
+    """Flags and variables that a study gives every launch, unless its configuration takes one."""
+    given = (*study.server.flags.items(), *study.server.env.items())
+    return frozenset(name for name, value in given if not _is_off(value))
+
+
+def _is_off(value: object) -> bool:
+    """Whether a flag is not given with it: zero is a value."""
+    return value is None or value is False
+
+
+def describe_system(configuration: Configuration, fixed: Collection[str] = ()) -> str:
+    """Flags and variables that are set, `"defaults"` where none is.
+
+    Args:
+        configuration: What to describe.
+        fixed: What every other launch has (`fixed_names`): `"without"` is said where this has not.
+    """
     parts = [
         " ".join(flag_words(name, value))
         for name, value in configuration.flags
-        if value not in {None, False}
+        if not _is_off(value)
     ]
     parts += [f"{name}={value}" for name, value in configuration.env if value is not None]
+    taken = [f"--{n}" for n, value in configuration.flags if _is_off(value) and n in fixed]
+    taken += [name for name, value in configuration.env if value is None and name in fixed]
+    if taken:
+        parts.append(f"without {' '.join(taken)}")
     return " ".join(parts) or "defaults"
 
 
-def describe(configuration: Configuration) -> str:
+def describe(configuration: Configuration, fixed: Collection[str] = ()) -> str:
     """Both, on one line."""
     speculation = describe_speculation(configuration.speculation)
-    system = describe_system(configuration)
+    system = describe_system(configuration, fixed)
     return speculation if system == "defaults" else f"{speculation}, {system}"
 
 

@@ -58,7 +58,11 @@ def test_today_is_measured_as_it_runs_and_compared_with(tuner, call, monkeypatch
 
 
 def test_today_may_be_another_baseline(tuner, call):
-    path = write(tuner, f"{SERVE} --max-running-requests 64", steps="[1, 3]", protos="[null]")
+    command = f"{SERVE} --max-running-requests 64"
+    path = write(tuner, command.replace(" --max-running-requests 64", ""))
+    planned = call("sweep", "--study", path, "--dry-run")[0]
+    assert "baseline 'production': EAGLE3 steps 3, without --max-running-requests" in planned
+    path = write(tuner, command, steps="[1, 3]", protos="[null]")
     report = json.loads(call("sweep", "--study", path, "--json", "--seed", "1")[0])
     assert report["baselines"]["production"] == report["baselines"]["default"]
     assert "baseline default, production" in call("show", "--study", "small")[0]
@@ -71,3 +75,12 @@ def test_today_may_break_a_rule_and_is_launched_all_the_same(tuner, call):
     assert list(plan["baselines"]) == ["none", "default", "production"]
     assert "--speculative-num-draft-tokens 64" in plan["baselines"]["production"]["command"]
     assert any("although a rule speaks against it" in note for note in plan["notes"])
+
+
+def test_a_draft_that_nothing_can_place(tuner, call):
+    path = write(tuner, SERVE)
+    text = (tuner.folder / "small.yaml").read_text().replace("    - algorithm: none\n", "")
+    text = text.replace("space:\n", "space:\n  draft_tp: [1, 2]\n")
+    (tuner.folder / "small.yaml").write_text(text)
+    said = " ".join(call("sweep", "--study", path, "--dry-run", code=2)[1].split())
+    assert "no point that can be measured here: draft_tp 1, 2 is left out" in said

@@ -22,10 +22,22 @@ from tuner.words import MOST_CHARACTERS, describe, describe_unit, shorten
             Configuration.of(flags={"mem-fraction-static": 0.8, "enable-x": True, "y": None}),
             "no speculation, --enable-x --mem-fraction-static 0.8",
         ),
+        (Configuration.of(flags={"cpu-offload-gb": 0}), "no speculation, --cpu-offload-gb 0"),
+        (Configuration.of(Speculation("DFLASH", 1, 1, 16)), "DFLASH 16 draft tokens"),
+        (Configuration.of(Speculation("NGRAM", None, None, 12)), "NGRAM 12 draft tokens"),
     ],
 )
 def test_describe(configuration, words):
     assert describe(configuration) == words
+
+
+def test_what_a_configuration_takes_away_is_told():
+    taken = Configuration.of(
+        flags={"page-size": None, "x": None}, env={"NCCL_DEBUG": None, "NCCL_PROTO": None}
+    )
+    text = "no speculation, without --page-size NCCL_DEBUG"
+    assert describe(taken, {"page-size", "NCCL_DEBUG"}) == text
+    assert describe(taken) == "no speculation"
 
 
 def test_every_figure_has_a_unit():

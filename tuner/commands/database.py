@@ -71,7 +71,7 @@ def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
         if (trial := report.standing.best) is not None:
             best = {
                 "trial": trial.number,
-                "configuration": describe(trial.configuration),
+                "configuration": describe(trial.configuration, report.fixed),
                 "score": report.standing.score(trial),
                 "output_tok_s": trial.measurements[0].output_tok_s,
             }

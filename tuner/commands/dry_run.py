@@ -10,7 +10,7 @@ from runners.sglang_command import shell
 from tuner.json_text import dump
 from tuner.planners import PlannedTrial
 from tuner.planners.launches import everything
-from tuner.words import describe
+from tuner.words import describe, fixed_names
 
 if TYPE_CHECKING:
     from runners.base import Runner
@@ -55,7 +55,8 @@ def dry_run(
     for note in problem.notes:
         out(f"note: {note}\n")
     for name, plan in firsts:
-        out(f"\nfirst, baseline '{name}': {describe(plan.trials[0].configuration)}")
+        described = describe(plan.trials[0].configuration, fixed_names(problem.study))
+        out(f"\nfirst, baseline '{name}': {described}")
         if len(plan.trials) > 1:
             out(f", and in the same launch {len(plan.trials) - 1} more settings")
         out(f"\n  {shell(servers.command(plan.trials[0].configuration))}\n")

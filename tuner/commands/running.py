@@ -23,6 +23,7 @@ from tuner.leftovers import end_leftovers, seconds_seen
 from tuner.progress import Lines
 from tuner.prompt_check import check_prompts
 from tuner.sweep import Outcome
+from tuner.words import fixed_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,7 +134,7 @@ def run_study(
 
     _claim(store, stored, take_over=take_over, wait=wait)
     go_on = f"`tuner resume --study {stored.name}`"
-    progress = Lines(simulated=stored.simulated)
+    progress = Lines(simulated=stored.simulated, fixed=fixed_names(problem.study))
     try:
         with (
             locks as held,

@@ -28,7 +28,8 @@ def _words(text: str) -> str:
 def remarks(report: StudyReport, trial: Trial) -> list[str]:
     """The lines at the head of every commented format."""
     study = report.study
-    lines = [f"Study {study.name}, trial {trial.number}: {describe(trial.configuration)}"]
+    described = describe(trial.configuration, report.fixed)
+    lines = [f"Study {study.name}, trial {trial.number}: {described}"]
     if ran := describe_resolved(trial):
         lines.append(f"The server said that it ran: {ran}")
     if trial.state is not TrialState.COMPLETE:
