@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from search_spaces.study_values import FixedValue
 
 OWN_OFF = "disable-custom-all-reduce"
+"""SGLang's flag that leaves the all-reduce to NCCL."""
+
 PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
+"""SGLang's variable that gives it to FlashInfer's kernel over PCIe."""
+
 OWN_SIZES = (2, 4, 6, 8)
 """Tensor-parallel sizes that SGLang's own kernel runs at (`custom_all_reduce.py:41`)."""
 

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from search_spaces.nearest import nearest
-from search_spaces.options import VERSIONS, options
+from search_spaces.options import REPLACED, VERSIONS, options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -105,8 +105,6 @@ def unknown_flag(name: str) -> str | None:
 
 
 def _instead(name: str) -> str:
-    from search_spaces.launch_commands.flags import REPLACED  # noqa: PLC0415 - it reads whole commands
-
     return f"; {VERSIONS[-1]} has {REPLACED[name]} in its place" if name in REPLACED else ""
 
 

@@ -18,10 +18,9 @@ from search_spaces.configuration import NO_SPECULATION, Value
 from search_spaces.figures import LATENCIES, RATES
 from search_spaces.flags import canonical_flag, canonical_flag_value
 from search_spaces.nearest import nearest
-from search_spaces.prompt_names import BUILT_IN_SETS, parse_prompt_name
+from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.variables import canonical_value
 
-PROMPT_SETS = BUILT_IN_SETS
 """Prompt sets that are built in (`runners.load`)."""
 
 FixedValue = Value | tuple[Value, ...]

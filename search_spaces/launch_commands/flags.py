@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.flags import canonical_flag, canonical_flag_value
 from search_spaces.launch_commands.shell_expansion import live, shown
-from search_spaces.options import VERSIONS, Option, options
+from search_spaces.options import RENAMED, REPLACED, VERSIONS, Option, options
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
 
 if TYPE_CHECKING:
@@ -22,28 +22,6 @@ if TYPE_CHECKING:
 
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 _NEGATIVE = re.compile(r"-\d+(\.\d*)?|-\.\d+")
-
-REPLACED = {
-    "enable-ep-moe": "`--ep-size`",
-    "enable-deepep-moe": "`--moe-a2a-backend deepep`",
-    "enable-flashinfer-moe": "`--moe-runner-backend flashinfer_cutlass`",
-    "enable-flashinfer-cutlass-moe": "`--moe-runner-backend flashinfer_cutlass`",
-    "enable-flashinfer-trtllm-moe": "`--moe-runner-backend flashinfer_trtllm`",
-    "enable-flashinfer-mxfp4-moe": "`--moe-runner-backend flashinfer_mxfp4`",
-    "enable-triton-kernel-moe": "`--moe-runner-backend triton_kernel`",
-    "enable-flashinfer-mla": "`--attention-backend flashinfer`",
-    "enable-flashmla": "`--attention-backend flashmla`",
-    "disable-flashinfer": "`--attention-backend triton`",
-    "cuda-graph-max-bs": "`--cuda-graph-max-bs-decode`",
-    "cuda-graph-bs": "`--cuda-graph-bs-decode`",
-    "nsa-prefill-backend": "`--dsa-prefill-backend`",
-    "nsa-decode-backend": "`--dsa-decode-backend`",
-    "mamba-scheduler-strategy": "`--mamba-radix-cache-strategy`",
-}
-"""What took the place of flags that SGLang 0.5.23 no longer has."""
-
-RENAMED = {"speculative-draft": "speculative-draft-model-path"}
-"""Names that were flags of their own before 0.5 and now say too little for argparse."""
 
 
 @dataclass(slots=True)

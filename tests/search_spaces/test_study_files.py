@@ -6,7 +6,7 @@ import pytest
 
 from runners.load.prompts import __file__ as prompts_module
 from search_spaces import OperatingPoint, Space, Workload, load_study, parse_study
-from search_spaces.study_values import PROMPT_SETS
+from search_spaces.prompt_names import BUILT_IN_SETS
 
 ISSUE = """\
 study: kimi
@@ -187,5 +187,5 @@ def test_prompt_sets_are_those_of_the_load_generator():
     files = (Path(prompts_module).parent / "prompt_sets").glob("*.txt")
     composed = {"summary", "retrieval"}  # from the library of passages
     written = {file.stem for file in files}
-    assert set(PROMPT_SETS) - composed == written - {"passages"}
-    assert composed < set(PROMPT_SETS)
+    assert set(BUILT_IN_SETS) - composed == written - {"passages"}
+    assert composed < set(BUILT_IN_SETS)

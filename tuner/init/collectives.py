@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from search_spaces.allreduce import OWN_OFF, PCIE_IPC, PCIE_IPC_SIZES
 from search_spaces.variables import canonical_value
 
 if TYPE_CHECKING:
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from tuner.init.hardware import Hardware
     from tuner.init.today import Today
 
-OWN_KERNEL = "disable-custom-all-reduce"
-"""SGLang's flag that leaves the all-reduce to NCCL."""
-
-PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
-_PCIE_IPC_GPUS = (2, 4, 8)
 _NO_PCIE_IPC = ("0.5.9", "0.5.17")
 _PROTOCOLS = (
     (None, "not set: NCCL chooses, and leaves LL128 off on PCIe (2.30)"),
@@ -105,7 +101,7 @@ def propose(today: Today, hardware: Hardware, version: Version | None = None) ->
 
 
 def _nvlink(today: Today) -> Collectives:
-    if not today.flags.get(OWN_KERNEL):
+    if not today.flags.get(OWN_OFF):
         remark = (
             "NVLink: SGLang's own kernel reduces what decoding needs, not NCCL (0.5.23), so NCCL's "
             "settings are not worth a launch"
@@ -117,13 +113,13 @@ def _nvlink(today: Today) -> Collectives:
 
 
 def _own_kernel(today: Today, why: str) -> Choice:
-    if today.flags.get(OWN_KERNEL):
+    if today.flags.get(OWN_OFF):
         why += (
             " It is NCCL today: if SGLang's kernel hung or gave wrong text here, hold "
-            f"`{OWN_KERNEL}: true` under server.flags instead."
+            f"`{OWN_OFF}: true` under server.flags instead."
         )
     values = ((None, "SGLang's own kernel, where GPUs reach each other"), (True, "NCCL"))
-    return Choice(OWN_KERNEL, values, why)
+    return Choice(OWN_OFF, values, why)
 
 
 def _two_pcie(today: Today, ipc: Choice | None) -> Collectives:
@@ -134,7 +130,7 @@ def _two_pcie(today: Today, ipc: Choice | None) -> Collectives:
     protocol = _protocols(today)
     conditions: list[Condition] = [
         (
-            {"flags": {OWN_KERNEL: None}},
+            {"flags": {OWN_OFF: None}},
             {"env": {protocol.name: None}},
             "Where SGLang's own kernel carries decoding, NCCL's protocol is not worth launches.",
         )
@@ -145,7 +141,7 @@ def _two_pcie(today: Today, ipc: Choice | None) -> Collectives:
         conditions.append(
             (
                 {"env": {PCIE_IPC: "1"}},
-                {"flags": {OWN_KERNEL: True}, "env": {protocol.name: None}},
+                {"flags": {OWN_OFF: True}, "env": {protocol.name: None}},
                 "FlashInfer's kernel stands in the place of both.",
             )
         )
@@ -174,7 +170,7 @@ def _many_pcie(today: Today, ipc: Choice | None) -> Collectives:
         about = "Where NCCL does not carry decoding, its variables are not worth launches."
         conditions = (({"env": {PCIE_IPC: "1"}}, {"env": unset}, about),)
         env.append(ipc)
-    return Collectives(env=tuple(env), conditions=conditions, pinned={OWN_KERNEL: (True, why)})
+    return Collectives(env=tuple(env), conditions=conditions, pinned={OWN_OFF: (True, why)})
 
 
 def _p2p_works(today: Today) -> bool:
@@ -189,7 +185,7 @@ def _protocols(today: Today) -> Choice:
 
 def _pcie_ipc(today: Today, hardware: Hardware) -> Choice | None:
     """FlashInfer's kernel, for the GPUs and numbers of them that it is made for."""
-    if today.gpus not in _PCIE_IPC_GPUS or today.flags.get("enable-deterministic-inference"):
+    if today.gpus not in PCIE_IPC_SIZES or today.flags.get("enable-deterministic-inference"):
         return None
     if not hardware.is_sm120 and PCIE_IPC not in today.env:
         return None

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from runners.load import BUILT_IN_SETS, BuiltInPrompts, NotEnoughPromptsError, Prompt
 from runners.load.built_in_texts import built_in_texts
 from runners.load.conformance import PromptSourceConformance
-from search_spaces.study_values import PROMPT_SETS
 from search_spaces.workload import OperatingPoint, Workload
 
 
@@ -89,10 +88,6 @@ def test_one_set_is_enough_for_a_window_at_concurrency_64(name):
     assert count == 320
     prompts = BuiltInPrompts(workload.prompts).select(count, seed=0)
     assert len({prompt.text for prompt in prompts}) == count
-
-
-def test_study_files_know_the_same_sets():
-    assert BUILT_IN_SETS == PROMPT_SETS
 
 
 def test_too_many_names_the_set_and_the_remedy():
