@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from results.records import Machine
 from runners.server_environment import EnvironmentUnusableError
 from search_spaces.gpus import gpus_of_node
+from search_spaces.production import production_configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from runners.server_environment import ServerEnvironment
     from search_spaces.study import Study
+
+_LAYOUT = (
+    *("tp-size", "pp-size", "dp-size", "enable-dp-attention", "nnodes", "device"),
+    *("base-gpu-id", "gpu-id-step"),
+)
 
 # Runs in the server's interpreter, so standard library only: what is imported for its version
 # alone (torch, sglang) takes seconds, and the distributions' metadata says the same.
@@ -146,7 +153,8 @@ def read_machine(
 
 def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
     """What of a machine the servers of a study have to themselves, sorted: its GPUs, or its CPU."""
-    used = gpus_used(study)
+    layouts = list(_layouts(study))
+    used = sorted({number for flags in layouts for number in _gpus_of(flags)})
     if not used:
         return ("cpu",)
     visible = facts.uuids
@@ -155,7 +163,7 @@ def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
             "CUDA_VISIBLE_DEVICES", ""
         )
         visible = tuple(word.strip() for word in str(chosen).split(",") if word.strip())
-    if "CUDA_VISIBLE_DEVICES" in study.space.env:
+    if "CUDA_VISIBLE_DEVICES" in {*study.space.env, *_production(study, "env")}:
         # Which it is changes from launch to launch.
         return tuple(sorted(f"gpu-{name}" for name in visible)) or ("gpus",)
     names = (visible[n] if n < len(visible) else str(n) for n in used)
@@ -163,11 +171,39 @@ def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
 
 
 def gpus_used(study: Study) -> tuple[int, ...]:
-    """Numbers, among those that can be seen, of the GPUs that every launch of a study uses.
+    """Numbers, among those that can be seen, of the GPUs that a launch of a study uses.
 
-    Of one node, from `base-gpu-id` on by `gpu-id-step` (SGLang 0.5.23, data_parallel_controller).
-    Empty for a server on another device than CUDA.
+    Those of its fixed flags; a configuration may have others. Empty for a server on another device
+    than CUDA.
     """
-    flags = study.server.flags
+    return _gpus_of(study.server.flags)
+
+
+def _gpus_of(flags: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of one node, from `base-gpu-id` on by `gpu-id-step` (0.5.23, data_parallel_controller)."""
     first, step = flags.get("base-gpu-id") or 0, flags.get("gpu-id-step") or 1
     return tuple(int(first) + int(step) * n for n in range(gpus_of_node(flags)))
+
+
+def _layouts(study: Study) -> Iterator[dict[str, Any]]:
+    """The flags that say where a launch runs, in every way that a study may set them."""
+    fixed = study.server.flags
+    yield dict(fixed)
+    lists = (study.space.flags, *(part.flags for part in study.space.speculation))
+    choices = {
+        name: {value for flags in lists for value in flags.get(name, (None,))}
+        for name in _LAYOUT
+        if any(name in flags for flags in lists)
+    }
+    for values in itertools.product(*choices.values()):
+        yield {**fixed, **dict(zip(choices, values, strict=True))}
+    yield {**fixed, **_production(study, "flags")}
+
+
+def _production(study: Study, what: Literal["flags", "env"]) -> dict[str, Any]:
+    """What today's command has otherwise; nothing where it is none of this study's."""
+    try:
+        configuration = production_configuration(study)
+    except ValueError:
+        return {}
+    return {} if configuration is None else dict(getattr(configuration, what))

@@ -13,6 +13,7 @@ from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
 from runners.sglang import SGLangRunner
 from search_spaces import parse_study
+from search_spaces.study_parts import Production
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -131,6 +132,14 @@ def test_devices_are_named_by_uuid_or_by_what_was_chosen(gpu_box, monkeypatch):
     assert device_names(small("{tp-size: 2}"), unknown) == ("gpu-0", "gpu-1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
     assert device_names(small("{tp-size: 2}"), unknown) == ("gpu-5", "gpu-6")
+    # Whatever a configuration may use, today's command included.
+    wider = small("{}").model_copy(update={"server": small("{tp-size: 2}").server})
+    space = wider.space.model_copy(update={"flags": {"base-gpu-id": (None, 1)}})
+    wider = wider.model_copy(update={"space": space})
+    assert device_names(wider, unknown) == ("gpu-2", "gpu-5", "gpu-6")
+    serve = f"python -m sglang.launch_server --model-path {wider.model.path}"
+    today = wider.model_copy(update={"production": Production(command=f"{serve} --tp 4")})
+    assert device_names(today, unknown) == ("gpu-2", "gpu-3", "gpu-5", "gpu-6")
     chosen = small("{}", "{CUDA_VISIBLE_DEVICES: '7'}")
     assert device_names(chosen, unknown) == ("gpu-7",)
 
