@@ -433,6 +433,13 @@ def test_adaptive_speculation_without_a_file_of_its_own(make):
     assert [part.flags for part in adaptive] == [{"speculative-adaptive": (True,)}]
 
 
+def test_a_command_that_sglang_would_refuse_is_said_before_any_question(make):
+    _, said = make("--from-command", f"{LLAMA} --tp $N", "--set", "N=x", code=2)
+    assert "the command has --tp-size: " in said
+    _, said = make("--from-command", f"{LLAMA} --attention-backend flashinver", code=2)
+    assert "did you mean `flashinfer`?" in said
+
+
 def test_half_a_server_is_said(make):
     _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
     assert "one half of a pair answers nothing by itself" in " ".join(said.split())

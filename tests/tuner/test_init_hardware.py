@@ -36,7 +36,7 @@ def test_gpus_as_people_write_them(text, count, name, link):
     assert (found.gpus, found.name, found.link) == (count, name, link)
 
 
-@pytest.mark.parametrize("text", ["", "0", "0x H100", "4090", "5090 x 2"])
+@pytest.mark.parametrize("text", ["m/x", "", "0", "0x H100", "4090", "5090 x 2"])
 def test_no_gpus(text):
     with pytest.raises(UnknownGpusError, match="8x RTX PRO 6000"):
         parse_gpus(text)

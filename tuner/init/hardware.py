@@ -98,7 +98,7 @@ def parse_gpus(text: str) -> Hardware:
         raise UnknownGpusError(
             f"{count} is no number of GPUs of one machine; write it like 8x RTX PRO 6000, or 8"
         )
-    if not words:
+    if not words or "/" in name:
         raise UnknownGpusError("Write how many, and which: 8x RTX PRO 6000, or 8")
     link = link_of_name(name) if count > 1 else None
     return Hardware(count, name, link, "as told")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION
+from search_spaces.flag_values import flag_problem
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.nearest import nearest
 from search_spaces.options import VERSIONS
@@ -96,6 +97,9 @@ def read_command(asker: Asker, text: str, sets: Sequence[str]) -> tuple[Today, L
     before = launch.variables
     launch = with_values(launch, values)
     today = read_today(launch)
+    for name, value in launch.flags.items():
+        if (problem := flag_problem(name, value)) is not None:
+            raise CommandError(f"the command has --{name}: {problem}")
     if not today.model:
         raise CommandError("the command names no model (--model-path), so there is none to serve")
     unused = [name for name in values if name not in before]
