@@ -20,6 +20,15 @@ START_S = 400
 """About 20 s on a quiet machine."""
 
 
+OF_ONE_START = {"port", "random_seed", "startup_time", "internal_states", "launch_command"}
+"""What differs in `/server_info` between two starts of one server: the command's spelling, too."""
+
+
+def resolved(info: dict[str, Any]) -> dict[str, Any]:
+    """What `/server_info` says of the server, whichever start of it answers."""
+    return {name: value for name, value in info.items() if name not in OF_ONE_START}
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 
 from results.store import Store
 from search_spaces import Configuration, load_study
 
-from .by_hand import free_port, started
+from .by_hand import free_port, resolved, started
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(3000)]
-
-OF_ONE_START = {"port", "random_seed", "startup_time", "internal_states", "launch_command"}
-"""What differs in `/server_info` between two starts of one server: the command's spelling, too."""
 
 REWRITTEN = {
     "NCCL_CUMEM_ENABLE": "0",
@@ -28,10 +24,6 @@ REWRITTEN = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "8",
 }
 """What SGLang 0.5.23 sets by itself where nobody did (entrypoints/engine.py)."""
-
-
-def resolved(info: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in info.items() if name not in OF_ONE_START}
 
 
 def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tuner):
@@ -48,6 +40,10 @@ def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tune
         *("init", "--yes", "--from-command", today, "--output", "today.yaml", "--name", "today"),
         *("--output-tokens", "48", "--launches", "3"),
     )
+    text = (tuner.folder / "today.yaml").read_text()
+    (point,) = re.findall(r"^ +points: .*\n", text, re.MULTILINE)
+    short = f"{point}  requests: 2\n  warmup_requests: 1\n"
+    (tuner.folder / "today.yaml").write_text(text.replace(point, short))
     study = load_study(tuner.folder / "today.yaml")
     assert study.production is not None
     report = json.loads(
@@ -73,18 +69,14 @@ def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tune
     assert variables.items() <= effective.items()
 
     export = ("export", "--study", "today", "--trial", str(number))
-    tuner.run(*export, "--format", "shell", "--output", "best.sh")
     tuner.run(*export, "--format", "sglang-config", "--output", "best.yaml")
     (line,) = re.findall(
         r"^# +(\S.* --config FILE\.yaml.*)$",
         (tuner.folder / "best.yaml").read_text(),
         re.MULTILINE,
     )
-    lines = {
-        "today": today,
-        "shell": "sh best.sh",
-        "sglang-config": line.replace("FILE.yaml", "best.yaml"),
-    }
+    # Its script, the third that is started, is in `test_sweep`.
+    lines = {"today": today, "sglang-config": line.replace("FILE.yaml", "best.yaml")}
     for name, command in lines.items():
         with started(tuner, command, port) as (info, environment):
             assert info["port"] == port, name
