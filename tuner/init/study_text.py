@@ -10,8 +10,8 @@ from search_spaces.configuration import NO_SPECULATION
 from search_spaces.defaults import family_is_guessed, model_family
 from search_spaces.secrets import is_export_only
 from search_spaces.study_parts import Model
+from tuner.init.commented_yaml import Block, Choices, Entry, Folded, Items, Remark, render
 from tuner.init.load import OPEN_REQUESTS
-from tuner.init.writer import Block, Choices, Entry, Folded, Items, Remark, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

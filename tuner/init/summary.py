@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from search_spaces import warnings
 from search_spaces.configuration import NO_SPECULATION
 from tuner import assembly
+from tuner.init.commented_yaml import WIDTH
 from tuner.init.study_text import RUNNING
-from tuner.init.writer import WIDTH
 from tuner.json_text import dump
 from tuner.planners import choose_planner
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces import yaml_nodes
-from tuner.init.writer import WIDTH, Block, Choices, Entry, Folded, Items, Remark, render
+from tuner.init.commented_yaml import WIDTH, Block, Choices, Entry, Folded, Items, Remark, render
 
 TEXTS = st.text() | st.sampled_from(
     ["yes", "null", "~", "1", "0x1f", "1_000", "12:30", "1e3", ".inf", "2024-01-01", "- a", "a: b",
