@@ -440,6 +440,20 @@ def test_a_command_that_sglang_would_refuse_is_said_before_any_question(make):
     assert "did you mean `flashinfer`?" in said
 
 
+def test_arguments_of_a_script_can_be_set(make):
+    script = 'start() { python -m sglang.launch_server --model-path "$1" --tp ${2}; }; start a b'
+    refused = " ".join(make("--from-command", script, code=2)[1].split())
+    assert "--set 1=VALUE --set 2=VALUE" in refused
+    study, _ = make("--from-command", script, "--set", "1=org/m", "--set", "2=4")
+    assert (study.model.path, study.server.flags["tp-size"]) == ("org/m", 4)
+    assert '--model-path "org/m" --tp "4"' in study.production.command
+
+
+def test_a_study_is_no_command(make, tmp_path):
+    (tmp_path / "s.yaml").write_text("study: s\nmodel: {path: m/m}\n")
+    assert "it is a study file already" in make("--from-command", "s.yaml", code=2)[1]
+
+
 def test_half_a_server_is_said(make):
     _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
     assert "one half of a pair answers nothing by itself" in " ".join(said.split())

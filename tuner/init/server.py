@@ -31,7 +31,8 @@ _MOST_BYTES = 1_000_000
 _VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
 _OF_THE_SHELL = ("HOME", "PWD", "USER")
 _NAMED = "for the draft that you named"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A name, or the number of a script's argument.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 
 
 def command_text(given: str) -> tuple[str, str]:
@@ -73,7 +74,9 @@ def read_command(asker: Asker, text: str, sets: Sequence[str]) -> tuple[Today, L
     try:
         launch = read_launch_text(text)
     except UnreadableCommandError as error:
-        raise CommandError(f"--from-command: {error}") from None
+        study = re.search(r"^study:", text, re.MULTILINE) is not None
+        hint = "; it is a study file already: `tuner validate --study FILE`" if study else ""
+        raise CommandError(f"--from-command: {error}{hint}") from None
     values = _sets(sets, launch.variables)
     notes = []
     unknown = [name for name in unresolved(launch) if name not in values]
