@@ -47,8 +47,11 @@ _MTP_ARCHITECTURES = {
 _DRAFTS = {
     "kimi-k2.5": "lightseekorg/kimi-k2.5-eagle3",
     "llama-3.1-8b-instruct": "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B",
+    "qwen3-235b-a22b-instruct-2507": (
+        "lmsys/SGLang-EAGLE3-Qwen3-235B-A22B-Instruct-2507-SpecForge-Meituan"
+    ),
 }
-"""Public EAGLE-3 drafts that this project's own studies use, by the model's short name."""
+"""Public EAGLE-3 drafts: those of the shipped studies, by the model's own name."""
 
 _GENERIC = {
     "model",

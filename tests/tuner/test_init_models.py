@@ -1,0 +1,18 @@
+"""What `tuner init` knows of models by their names."""
+
+import pytest
+
+from search_spaces import load_study, shipped
+from tuner.init.models import known_draft
+
+
+@pytest.mark.parametrize("name", [name for name, _ in shipped()])
+def test_the_drafts_of_shipped_studies_are_known(name):
+    study = load_study(name)
+    public = study.model.draft is not None and not study.model.draft.startswith(".")
+    eagle3 = any(part.algorithm == "EAGLE3" for part in study.space.speculation)
+    assert known_draft(study.model.path) == (study.model.draft if public and eagle3 else None)
+
+
+def test_no_draft_is_made_up():
+    assert known_draft("org/some-model") is None
