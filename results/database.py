@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -16,7 +17,6 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from results.errors import StoreError, StoreMissing
-from search_spaces.secrets import redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +40,14 @@ def resolve_url(address: str) -> URL:
         url = make_url(address)
     except ArgumentError as error:
         raise StoreError(
-            f"{redact_text(address)!r} is not a database address; use sqlite:///FILE or "
+            f"{_without_password(address)!r} is not a database address; use sqlite:///FILE or "
             "postgresql://USER:PASSWORD@HOST/DATABASE"
         ) from error
     backend = url.get_backend_name()
     if url.drivername in {"sqlite", "sqlite+pysqlite"}:
         if url.host:
             raise StoreError(
-                f"{redact_text(address)!r} names no file; use three slashes: sqlite:///{url.host}"
+                f"{_without_password(address)!r} names no file; use three slashes: sqlite:///{url.host}"
             )
         if in_memory(url) or str(url.database).startswith("file:"):
             return url
@@ -66,6 +66,11 @@ def shown_address(url: URL | str) -> str:
     url = make_url(url)
     hidden = {name: "***" for name in url.query if "password" in name.lower()}
     return url.update_query_dict(hidden).render_as_string()
+
+
+def _without_password(text: str) -> str:
+    """The same for what is no address, as far as can be told."""
+    return re.sub(r":[^/:@]*@", ":***@", re.sub(r"(password=)[^&]*", r"\1***", text))
 
 
 def in_memory(url: URL) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from results import Store, StoreError, StoreMissing, tables
-from results.database import resolve_url
+from results.database import resolve_url, shown_address
 
 
 def test_a_relative_path_is_resolved_once(tmp_path, monkeypatch, new_study):
@@ -36,6 +36,30 @@ def test_in_memory_stores_are_their_own(address, new_study):
 def test_postgresql_gets_the_driver_of_our_extra(scheme):
     url = resolve_url(f"{scheme}://me:secret@box/tuner")
     assert url.render_as_string(hide_password=False) == "postgresql+psycopg://me:secret@box/tuner"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tuner:hushhush@box/t",
+        "postgresql//tuner:hushhush@box/t",
+        "mysql://me:hushhush@box/t",
+        "sqlite://me:hushhush@box/t",
+        "//box/t?password=hushhush",
+    ],
+)
+def test_an_address_that_is_none_is_told_without_its_password(address):
+    with pytest.raises(StoreError) as caught:
+        resolve_url(address)
+    assert "hushhush" not in str(caught.value)
+
+
+def test_an_address_is_shown_without_a_password_wherever_it_stands():
+    address = "postgresql://me:one@box/t?password=two&sslpassword=three&sslmode=require"
+    shown = shown_address(resolve_url(address))
+    assert "me:***@box/t?" in shown
+    assert "sslmode=require" in shown
+    assert not {word for word in ("one", "two", "three") if word in shown}
 
 
 @pytest.mark.parametrize(
