@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 
+from .examples import load_profile
 from .postgres_server import empty_postgres_address, postgres, postgres_address  # noqa: F401
 
 if TYPE_CHECKING:
@@ -33,15 +33,7 @@ for _name in list(os.environ):
     if _name.upper() in FOREIGN or _name.startswith(("NCCL_", "SGLANG_")):
         del os.environ[_name]
 
-# The same examples in every run, so that a change is judged by what it changes. Others, for a
-# longer look: TUNER_TESTS_EXAMPLES=other.
-# How long an example takes is the machine's affair.
-_any_pace = hypothesis.settings(
-    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.register_profile("same", _any_pace, derandomize=True)
-hypothesis.settings.register_profile("other", _any_pace)
-hypothesis.settings.load_profile(os.environ.get("TUNER_TESTS_EXAMPLES", "same"))
+load_profile()
 
 
 class Tuner:

@@ -12,6 +12,8 @@ from search_spaces.launch_commands import UnreadableCommandError, read_launch_te
 from search_spaces.options import Option, options
 from search_spaces.secrets import is_secret
 
+from ..examples import examples  # noqa: TID252 - the tests are no package
+
 KINDS = (None, "shell", "dockerfile", "compose", "kubernetes", "systemd")
 ENTRY = "python3 -m sglang.launch_server"
 
@@ -79,7 +81,7 @@ def as_words(flags_read: dict[str, object]) -> dict[str, tuple[str, ...]]:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_however_it_is_typed_the_flags_are_the_same(data):
     wanted = data.draw(flags())
     text = data.draw(spelled(wanted))
@@ -114,7 +116,7 @@ ANY_TEXT = st.one_of(
 @example("x: &a [*a]\napiVersion: v1\nkind: Pod", "kubernetes")
 @example("services:\n  a: {command: 5, environment: [1, null]}", "compose")
 @example(f"bash -c '{ENTRY} --tp \"$A\"'", None)
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_text_is_read_or_refused_in_words(text, kind):
     try:
         read = read_launch_text(text, kind=kind)

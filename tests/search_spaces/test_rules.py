@@ -10,6 +10,8 @@ from search_spaces import Configuration, Space, Speculation, canonical, violatio
 from search_spaces.candidate import Candidate
 from search_spaces.rules import RULE_ENV, RULE_FLAGS, RULES
 
+from ..examples import examples  # noqa: TID252 - the tests are no package
+
 
 def one(algorithm="none", steps=None, topk=None, tokens=None, **other):
     return Configuration.of(Speculation(algorithm, steps, topk, tokens), **other)
@@ -312,7 +314,7 @@ ALGORITHM = st.sampled_from(["none", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "
 SHAPE = st.sampled_from([(3, 1, 4), (3, 2, 4), (None, None, 4), (None, None, None)])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ALGORITHM, SHAPE, KNOWN, ENV)
 def test_rules_look_at_no_more_than_they_declare(algorithm, shape, flags, env):
     for rule in RULES:

@@ -20,6 +20,7 @@ from search_spaces import (
     violations,
 )
 
+from ..examples import examples  # noqa: TID252 - the tests are no package
 from .drawn_studies import studies
 
 usual = settings(
@@ -37,7 +38,7 @@ def excluded(configuration, study):
     return violations(configuration, study) + broken_conditions(configuration, study)
 
 
-@settings(usual, max_examples=60)
+@settings(usual, max_examples=examples(30))
 @given(studies())
 def test_points_are_legal_canonical_and_distinct(study):
     space = Space(study)
@@ -50,7 +51,7 @@ def test_points_are_legal_canonical_and_distinct(study):
         assert point in space
 
 
-@settings(usual, max_examples=60)
+@settings(usual, max_examples=examples(30))
 @given(studies(), seeds)
 def test_samples_are_canonical_and_in_the_space_if_legal(study, seed):
     space = Space(study)
@@ -82,7 +83,7 @@ def every_sample(space: Space):
         yield space.sample(choose)
 
 
-@settings(usual, max_examples=30)
+@settings(usual, max_examples=examples(20))
 @given(studies())
 def test_the_points_are_all_that_can_be_sampled_and_is_legal(study):
     space = Space(study)
@@ -95,7 +96,7 @@ def test_the_points_are_all_that_can_be_sampled_and_is_legal(study):
     assert found == set(space.points)
 
 
-@settings(usual, max_examples=60)
+@settings(usual, max_examples=examples(30))
 @given(studies(), seeds)
 def test_assignments_lead_back(study, seed):
     space = Space(study)
@@ -114,7 +115,7 @@ def test_assignments_lead_back(study, seed):
         assert [p.name for p in asked] == list(assignments)
 
 
-@settings(usual, max_examples=40)
+@settings(usual, max_examples=examples(20))
 @given(studies())
 def test_a_parameter_always_has_the_same_choices(study):
     space = Space(study)
@@ -155,7 +156,7 @@ def respelled(pattern, rng):
     return out
 
 
-@settings(usual, max_examples=40)
+@settings(usual, max_examples=examples(20))
 @given(studies(), st.randoms(use_true_random=False))
 def test_order_and_spelling_do_not_change_the_digest(study, rng):
     data = yaml.safe_load(study.text)
@@ -189,7 +190,7 @@ def test_order_and_spelling_do_not_change_the_digest(study, rng):
     assert set(other.points) == set(Space(study).points)
 
 
-@settings(usual, max_examples=60)
+@settings(usual, max_examples=examples(30))
 @given(studies(), seeds)
 def test_two_spellings_of_a_server_are_one_point(study, seed):
     """What SGLang and NCCL read as the same is one configuration, with one key."""

@@ -11,6 +11,8 @@ from search_spaces.nccl.variables import VARIABLES
 from search_spaces.rules import RULE_ENV, RULES
 from search_spaces.variables import CANONICAL_ENV, canonical_env
 
+from ..examples import examples  # noqa: TID252 - the tests are no package
+
 names = st.sampled_from([*sorted(VARIABLES), "SGLANG_X", "A"])
 texts = st.sampled_from(
     [
@@ -79,7 +81,7 @@ def test_what_a_rule_does_not_declare_changes_no_verdict(env, other):
         assert verdicts[0] == verdicts[1]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100))
 @given(environments, environments)
 def test_canonical_variables(env, fixed):
     """Idempotent, of the same names, and of nothing but what `CANONICAL_ENV` says."""

@@ -15,6 +15,7 @@ from tuner.errors import CommandError
 from tuner.exports import compose_file, kubernetes
 from tuner.exports.exported import Secret
 
+from ..examples import examples  # noqa: TID252 - the tests are no package
 from .exported_servers import (
     SECRETS,
     TOOLS,
@@ -49,7 +50,7 @@ def started(service):
     return [word.replace("$$", "$") for word in (*service["entrypoint"], *service["command"])]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(flag_sets, environments, removed)
 def test_compose_starts_exactly_that(flags, env, unset):
     server = exported(flags, env, unset, secrets=True)
@@ -143,7 +144,7 @@ def manifest(server):
     return text, documents
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(flag_sets, environments, removed)
 def test_kubernetes_starts_exactly_that(flags, env, unset):
     server = exported(flags, env, unset, secrets=True)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tuner.exports.shell_script import write
 
+from ..examples import examples  # noqa: TID252 - the tests are no package
 from .exported_servers import (
     SECRETS,
     TOOLS,
@@ -49,7 +50,7 @@ def started(script, **env):
     return json.loads(done.stdout)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(flag_sets, environments, removed)
 def test_the_shell_starts_exactly_that(stub, flags, env, unset):
     server = exported(flags, env, unset, python=stub, secrets=True)
@@ -60,7 +61,7 @@ def test_the_shell_starts_exactly_that(stub, flags, env, unset):
     assert not unset & set(environ)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(flag_sets, environments, removed)
 def test_shellcheck_finds_nothing(flags, env, unset):
     done = subprocess.run(

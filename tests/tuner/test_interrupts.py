@@ -67,6 +67,9 @@ def run_interrupted(loop, at: tuple[str, ...] | None) -> dict[tuple[str, ...], N
     seen: dict[tuple[str, ...], None] = {}
 
     def trace(frame, event, _argument):
+        if at in seen:
+            sys.settrace(None)  # it has happened: on at full speed
+            return None
         if frame.f_code.co_filename not in TRACED:
             return None
         if event == "line":
