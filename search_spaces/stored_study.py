@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from search_spaces import yaml_nodes
 from search_spaces.problems import Problem, StudyFileError
 from search_spaces.production import production_problems
-from search_spaces.study import Study, _keep_env_as_written, parse_study
+from search_spaces.study import Study, keep_env_as_written, parse_study
 from search_spaces.study_errors import problems_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def parse_stored(text: str, source: str, *, base_dir: str = "") -> StoredFile:
     document = yaml_nodes.read(text)
     if not isinstance(document.data, dict):
         raise refused
-    _keep_env_as_written(document)
+    keep_env_as_written(document)
     unread: list[Problem] = list(document.problems)
     kept: list[_Kept] = []
     study = _with(_validated(document, refused, unread, kept), kept)

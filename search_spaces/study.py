@@ -155,7 +155,7 @@ def parse_study(
             message = f"The file is {what}; a study begins with `study: NAME`"
             problems.append(Problem("", 1, message))
     else:
-        _keep_env_as_written(document)
+        keep_env_as_written(document)
         try:
             study = Study.model_validate(document.data)
         except ValidationError as error:
@@ -190,7 +190,7 @@ def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _keep_env_as_written(document: yaml_nodes.Document) -> None:
+def keep_env_as_written(document: yaml_nodes.Document) -> None:
     """Numbers as values of environment variables become the text that was written (`1.50`)."""
     for section in ("server", "space"):
         _keep_as_written(document.data.get(section), (section,), document)
