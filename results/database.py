@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import re
+import shlex
 import sqlite3
 import time
 from pathlib import Path
@@ -51,6 +52,11 @@ def resolve_url(address: str) -> URL:
             )
         if in_memory(url) or str(url.database).startswith("file:"):
             return url
+        if "?" in address:
+            raise StoreError(
+                f"{address!r}: what is behind the `?` is no part of the file's name there; write "
+                "%3F for a question mark in it"
+            )
         return url.set(database=str(Path(str(url.database)).expanduser().resolve()))
     if backend in {"postgresql", "postgres"}:
         if url.drivername in {"postgresql", "postgres"}:
@@ -66,6 +72,11 @@ def shown_address(url: URL | str) -> str:
     url = make_url(url)
     hidden = {name: "***" for name in url.query if "password" in name.lower()}
     return url.update_query_dict(hidden).render_as_string()
+
+
+def address_of(file: Path) -> str:
+    """The address of an SQLite file, whatever characters are in its name."""
+    return URL.create("sqlite", database=str(file)).render_as_string()
 
 
 def _without_password(text: str) -> str:
@@ -144,10 +155,20 @@ def _reading_connections(path: Path) -> Callable[[], sqlite3.Connection]:
                     "files to a folder of yours, and name the copy as --storage"
                 ) from error
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"{path} is not an SQLite database ({error})") from error
+            raise StoreError(_unusable(path, error)) from error
         else:
             return functools.partial(connect, how)
     raise StoreError(f"cannot read the database {path}: {problem}") from problem
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> str:
+    if "not a database" in str(error):
+        return f"{path} is not an SQLite database ({error})"
+    return (
+        f"{path} cannot be used as an SQLite database ({error}): if it was one, restore a backup "
+        f"(`tuner db backup` makes them), or save what is left: `sqlite3 {shlex.quote(str(path))} "
+        "'.recover' | sqlite3 saved.db`"
+    )
 
 
 def _size_of(path: Path) -> int:
@@ -229,6 +250,6 @@ def _use_wal(engine: Engine, path: Path) -> None:
                 continue
             raise StoreError(f"cannot open the database {path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"{path} is not an SQLite database ({error})") from error
+            raise StoreError(_unusable(path, error)) from error
         else:
             return

@@ -8,7 +8,7 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from results.database import BUSY_TIMEOUT_S, resolve_url
 from results.errors import StoreError
@@ -70,6 +70,15 @@ def optuna_at_work() -> Iterator[None]:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             yield
     except (optuna.exceptions.StorageInternalError, SQLAlchemyError, RuntimeError) as error:
-        raise StoreError(f"Optuna's tables cannot be used: {error}") from error
+        raise StoreError(f"Optuna's tables cannot be used: {_cause(error)}") from error
     finally:
         optuna.logging.set_verbosity(verbosity)
+
+
+def _cause(error: BaseException) -> str:
+    """What the database said: Optuna wraps it in advice that fits anything."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    said = next((c.orig for c in causes if isinstance(c, DBAPIError) and c.orig), None)
+    return str(said or error)

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from results import Store, StoreError, StoreMissing, tables
-from results.database import resolve_url, shown_address
+from results.database import address_of, resolve_url, shown_address
 
 
 def test_a_relative_path_is_resolved_once(tmp_path, monkeypatch, new_study):
@@ -79,6 +79,30 @@ def test_addresses_that_cannot_work_say_why(address, message):
 def test_a_file_is_made_only_on_demand(sqlite_address, tmp_path):
     with pytest.raises(StoreMissing, match=r"no database at .*tuner\.db"):
         Store.open(sqlite_address, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_says_what_can_be_done(tmp_path):
+    whole, cut = tmp_path / "t.db", tmp_path / "cut.db"
+    Store.open(f"sqlite:///{whole}").close()
+    cut.write_bytes(whole.read_bytes()[:20480])
+    for how in ({}, {"read_only": True}):
+        with pytest.raises(StoreError, match=r"malformed.*restore a backup.*'\.recover'"):
+            Store.open(f"sqlite:///{cut}", **how)
+
+
+@pytest.mark.parametrize("name", ["a b.db", "50%20.db", "what?.db", "it's $X `q` ü#&.db"])
+def test_any_file_has_an_address(tmp_path, name):
+    address = address_of(tmp_path / name)
+    Store.open(address).close()
+    assert (tmp_path / name).exists()
+    with Store.open_to_read(address) as store:
+        assert store.studies() == ()
+
+
+def test_what_is_behind_a_question_mark_would_be_lost(tmp_path):
+    with pytest.raises(StoreError, match="write %3F"):
+        Store.open(f"sqlite:///{tmp_path}/what?.db")
     assert list(tmp_path.iterdir()) == []
 
 

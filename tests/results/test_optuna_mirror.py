@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState as OptunaState
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from results import (
     MirrorConflict,
@@ -24,6 +26,7 @@ from results import (
 )
 from results.optuna_mirror import CONSTRAINT, SyncReport
 from results.optuna_parameters import distribution
+from results.optuna_storage import optuna_at_work
 
 from .databases import connected, optuna_storage
 
@@ -406,3 +409,12 @@ def test_first_sweeps_started_together_all_get_their_tables(new_address):
         assert process.returncode == 0, err
     with optuna_storage(new_address) as storage:
         assert sorted(optuna.get_all_study_names(storage)) == ["a", "b", "c"]
+
+
+def test_what_the_database_said_is_told_and_not_optunas_advice():
+    full = sqlite3.OperationalError("database or disk is full")
+    wrapped = optuna.exceptions.StorageInternalError("This typically happens due to anything")
+    wrapped.__cause__ = OperationalError("INSERT", {}, full)
+    with pytest.raises(StoreError) as caught, optuna_at_work():
+        raise wrapped
+    assert str(caught.value) == "Optuna's tables cannot be used: database or disk is full"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import asdict
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import make_url
 
-from results.database import shown_address
+from results.database import address_of, shown_address
 from results.errors import StoreMissing, StoreOutdated
 from results.store import Store
 from results.transfer import copy_studies
@@ -125,10 +126,10 @@ def backup(file: Path | None, *, storage: str, as_json: bool) -> Exit:
         if sqlite:
             store.copy_file(file)
         else:
-            with whole_file(file) as part, Store.open(f"sqlite:///{part}") as target:
+            with whole_file(file) as part, Store.open(address_of(part)) as target:
                 copy_studies(store, target)
         shown = store.shown
-    with Store.open_to_read(f"sqlite:///{file}") as written:
+    with Store.open_to_read(address_of(file)) as written:
         studies = [study.name for study in written.studies()]
     size = file.stat().st_size
     if as_json:
@@ -138,7 +139,7 @@ def backup(file: Path | None, *, storage: str, as_json: bool) -> Exit:
     else:
         sys.stdout.write(
             f"wrote {file}: {_count(len(studies))}, {size / 1e6:.1f} MB, Optuna's tables included; "
-            f"read it with --storage sqlite:///{file}\n"
+            f"read it with --storage {shlex.quote(address_of(file))}\n"
         )
     return Exit.DONE
 
