@@ -164,14 +164,12 @@ def test_optunas_view_is_copied_too(swept, copied):
 
 
 def test_a_copy_is_never_mixed_into_a_study_of_its_name(swept, copied):
-    refused = swept.tuner.run("db", "copy", "--to", copied, "--storage", swept.storage, code=2)
-    assert "has a study of that name already: small" in refused.stderr
-    itself = swept.tuner.run(
-        "db", "copy", "--to", swept.storage, "--storage", swept.storage, code=2
-    )
-    assert "is the database itself" in itself.stderr
-    kept = swept.tuner.run("db", "copy", "--to", "sqlite://", "--storage", swept.storage, code=2)
-    assert "keeps nothing" in kept.stderr
+    _, refused = swept.run("db", "copy", "--to", copied, code=2)
+    assert "has a study of that name already: small" in refused
+    _, itself = swept.run("db", "copy", "--to", swept.storage, code=2)
+    assert "is the database itself" in itself
+    _, kept = swept.run("db", "copy", "--to", "sqlite://", code=2)
+    assert "keeps nothing" in kept
 
 
 def test_the_list_tells_the_best(swept):
@@ -216,15 +214,17 @@ def test_a_backup_has_a_name_of_its_own(swept, monkeypatch):
 
 
 @pytest.mark.parametrize("swept", ["postgres"], indirect=True)
-def test_a_password_is_never_shown(swept):
+def test_a_password_is_never_shown(swept, monkeypatch, capfd):
+    monkeypatch.chdir(swept.tuner.folder)
     for arguments in (
         ["db", "list"],
         ["db", "check"],
         ["doctor"],
         ["db", "copy", "--to", swept.storage],
     ):
-        done = swept.tuner.start(*arguments, "--storage", swept.storage)
-        said = "".join(done.communicate(timeout=120))
+        cli.run([*arguments, "--storage", swept.storage])
+        said = "".join(capfd.readouterr())
+        assert said
         assert "p@ss" not in said
         assert "p%40ss" not in said
 
@@ -345,7 +345,7 @@ def test_damage_is_told(tmp_path):
     with Store.open(storage) as store:
         store.create_study(NewStudy("kept", "study: kept\n", "d", "s", "simulated", True))
     with closing(sqlite3.connect(tmp_path / "tuner.db")) as database:
-        database.execute("UPDATE tuner_studies SET text = 'no: study'")
+        database.execute("UPDATE tuner_studies SET text = 'no study'")
         database.execute(
             "INSERT INTO tuner_launch_trials (launch_id, trial_id, position) VALUES (7, 8, 0)"
         )

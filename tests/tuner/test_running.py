@@ -20,7 +20,7 @@ def change(folder, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_a_sweep_with_everything_around_it_going_wrong(tuner, write_small):
+def test_a_sweep_with_everything_around_it_going_wrong(tuner, write_small, call):
     # Somebody else's study has the name in Optuna's tables: no reason not to sweep.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     foreign = optuna.create_study(
@@ -39,9 +39,9 @@ def test_a_sweep_with_everything_around_it_going_wrong(tuner, write_small):
         "UPDATE tuner_studies SET budget_launches = 2, stopped = NULL, owner_pid = 7, "
         "owner_started = 1.0, owner_host = 'gone'",
     )
-    refused = tuner.run("resume", "--study", study, code=2)
-    assert "look on gone" in refused.stderr
-    assert "tuner resume --take-over" in refused.stderr
+    _, refused = call("resume", "--study", study, code=2)
+    assert "look on gone" in refused
+    assert "tuner resume --take-over" in refused
 
     # The database does not take a measurement: a fault, without a traceback, that resume mends.
     change(
@@ -73,13 +73,13 @@ def test_a_database_that_is_removed_under_a_sweep_is_told(tuner, write_small):
     assert "Traceback" not in err
 
 
-def test_what_is_exported_of_a_trial_that_did_not_run_says_so(tuner, write_small):
+def test_what_is_exported_of_a_trial_that_did_not_run_says_so(tuner, write_small, call):
     study = write_small(limits="{ttft_p95_ms: 1}", steps="[1]", protos="[null]", launches=1)
     tuner.run("sweep", "--study", study, code=3)
-    done = tuner.run("export", "--study", "small", "--trial", "0")
-    assert "# DO NOT RELY ON IT: the trial is infeasible: ttft_p95_ms" in done.stdout
-    assert "Verdict" not in done.stdout
-    assert "warning: trial 0 is infeasible" in done.stderr
+    out, said = call("export", "--study", "small", "--trial", "0")
+    assert "# DO NOT RELY ON IT: the trial is infeasible: ttft_p95_ms" in out
+    assert "Verdict" not in out
+    assert "warning: trial 0 is infeasible" in said
 
 
 def test_a_signal_before_the_first_launch_is_told_and_stored(tuner, write_small):
@@ -102,19 +102,19 @@ def test_a_signal_before_the_first_launch_is_told_and_stored(tuner, write_small)
     assert done is None or json.loads(done.stdout)["budget"]["stopped"] == "exhausted"
 
 
-def test_the_only_study_need_not_be_named(tuner, write_small):
+def test_the_only_study_need_not_be_named(tuner, write_small, call):
     study = write_small(steps="[1]", protos="[null]", launches=1)
     tuner.run("sweep", "--study", study)
-    assert json.loads(tuner.run("show", "--json").stdout)["study"] == "small"
-    assert "exec" in tuner.run("export").stdout
+    assert json.loads(call("show", "--json")[0])["study"] == "small"
+    assert "exec" in call("export")[0]
     tuner.run("sweep", "--study", study, "--name", "other")
     for command in ("show", "export"):
-        several = tuner.run(command, code=2).stderr
+        _, several = call(command, code=2)
         assert "2 studies are stored in sqlite:///tuner.db; name one with --study" in several
         assert "small" in several
         assert "other" in several
 
 
-def test_a_database_without_a_study_says_so(tuner):
+def test_a_database_without_a_study_says_so(tuner, call):
     Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}").close()
-    assert "no study is stored in sqlite:///tuner.db" in tuner.run("show", code=2).stderr
+    assert "no study is stored in sqlite:///tuner.db" in call("show", code=2)[1]
