@@ -27,6 +27,7 @@ def warnings(study: Study) -> tuple[str, ...]:
     """Sentences for the author of a study, the gravest first; empty for a clean one."""
     return (
         *name_advice(study),
+        *_not_a_whole_server(study),
         *_budget(study),
         *_unfair(study),
         *_baselines(study),
@@ -36,6 +37,20 @@ def warnings(study: Study) -> tuple[str, ...]:
         *all_reduce(study),
         *_wasted(study),
     )
+
+
+def _not_a_whole_server(study: Study) -> Iterator[str]:
+    flags = study.server.flags
+    if (mode := flags.get("disaggregation-mode")) not in {None, "null"}:
+        yield (
+            f"server.flags.disaggregation-mode: {mode} is one half of a pair, which answers "
+            "nothing by itself, so every launch would fail; leave it out"
+        )
+    if (config := flags.get("config")) is not None:
+        yield (
+            f"server.flags.config: {config} is not read, so that the rules know nothing of the "
+            "flags in it, and a baseline may lack them; write them under server.flags"
+        )
 
 
 def _unfair(study: Study) -> Iterator[str]:

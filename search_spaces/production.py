@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import Configuration
+from search_spaces.flag_values import flag_problem
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.legality import canonical, violations
 from search_spaces.nearest import nearest
+from search_spaces.prefixes import prefix_here
 from search_spaces.problems import Problem
 from search_spaces.secrets import is_export_only, is_secret, reference
 from search_spaces.speculation_flags import ALGORITHM, DRAFT, NUMBER_FLAGS, speculation_of
@@ -75,12 +77,25 @@ def production_warnings(study: Study) -> Iterator[str]:
     launch = read_launch_text(study.production.command, kind="shell")
     for note in launch.notes:
         yield f"production.command: {note}"
+    for name, value in launch.flags.items():
+        if (problem := flag_problem(name, value)) is not None:
+            yield f"production.command: --{name}: {problem}"
+    today, own = prefix_here(launch.prefix), prefix_here(study.server.prefix)
+    if today != own:
+        yield (
+            f"production.command starts {_behind(today)}, and the study's servers {_behind(own)}: "
+            "every launch has `server.prefix`, the baseline 'production' too; correct one of them"
+        )
     configuration = production_configuration(study)
     for broken in violations(configuration, study) if configuration is not None else ():
         yield (
             f"production.command breaks a rule that the search keeps to: {broken}; it runs today, "
             "so it is measured all the same"
         )
+
+
+def _behind(prefix: tuple[str, ...]) -> str:
+    return f"behind `{' '.join(prefix)}`" if prefix else "without a prefix that pins it"
 
 
 def same_value(one: FixedValue, other: FixedValue) -> bool:

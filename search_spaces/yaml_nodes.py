@@ -23,6 +23,13 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 _TAG = "tag:yaml.org,2002:"
 
+MOST_VALUES = 100_000
+"""More are no study: a few aliases of aliases stand for millions."""
+
+
+class _TooManyValuesError(Exception):
+    """There are more than `MOST_VALUES`."""
+
 
 @dataclass(slots=True)
 class Document:
@@ -73,18 +80,24 @@ def read(text: str) -> Document:
         begun = getattr(error, "context_mark", None)
         if mark is not None and begun is not None and begun.line != mark.line:
             message += f", {error.context} that begins on line {begun.line + 1}"  # type: ignore[attr-defined]
-        if "tab" in message or "'\\t'" in message:
+        if re.search(r"\btabs?\b|'\\t'", message):
             message += "; indent with spaces"
         document.problems.append(Problem("", mark.line + 1 if mark else None, message))
         return document
     if node is not None:
-        document.data = _value(node, (), document, ())
+        try:
+            document.data = _value(node, (), document, ())
+        except _TooManyValuesError:
+            message = f"Its aliases stand for more than {MOST_VALUES:,} values; write fewer"
+            document.problems[:] = [Problem("", None, message)]
     return document
 
 
 def _value(
     node: yaml.Node, path: Path, document: Document, around: tuple[yaml.Node, ...]
 ) -> object:
+    if len(document.lines) > MOST_VALUES:
+        raise _TooManyValuesError
     document.lines.setdefault(path, node.start_mark.line + 1)
     if any(node is outer for outer in around):
         document.problems.append(

@@ -77,6 +77,8 @@ def test_an_open_loop_of_few_requests(make_study):
             {},
             "Only SGLang 0.5.9 and 0.5.17, not 0.5.23, takes `cutlass_mla`",
         ),
+        ({"flags": CLEAN | {"disaggregation-mode": "prefill"}}, {}, "one half of a pair"),
+        ({"flags": CLEAN | {"config": "c.yaml"}}, {}, "server.flags.config: c.yaml is not read"),
         ({"flags": CLEAN, "env": {"NCCL_PROTOCOL": "LL"}}, {}, "did you mean `NCCL_PROTO`?"),
         ({"flags": CLEAN, "env": {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}}, {}, "has no effect"),
     ],

@@ -275,3 +275,16 @@ def test_whatever_the_study_fixes_the_same_server_is_started(flags, env, data):
     read = started(f"{sets} {SERVE} {words}", {"server": server})
     assert for_trials(read)[0] == {"model-path": "org/target", "tp-size": 8, **flags}
     assert {n: v for n, v in read.env.items() if v is not None} == env
+
+
+def test_a_prefix_or_value_that_no_launch_will_have_is_told():
+    def said(command, **server):
+        text = json.dumps(study_dict(server=server, production={"command": command}))
+        return " ".join(production_warnings(parse_study(text, "s.yaml")))
+
+    pinned = said("numactl -N 1 " + SERVE, prefix=["numactl", "-N", "0"])
+    assert "starts behind `numactl -N 1`, and the study's servers behind `numactl -N 0`" in pinned
+    assert "without a prefix that pins it" in said("taskset -c 0 " + SERVE)
+    assert said("numactl -N 0 " + SERVE, prefix=["numactl", "-N", "0"]) == ""
+    assert said("docker exec s " + SERVE) == ""
+    assert "did you mean `flashinfer`" in said(SERVE + " --attention-backend flashinver")

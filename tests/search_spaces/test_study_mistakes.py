@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple
 
@@ -428,6 +429,13 @@ def test_an_alias_of_itself_is_refused():
     with pytest.raises(StudyFileError) as caught:
         parse_study(GOOD.replace("env: {}\nspace", "env: &e {A: *e}\nspace"), "bad.yaml")
     assert any("contains itself" in p.message for p in caught.value.problems)
+
+
+def test_aliases_of_aliases_end():
+    names = "abcdefgh"
+    lines = [f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in itertools.pairwise(names)]
+    with pytest.raises(StudyFileError, match="aliases stand for more than 100,000 values"):
+        parse_study("\n".join(["a: &a [1, 1, 1]", *lines]), "s.yaml")
 
 
 def test_an_unknown_name_lists_what_there_is():

@@ -456,7 +456,7 @@ def test_a_study_is_no_command(make, tmp_path):
 
 def test_half_a_server_is_said(make):
     _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
-    assert "one half of a pair answers nothing by itself" in " ".join(said.split())
+    assert "one half of a pair, which answers nothing by itself" in " ".join(said.split())
     assert "half" not in make("--from-command", LLAMA, output="other.yaml")[1]
 
 

@@ -110,11 +110,6 @@ def read_today(launch: LaunchText) -> Today:
     for names, problem in _unsound(env):
         env = {name: value for name, value in env.items() if name not in names}
         notes.append(f"{problem} (left out of the study, but for its baseline 'production')")
-    if (mode := given.get("disaggregation-mode", "null")) != "null":
-        notes.append(
-            f"disaggregation-mode {mode}: one half of a pair answers nothing by itself, so its "
-            "trials would fail; give the command of a whole server"
-        )
     prefix = prefix_of(launch)
     # Behind a prefix the interpreter is one of the other side, which the tuner's own is not.
     certain = launch.python is not None and (bool(prefix) or "/" in launch.python)
