@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -73,15 +74,15 @@ def url():
 
 
 @pytest.fixture
-def bench(tuner, url):
-    """Runs `tuner bench` with the server's key in the environment."""
-    tuner.env["SGLANG_API_KEY"] = KEY
+def bench(call, url, monkeypatch):
+    """Runs `tuner bench` with the server's key in the environment; what it prints."""
+    monkeypatch.setenv("SGLANG_API_KEY", KEY)
 
     def run(*arguments, code=0):
-        done = tuner.run("bench", "--url", url, *arguments, code=code)
-        assert KEY not in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        stdout, stderr = call("bench", "--url", url, *arguments, code=code)
+        assert KEY not in stdout + stderr
+        assert "Traceback" not in stderr
+        return SimpleNamespace(stdout=stdout, stderr=stderr)
 
     return run
 
@@ -221,9 +222,8 @@ def test_nobody_there(tuner):
     assert "Traceback" not in done.stderr
 
 
-def test_no_address(tuner):
-    done = tuner.run("bench", "--url", "localhost:30000", code=2)
-    assert "not an HTTP address" in done.stderr
+def test_no_address(call):
+    assert "not an HTTP address" in call("bench", "--url", "localhost:30000", code=2)[1]
 
 
 def in_flight(url):

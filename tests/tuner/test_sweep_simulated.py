@@ -216,7 +216,7 @@ def test_twice_ctrl_c_ends_now(tuner, write_small):
 
 
 @pytest.mark.timeout(600)
-def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small):
+def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small, call):
     path = write_small(steps="[1, 2, 3, 4]", time_scale=20)
     process = tuner.start("sweep", "--study", path)
     finished: dict[int, dict] = {}
@@ -229,7 +229,7 @@ def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small):
         except subprocess.TimeoutExpired:
             process.kill()
         process.communicate()
-        report = json.loads(tuner.run("show", "--study", "small", "--json").stdout)
+        report = json.loads(call("show", "--study", "small", "--json")[0])
         for trial in report["trials"]:
             if trial["state"] == "complete":
                 finished.setdefault(trial["number"], trial)
@@ -237,8 +237,8 @@ def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small):
             assert report["trials"][number]["points"] == trial["points"]
         process = tuner.start("resume", "--study", "small")
     process.communicate(timeout=240)
-    last = tuner.run("resume", "--study", "small", "--json")
-    report = check_schema(json.loads(last.stdout), "report")
+    last, _ = call("resume", "--study", "small", "--json")
+    report = check_schema(json.loads(last), "report")
     assert report["budget"]["stopped"] == "exhausted"
     assert marked_processes(tuner.folder) == []
     keys = [json.dumps(t["configuration"], sort_keys=True) for t in report["trials"]]
