@@ -14,6 +14,7 @@ from runners.server_environment import (
     server_python,
 )
 from runners.sglang_command import sglang_command
+from search_spaces.version_flags import flags_not_had
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +50,7 @@ class SGLangRunner(ProcessRunner):
         self._renderer: Renderer | None = None
 
     def check(self) -> str | None:
-        """Looks for SGLang, the models and enough GPUs where the server would run."""
+        """Looks for SGLang, its flags, the models and enough GPUs where the server would run."""
         models = {"model.path": self._study.model.path, "model.draft": self._study.model.draft}
         local = {key: path for key, path in models.items() if path and _looks_local(path)}
         try:
@@ -73,6 +74,8 @@ class SGLangRunner(ProcessRunner):
                 f"the study needs {needed} GPU(s), {facts.gpus} found; run it where they are, set "
                 f"`server.flags.device` if it needs none, or {_WITHOUT_GPU}"
             )
+        if (lacking := flags_not_had(self._study, facts.sglang_version)) is not None:
+            return lacking
         return self.check_data_sets()
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:

@@ -15,6 +15,7 @@ from runners.sglang_command import sglang_command
 from runners.simulated_server.profile import load_profile
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS, MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
+from search_spaces.version_flags import flags_not_had
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,17 +77,17 @@ class SimulatedRunner(ProcessRunner):
     def check(self) -> str | None:
         """Nothing is needed beside the tuner itself, but not every algorithm has a model."""
         try:
-            load_profile(self._profile)
+            profile = load_profile(self._profile)
         except (OSError, ValueError) as error:
             return f"simulated.profile {self._profile!r} cannot be used: {error}"
         asked = {part.canonical_algorithm for part in self._study.space.speculation}
         unknown = sorted(asked - MODELLED_ALGORITHMS - {NO_SPECULATION})
-        if not unknown:
-            return self.check_data_sets()
-        return (
-            f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
-            f"`space.speculation`, or use `--runner sglang`"
-        )
+        if unknown:
+            return (
+                f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
+                f"`space.speculation`, or use `--runner sglang`"
+            )
+        return flags_not_had(self._study, profile.sglang) or self.check_data_sets()
 
     def machine(self) -> Machine:
         """The profile's machine, for all that it states; no GPU of this one is used."""

@@ -53,6 +53,8 @@ def study_of(folder: Path, *, flags: str = "{}", model: str = "org/model"):
         (("0.5.23", 4), "{tp-size: 8}", "org/model", "needs 8 GPU.s., 4 found"),
         (("0.5.23", 8), "{tp-size: 8, pp-size: 2}", "org/model", "needs 16"),
         (("0.5.23", 0), "{device: cpu}", "./no/such/model", "model.path ./no/such/model"),
+        (("0.5.9", 8), "{tp-size: 8}", "org/model", None),
+        (("0.5.9", 1), "{cuda-graph-max-bs: 8}", "org/model", None),
         (("0.5.23", 8), "{tp-size: 8}", "org/model", None),
         (("0.5.23", 8), "{tp-size: 16, nnodes: 2}", "org/model", None),
         (("0.5.23", 0), "{device: cpu}", "org/model", None),
@@ -68,6 +70,14 @@ def test_what_is_missing(tmp_path, found, flags, model, said):
     else:
         assert re.search(said, message or "")
         assert "--runner simulated" in message
+
+
+def test_a_flag_that_this_sglang_has_not_is_told_before_any_launch(tmp_path):
+    fake_python(tmp_path, version="0.5.23", gpus=1)
+    study = study_of(tmp_path, flags="{cuda-graph-max-bs: 8}")
+    message = SGLangRunner(study, seed=0, log_dir=tmp_path).check()
+    assert message is not None
+    assert "server.flags: --cuda-graph-max-bs; it has `--cuda-graph-max-bs-decode`" in message
 
 
 def test_an_interpreter_that_does_not_exist(tmp_path):

@@ -208,6 +208,22 @@ def test_an_unknown_profile_is_refused_before_any_launch(tmp_path, monkeypatch, 
     assert "simulated.profile 'nope'" in capsys.readouterr().err
 
 
+def test_a_flag_that_the_engine_has_not_is_refused_before_anything_is_stored(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.yaml").write_text(
+        "study: old\nmodel: {path: some/model}\nserver: {flags: {cuda-graph-max-bs: 160}}\n"
+        "space: {speculation: [{algorithm: none}]}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 64}\nbudget: {launches: 4}\n"
+    )
+    assert run(["sweep", "--study", "./old.yaml", "--runner", "simulated"]) == 2
+    err = capsys.readouterr().err
+    assert "SGLang 0.5.23" in err
+    assert "--cuda-graph-max-bs; it has `--cuda-graph-max-bs-decode` in its place" in err
+    assert not (tmp_path / "tuner.db").exists()
+
+
 def test_bench_of_no_address_is_wrong_usage(capsys):
     assert run(["bench", "--url", "foo"]) == 2
     assert "not an HTTP address" in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""Flags that the version which would run does not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_spaces import parse_study
+from search_spaces.options import REPLACED, options
+from search_spaces.version_flags import flags_not_had
+
+
+def study_of(*, fixed="tp-size: 1", tuned="", own="", production=""):
+    command = f"python -m sglang.launch_server --model-path org/model {production}"
+    return parse_study(
+        "study: s\nmodel: {path: org/model}\n"
+        f"server: {{flags: {{{fixed}}}}}\n"
+        "space:\n"
+        f"  speculation: [{{algorithm: none}}, {{algorithm: NGRAM, flags: {{{own}}}}}]\n"
+        f"  flags: {{{tuned}}}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 8}\nbudget: {launches: 1}\n"
+        + (f"production: {{command: {command}}}\n" if production else ""),
+        "s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "version", "told"),
+    [
+        (
+            {"fixed": "cuda-graph-max-bs: 160"},
+            "0.5.23",
+            "server.flags: --cuda-graph-max-bs; it has `--cuda-graph-max-bs-decode` in its place",
+        ),
+        (
+            {"tuned": "cuda-graph-max-bs: [8, 16]"},
+            "0.5.23",
+            "space.flags: --cuda-graph-max-bs; it has",
+        ),
+        (
+            {"own": "cuda-graph-max-bs: [8]"},
+            "0.5.23",
+            "space.speculation[1].flags: --cuda-graph-max-bs; it has",
+        ),
+        (
+            {"production": "--cuda-graph-max-bs 160"},
+            "0.5.23",
+            "production.command: --cuda-graph-max-bs; it has",
+        ),
+        (
+            {"fixed": "cuda-graph-max-bs-decode: 160"},
+            "0.5.9",
+            "server.flags: --cuda-graph-max-bs-decode; it has `--cuda-graph-max-bs` in its place",
+        ),
+        (
+            {"fixed": "chunked-prefil-size: 160"},
+            "0.5.23",
+            "server.flags: --chunked-prefil-size; did you mean `--chunked-prefill-size`?",
+        ),
+        (
+            {"fixed": "of-another-world: true"},
+            "0.5.9",
+            "server.flags: --of-another-world\n",
+        ),
+    ],
+)
+def test_a_flag_that_would_end_every_launch_is_told(parts, version, told):
+    message = flags_not_had(study_of(**parts), version)
+    assert message is not None
+    assert f"  {told}" in message
+    assert f"SGLang {version}" in message
+
+
+@pytest.mark.parametrize(
+    ("parts", "version"),
+    [
+        ({"fixed": "cuda-graph-max-bs: 160"}, "0.5.17"),
+        ({"fixed": "cuda-graph-max-bs: null"}, "0.5.23"),
+        ({"tuned": "cuda-graph-max-bs: [null]"}, "0.5.23"),
+        # A fork, a version without a table, one that is not known: its parser may have them.
+        ({"fixed": "of-another-world: true"}, "0.5.22"),
+        ({"fixed": "of-another-world: true"}, "0.5.23.post1"),
+        ({"fixed": "of-another-world: true"}, None),
+    ],
+)
+def test_what_the_version_has_or_may_have_is_let_through(parts, version):
+    assert flags_not_had(study_of(**parts), version) is None
+
+
+def test_two_flags_stand_in_one_message():
+    message = flags_not_had(study_of(fixed="cuda-graph-max-bs: 1, of-another-world: 2"), "0.5.23")
+    assert message is not None
+    assert "no such flags" in message
+    assert message.count("server.flags: --") == 2
+
+
+def test_what_took_the_place_of_an_old_flag_is_told():
+    new, old = options("0.5.23"), options("0.5.9")
+    plain = [n for n in REPLACED if n not in new and n in old and not old[n].choices]
+    assert plain
+    for name in plain:
+        value = "true" if old[name].takes == 0 else "1"
+        message = flags_not_had(study_of(fixed=f"{name}: {value}"), "0.5.23")
+        assert message is not None
+        assert f"it has {REPLACED[name]} in its place" in message, name
