@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from contextlib import closing
@@ -32,9 +33,12 @@ def old(request, tmp_path):
         (text,) = database.execute("SELECT text FROM tuner_studies WHERE name = 'old'").fetchone()
         before, after = STRICTER[request.param]
         assert before in text
+        text = text.replace(before, after)
         database.execute(
-            "UPDATE tuner_studies SET text = ? WHERE name = 'old'", (text.replace(before, after),)
+            "UPDATE tuner_studies SET text = ?, digest = ? WHERE name = 'old'",
+            (text, hashlib.sha256(text.encode()).hexdigest()),
         )
+    (tmp_path / "old.yaml").write_text(text)
     return request.param, f"sqlite:///{path}"
 
 
@@ -49,7 +53,8 @@ def test_nothing_that_was_measured_is_lost(old, call, tmp_path):
         t["measurements"][0]["output_tok_s"] for t in then
     ]
     assert shown["best"] is not None
-    call("show", *at, "--trial", "0")
+    # By the file that it was made of, as well.
+    call("show", "--study", str(tmp_path / "old.yaml"), "--storage", storage, "--trial", "0")
     argv = json.loads(call("export", *at, "--format", "json")[0])["argv"]
     assert argv[argv.index("--max-running-requests") + 1] == "64"
     call("export", *at, "--format", "shell", "--trial", "0")
@@ -78,3 +83,12 @@ def test_it_goes_on_only_if_it_is_the_same_study(old, call, tmp_path):
         assert "this version of the tuner makes another" in told
     with Store.open(storage) as store:
         assert store.launches_spent(store.study("old").id) == 2
+
+
+@pytest.mark.parametrize("old", ["rules"], indirect=True)
+def test_what_was_never_judged_is_not_called_infeasible(old, call, tmp_path):
+    Store.open(old[1]).close()
+    with closing(sqlite3.connect(tmp_path / "old.db")) as database, database:
+        database.execute("UPDATE tuner_trials SET state = 'running'")
+    _, told = call("export", "--study", "old", "--storage", old[1], code=3)
+    assert "nothing to export yet: no trial was judged; `tuner resume --study old`" in told

@@ -100,6 +100,12 @@ def _exported(
 
 def _chosen(report: StudyReport, stored: StoredStudy, number: int | None) -> Trial:
     chosen = report.standing.best if number is None else trial_of(report, number)
+    if chosen is None and all(t.state is TrialState.RUNNING for t in report.standing.trials):
+        raise CommandError(
+            f"study {stored.name} has nothing to export yet: no trial was judged; `tuner resume "
+            f"--study {stored.name}` goes on",
+            Exit.INFEASIBLE,
+        )
     if chosen is None:
         raise CommandError(
             f"study {stored.name} has no feasible configuration to export; "
