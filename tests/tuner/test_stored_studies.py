@@ -92,3 +92,16 @@ def test_what_was_never_judged_is_not_called_infeasible(old, call, tmp_path):
         database.execute("UPDATE tuner_trials SET state = 'running'")
     _, told = call("export", "--study", "old", "--storage", old[1], code=3)
     assert "nothing to export yet: no trial was judged; `tuner resume --study old`" in told
+
+
+def test_a_file_names_the_studies_that_were_made_of_it(call, tmp_path):
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript((DATABASES / "schema_0001.sql").read_text())
+        database.execute("UPDATE tuner_studies SET name = 'monday' WHERE name = 'old'")
+        (text,) = database.execute("SELECT text FROM tuner_studies").fetchone()
+    (tmp_path / "old.yaml").write_text(text)
+    at = ("--study", str(tmp_path / "old.yaml"), "--storage", f"sqlite:///{path}")
+    _, told = call("show", *at, code=2)
+    assert "no study named 'old' is stored" in told
+    assert "made of this file: monday. Say which: --study monday" in told

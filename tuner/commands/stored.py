@@ -65,6 +65,11 @@ def opened(
             stored = store.study(name)
         except StudyNotFound as error:
             others = ", ".join(s.name for s in store.studies()) or "none"
+            same = [s.name for s in store.studies() if file and s.digest == file.digest]
+            if same:  # by `--name`, or as a fork
+                raise CommandError(
+                    f"{error}; made of this file: {', '.join(same)}. Say which: --study {same[0]}"
+                ) from error
             raise CommandError(
                 f"{error}; stored there: {others}. `tuner sweep` begins a study."
             ) from error
