@@ -24,13 +24,16 @@ ROOT = Path(__file__).parents[1]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What whoever runs the tests has set for other programs: proxies, widths and colours of terminals,
-# settings of servers.
+# settings of servers; and for their own tuner, whose database is none of the tests'.
 FOREIGN = (
     *("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "COLUMNS", "LINES"),
     *("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"),
 )
+KEPT = ("TUNER_TESTS_", "TUNER_SGLANG_")
 for _name in list(os.environ):
-    if _name.upper() in FOREIGN or _name.startswith(("NCCL_", "SGLANG_")):
+    if _name.upper() in FOREIGN or (
+        _name.startswith(("NCCL_", "SGLANG_", "TUNER_")) and not _name.startswith(KEPT)
+    ):
         del os.environ[_name]
 
 load_profile()
