@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, cast
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import Configuration
-from search_spaces.flag_values import flag_problem
+from search_spaces.flag_values import flag_problem, unknown_flag
+from search_spaces.flags import canonical_flag
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.legality import canonical, violations
 from search_spaces.nearest import nearest
@@ -76,7 +78,8 @@ def production_warnings(study: Study) -> Iterator[str]:
         return
     launch = read_launch_text(study.production.command, kind="shell")
     for note in launch.notes:
-        yield f"production.command: {note}"
+        if not _is_said_of_the_study(note, study):
+            yield f"production.command: {note}"
     for name, value in launch.flags.items():
         if (problem := flag_problem(name, value)) is not None:
             yield f"production.command: --{name}: {problem}"
@@ -96,6 +99,13 @@ def production_warnings(study: Study) -> Iterator[str]:
 
 def _behind(prefix: tuple[str, ...]) -> str:
     return f"behind `{' '.join(prefix)}`" if prefix else "without a prefix that pins it"
+
+
+def _is_said_of_the_study(note: str, study: Study) -> bool:
+    """Whether it is of an unknown flag that `server.flags` has, too, where it is said already."""
+    flag = re.match(r"`--?([\w.-]+)`", note)
+    name = canonical_flag(flag[1]) if flag is not None else ""
+    return name in study.server.flags and unknown_flag(name) is not None
 
 
 def same_value(one: FixedValue, other: FixedValue) -> bool:

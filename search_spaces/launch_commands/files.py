@@ -19,7 +19,7 @@ from search_spaces.launch_commands.shell_expansion import Variables, expand, exp
 from search_spaces.launch_commands.shell_words import assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Kind = Literal["shell", "dockerfile", "compose", "kubernetes", "systemd", "supervisor"]
 
@@ -45,8 +45,13 @@ def kind_of(text: str) -> Kind:
     return "shell"
 
 
-def file_commands(text: str, kind: Kind) -> Iterator[FileCommand]:
+def file_commands(text: str, kind: Kind, given: Mapping[str, str]) -> Iterator[FileCommand]:
     """The commands that a file starts, in its order.
+
+    Args:
+        text: The file.
+        kind: What it is.
+        given: Values of variables, which win over the file's own.
 
     Raises:
         UnreadableFileError: It cannot be read as what it is.
@@ -55,13 +60,13 @@ def file_commands(text: str, kind: Kind) -> Iterator[FileCommand]:
         case "shell":
             yield FileCommand(text)
         case "dockerfile":
-            yield from _dockerfile(text)
+            yield from _dockerfile(text, given)
         case "compose":
-            yield from compose_commands(text)
+            yield from compose_commands(text, given)
         case "kubernetes":
-            yield from kubernetes_commands(text)
+            yield from kubernetes_commands(text, given)
         case "systemd":
-            yield from _systemd(text)
+            yield from _systemd(text, given)
         case "supervisor":
             yield from _supervisor(text)
 
@@ -69,14 +74,14 @@ def file_commands(text: str, kind: Kind) -> Iterator[FileCommand]:
 # Dockerfile
 
 
-def _dockerfile(text: str) -> Iterator[FileCommand]:
+def _dockerfile(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
     env: dict[str, str | None] = {}
     arguments: Variables = {}
     image = ""
     entrypoint: str | tuple[str, ...] = ()
     command: str | tuple[str, ...] = ()
     for instruction, rest in _instructions(text):
-        known = {**arguments, **{k: v for k, v in env.items() if v is not None}}
+        known = {**arguments, **{k: v for k, v in env.items() if v is not None}, **given}
         if instruction == "FROM":
             words = [w for w in rest.split() if not w.startswith("--")]
             image, env, entrypoint, command = _text(words[0], known), {}, (), ()
@@ -84,6 +89,7 @@ def _dockerfile(text: str) -> Iterator[FileCommand]:
             arguments |= _assignments(rest, known)
         elif instruction == "ENV":
             env |= _env_instruction(rest, known)
+            env |= {name: value for name, value in given.items() if name in env}
         elif instruction == "ENTRYPOINT":
             entrypoint, command = _exec_or_shell(rest), ()
         elif instruction == "CMD":
@@ -148,7 +154,7 @@ def _text(text: str, known: Variables) -> str:
 # systemd
 
 
-def _systemd(text: str) -> Iterator[FileCommand]:
+def _systemd(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
     env: dict[str, str | None] = {}
     notes: list[str] = []
     joined = re.sub(r"\\[ \t]*\n", " ", text)
@@ -160,13 +166,14 @@ def _systemd(text: str) -> Iterator[FileCommand]:
             notes.append(f"Variables in the file {value.strip()} are not read")
     for key, _, value in lines:
         if key.strip() == "ExecStart" and value.strip():
-            given: Variables = {k: v for k, v in env.items() if v is not None}
+            env |= {name: value for name, value in given.items() if name in env}
+            known: Variables = {**{k: v for k, v in env.items() if v is not None}, **given}
             line = value.strip().lstrip("@-:+!").replace("%%", "%").replace("$$", _DOLLAR)
             words = [
                 field.replace(_DOLLAR, "$")
                 for command in commands_of(line)
                 for word in command.words
-                for field in expand(word, given)
+                for field in expand(word, known)
             ]
             yield FileCommand(tuple(words), env, None, tuple(notes))
 
@@ -190,6 +197,7 @@ def _supervisor(text: str) -> Iterator[FileCommand]:
     # Lines that are indented go on with the one before them.
     joined = re.sub(r"\n[ \t]+(?=\S)", " ", text)
     for section in re.split(r"^(?=\[)", joined, flags=re.MULTILINE):
+        named = re.match(r"\[[\w-]*program:([^\]\s]+)", section)
         keys = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)(?:[ \t];.*)?$", section, re.MULTILINE))
         if "command" in keys:
             env: dict[str, str | None] = {}
@@ -200,4 +208,4 @@ def _supervisor(text: str) -> Iterator[FileCommand]:
                 for word in command.words
                 for field in expand(word, {})
             ]
-            yield FileCommand(tuple(words), env)
+            yield FileCommand(tuple(words), env, name=named[1] if named is not None else "")

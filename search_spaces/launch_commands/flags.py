@@ -90,13 +90,11 @@ def _add(
 ) -> None:
     name = found.name
     if found.note:
-        read.notes.append(found.note)
-    if found.option is None and following and not inline:
-        read.notes.append(
-            f"`{spelled}` is taken to have the value `{shown(redact_text(following[0]))}`"
-            if not is_secret(name)
-            else f"`{spelled}` is taken to have a value"
-        )
+        note = found.note
+        if found.option is None and following and not inline:
+            value = "" if is_secret(name) else f" `{shown(redact_text(following[0]))}`"
+            note += f", with the value{value} after it"
+        read.notes.append(note)
     before = read.flags.get(name)
     if is_secret(name):
         if name not in read.secrets:

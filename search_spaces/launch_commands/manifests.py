@@ -34,16 +34,19 @@ class FileCommand:
         env: Variables that it is given.
         container: Where it runs.
         notes: What was guessed or left out.
+        name: The service, container or program; empty where it has none.
     """
 
     command: str | tuple[str, ...]
     env: Mapping[str, str | None] = field(default_factory=dict)
     container: InContainer | None = None
     notes: tuple[str, ...] = ()
+    name: str = ""
 
 
-def compose_commands(text: str) -> Iterator[FileCommand]:
-    """The commands of a compose file's services."""
+def compose_commands(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
+    """The commands of a compose file's services, `given` in place of its variables."""
+    text = _COMPOSE.sub(lambda found: _given_to_compose(found, given), text)
     for document in _documents(text, "compose file"):
         services = document.get("services") if isinstance(document, dict) else None
         for name, written in _merged(services).items():
@@ -61,7 +64,13 @@ def compose_commands(text: str) -> Iterator[FileCommand]:
                 _compose_env(service.get("environment")),
                 InContainer("compose", _interpolated(str(service.get("image", "")))),
                 tuple(notes),
+                name,
             )
+
+
+def _given_to_compose(match: re.Match[str], given: Mapping[str, str]) -> str:
+    name = re.match(r"[A-Za-z_]\w*", match[2] or match[3] or "")
+    return given.get(name.group(), match.group()) if name is not None else match.group()
 
 
 def _merged(node: object, known: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -135,16 +144,17 @@ def _interpolated(text: str) -> str:
     return _COMPOSE.sub(value, text)
 
 
-def kubernetes_commands(text: str) -> Iterator[FileCommand]:
+def kubernetes_commands(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
     """The commands of a manifest's containers, whatever kind of object they are in."""
     for document in _documents(text, "Kubernetes manifest"):
         for container in _containers(document):
             env, notes = _kubernetes_env(container.get("env"))
             if container.get("envFrom"):
                 notes.append("Variables of `envFrom` are not read")
-            given = {name: value for name, value in env.items() if value is not None}
+            env |= {name: value for name, value in given.items() if name in env}
+            known = {name: value for name, value in env.items() if value is not None} | dict(given)
             words = tuple(
-                _kubernetes_text(_scalar(word), given)
+                _kubernetes_text(_scalar(word), known)
                 for key in ("command", "args")
                 for word in _listed(container.get(key))
             )
@@ -153,6 +163,7 @@ def kubernetes_commands(text: str) -> Iterator[FileCommand]:
                 env,
                 InContainer("kubernetes", str(container.get("image", ""))),
                 tuple(notes),
+                str(container.get("name", "")),
             )
 
 

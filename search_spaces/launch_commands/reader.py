@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from search_spaces.launch_commands.pasted import (
     stated_command,
 )
 from search_spaces.launch_commands.script import launches
+from search_spaces.launch_commands.services import of_service
 from search_spaces.launch_commands.shell_expansion import live, live_names, shown
 from search_spaces.launch_commands.shell_words import UnfinishedShellError
 from search_spaces.launch_commands.words import (
@@ -35,6 +37,7 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
+from search_spaces.variables import unknown_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,11 +67,13 @@ class Container:
             `"compose"`, `"kubernetes"`, `"dockerfile"`.
         image: The image; for `exec`, the container's or the pod's name.
         options: Words between the engine and the image (`--gpus all --ipc=host`); empty for files.
+        service: The name in the file; empty where it has none.
     """
 
     engine: str
     image: str
     options: tuple[str, ...] = ()
+    service: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,13 @@ class UnreadableCommandError(ValueError):
     """The text holds no SGLang launch command; the message says what was looked for."""
 
 
-def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
+def read_launch_text(
+    text: str,
+    *,
+    kind: Kind | None = None,
+    given: Mapping[str, str] | None = None,
+    service: str | None = None,
+) -> LaunchText:
     """Reads the launch of SGLang out of a command line or a whole file.
 
     The first command that starts a server counts. Nothing is run and no file is read: variables
@@ -118,6 +129,9 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
             systemd unit, or any of them as pasted from a page; a line of `ps`, a JSON list of
             words, or what `/proc/PID/cmdline` holds.
         kind: Which of them it is; `None` guesses.
+        given: Values of variables, which win over those that the text gives them.
+        service: Of a file that starts several: the compose service, the container of a manifest
+            or the program of supervisord. `None` takes the first that starts SGLang.
 
     Raises:
         UnreadableCommandError: It starts no server of SGLang, or cannot be read.
@@ -127,13 +141,14 @@ def read_launch_text(text: str, *, kind: Kind | None = None) -> LaunchText:
     clean = plain(text)
     if not clean.strip():
         raise UnreadableCommandError(f"The text is empty; {_LOOKED_FOR}")
+    given = given or {}
     try:
         if found := _listed(text):
             return _read(found)
         for block in (*fenced(clean), clean):
-            found = list(_found(block, kind or kind_of(block)))
+            found = list(_found(block, kind or kind_of(block), given))
             if found:
-                return _read(found)
+                return _read(of_service(found, service))
     except (UnreadableFileError, UnfinishedShellError) as error:
         raise UnreadableCommandError(f"{error}; {_LOOKED_FOR}") from None
     except RecursionError:
@@ -146,37 +161,42 @@ def _listed(text: str) -> list[Found]:
     return list(from_words([plain(word) for word in words], {}, launches))
 
 
-def _found(text: str, kind: Kind) -> Iterator[Found]:
+def _found(text: str, kind: Kind, given: Mapping[str, str]) -> Iterator[Found]:
     if kind == "shell":
-        yield from _in_shell(shell_text(text))
+        yield from _in_shell(shell_text(text), given)
         return
-    for command in file_commands(text, kind):
+    read = functools.partial(launches, given=given)
+    for command in file_commands(text, kind, given):
         if isinstance(command.command, str):
-            inner = launches(shell_text(command.command), command.env)
+            inner = read(shell_text(command.command), command.env)
         else:
             image = command.container.image if command.container else ""
             words = with_entry(command.command, image)
-            inner = from_words(words, command.env, launches)
+            inner = from_words(words, command.env, read)
         around = (command.container,) if command.container else ()
         for found in inner:
             yield replace(
-                found, layers=(*around, *found.layers), notes=(*command.notes, *found.notes)
+                found,
+                layers=(*around, *found.layers),
+                notes=(*command.notes, *found.notes),
+                service=command.name,
             )
 
 
-def _in_shell(text: str) -> list[Found]:
+def _in_shell(text: str, given: Mapping[str, str]) -> list[Found]:
+    read = functools.partial(launches, given=given)
     try:
-        found = list(launches(text))
+        found = list(read(text))
     except UnfinishedShellError:
         # Prose around a command has quotes of its own.
-        found = [f for part in _paragraphs(text) for f in launches(part)]
+        found = [f for part in _paragraphs(text) for f in read(part)]
         if not found:
             raise
     if not found:
-        found = [f for part in _here_documents(text) for f in launches(part)]
+        found = [f for part in _here_documents(text) for f in read(part)]
     if not found and text.lstrip().startswith("--"):
         entry = " ".join(DEFAULT_ENTRY)
-        found = list(launches(f"{entry} {text.lstrip()}"))
+        found = list(read(f"{entry} {text.lstrip()}"))
         note = f"It names no program; read as flags of `{entry}`"
         found = [replace(f, notes=(note, *f.notes)) for f in found]
     return found
@@ -201,7 +221,12 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
     read = read_flags(found.arguments, model_first=found.entry[-1:] == ("serve",))
     env: dict[str, str | None] = {}
     secrets, replaced = list(read.secrets), list(read.replaced)
+    used = {name for word in read.words for name in live_names(word)}
     for name, value in found.env.items():
+        passed_on = value is not None and name in live_names(value)
+        if passed_on and name in used and unknown_variable(name) is not None:
+            # For the command line alone: SGLang reads no variable of this name.
+            continue
         if value is None:
             env[name] = None
         elif is_secret(name) or redact_text(value) != value:
@@ -210,7 +235,7 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
             if value and not is_reference(shown(value)):
                 replaced.append(name)
             env[name] = value if _is_live(value) else live(reference(name).lstrip("$"))
-        elif name in live_names(value):
+        elif passed_on:
             notes.append(f"`{name}` is passed on or extended from the caller's; left out")
         else:
             env[name] = value
@@ -239,6 +264,7 @@ def _read(all_found: Sequence[Found]) -> LaunchText:
             container.engine,
             shown(container.image),
             tuple(shown(word) for word in container.options),
+            found.service,
         ),
         notes=tuple(dict.fromkeys((*notes, *read.notes))),
     )

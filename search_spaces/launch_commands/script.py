@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from search_spaces.launch_commands.shell_expansion import (
 from search_spaces.launch_commands.shell_words import Command, Word, assignment, commands
 from search_spaces.launch_commands.words import BUILTINS, KEYWORDS, Found, from_words
 from search_spaces.secrets import is_secret
+from search_spaces.variables import unknown_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +35,8 @@ class _Scope:
     variables: Variables = field(default_factory=dict)
     exported: dict[str, str | None] = field(default_factory=dict)
     all_exported: bool = False
+    # Values that win over the script's own.
+    given: Mapping[str, str] = field(default_factory=dict)
     # How a variable came by its value, for those whom it surprises.
     remarks: dict[str, dict[str, None]] = field(default_factory=dict)
     _seen: dict[str, list[str]] = field(default_factory=dict)
@@ -53,9 +57,11 @@ class _Scope:
         out = {
             f"`${name}` is taken as its default, `{shown(value)}`": None
             for name, value in defaults.items()
-            if value
+            if value and name not in self.given
         }
         for name in used_names(word):
+            if name in self.given:
+                continue
             out |= self.remarks.get(name, {})
             if len(values := self._seen.get(name, [])) > 1:
                 shown_values = ", ".join(
@@ -66,6 +72,8 @@ class _Scope:
 
     def assign(self, target: _Assignment, value: str | tuple[str, ...]) -> None:
         name, appends, _ = target
+        if name in self.given:
+            appends, value = False, self.given[name]
         old = self.variables.get(name)
         if appends and isinstance(old, tuple):
             value = (*old, value) if isinstance(value, str) else (*old, *value)
@@ -89,6 +97,8 @@ def launches(
     text: str,
     env: Mapping[str, str | None] | None = None,
     depth: int = 0,
+    *,
+    given: Mapping[str, str] | None = None,
 ) -> Iterator[Found]:
     """Every launch of SGLang in a shell text.
 
@@ -96,11 +106,15 @@ def launches(
         text: One command or a script.
         env: Variables that the text starts with and that reach SGLang.
         depth: How many shells are around it.
+        given: Values of variables, which win over those that the text gives them.
 
     Raises:
         UnfinishedShellError: A quote or parenthesis is never closed.
     """
-    scope = _Scope(merged({}, env or {}), dict(env or {}))
+    given = given or {}
+    known = merged(merged({}, env or {}), given)
+    exported = {name: given.get(name, value) for name, value in (env or {}).items()}
+    scope = _Scope(known, exported, given=given)
     for command in commands(text):
         yield from _command(command, scope, depth)
 
@@ -129,8 +143,20 @@ def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
         scope.all_exported |= "-a" in expanded or "allexport" in expanded
     else:
         remarks = {note: None for word in words for note in scope.remarks_on(word)}
-        for found in from_words(expanded, {**scope.exported, **own}, launches, depth):
+        env = _of_the_server({**scope.exported, **own}, words)
+        read = functools.partial(launches, given=scope.given)
+        for found in from_words(expanded, env, read, depth):
             yield replace(found, notes=(*remarks, *found.notes))
+
+
+def _of_the_server(env: dict[str, str | None], words: Sequence[Word]) -> dict[str, str | None]:
+    """Without those that are there for the command line alone: SGLang reads none of the name."""
+    used = {name for word in words for name in used_names(word)}
+    return {
+        name: value
+        for name, value in env.items()
+        if name not in used or unknown_variable(name) is None
+    }
 
 
 def _declaration(kind: str, words: Sequence[Word], scope: _Scope) -> None:

@@ -60,7 +60,7 @@ def _fields(
             texts = text
             if isinstance(texts, str):
                 splits = part.kind == "bare" and expanded and split
-                texts = tuple(_BLANKS.split(texts)) if splits else (texts,)
+                texts = _at_blanks(texts) if splits else (texts,)
             for index, member in enumerate(texts):
                 if index and current is not None:
                     fields.append(current)
@@ -101,6 +101,18 @@ def _pieces(
         else:
             yield "$", False
             at = dollar + 1
+
+
+def _at_blanks(text: str) -> tuple[str, ...]:
+    """As the shell splits it; what a command prints is one word, as far as anybody can tell."""
+    kept = _live_commands(text)
+    marked = text
+    for index, command in enumerate(kept):
+        marked = marked.replace(command, f"\0{index}\0", 1)
+    return tuple(
+        re.sub("\0([0-9]+)\0", lambda found: kept[int(found[1])], part)
+        for part in _BLANKS.split(marked)
+    )
 
 
 def _arithmetic(inner: str, variables: Variables) -> str | None:

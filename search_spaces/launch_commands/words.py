@@ -56,6 +56,7 @@ class Found:
         env: Variables that reach SGLang; `None` is removed.
         layers: What stands around it, outermost first.
         notes: What was guessed.
+        service: The service, container or program of a file that starts it.
     """
 
     python: str | None
@@ -64,6 +65,7 @@ class Found:
     env: Mapping[str, str | None] = field(default_factory=dict)
     layers: tuple[Layer, ...] = ()
     notes: tuple[str, ...] = ()
+    service: str = ""
 
 
 ReadScript = Callable[[str, Mapping[str, "str | None"], int], Iterator[Found]]

@@ -100,3 +100,15 @@ def test_a_budget_for_the_baselines_alone(make_study):
     )
     (warning,) = warnings(study)
     assert "budget.launches 2 is spent on the 2 baselines; write `launches: 12`" in warning
+
+
+def test_a_mistake_in_a_fixed_flag_and_in_todays_command_is_said_once(make_study):
+    command = "python -m sglang.launch_server --model-path a/b --mem-fracton-static 0.8"
+    given = {"model": {"path": "a/b"}, "production": {"command": command},
+             "space": {"speculation": [{"algorithm": "none"}]}}  # fmt: skip
+    study = make_study(**given, server={"flags": CLEAN | {"mem-fracton-static": 0.8}})
+    said = [note for note in warnings(study) if "mem-fracton" in note]
+    assert len(said) == 1
+    assert said[0].startswith("server.flags.mem-fracton-static: ")
+    study = make_study(**given, server={"flags": CLEAN})
+    assert any(note.startswith("production.command: `--mem-fracton") for note in warnings(study))

@@ -189,7 +189,7 @@ EXPECTED = {
         2,
         PYTHON,
         flags={"kt-cpuinfer": 96, "kt-gpu-prefill-token-threshold": 400},
-        notes=("unknown to SGLang 0.5.9, 0.5.17 and 0.5.23", "to have the value `400`"),
+        notes=("unknown to SGLang 0.5.9, 0.5.17 and 0.5.23",),
     ),
     "cpu-entrypoint.sh": Expected(
         "$MODEL_ID",
@@ -234,7 +234,7 @@ EXPECTED = {
         variables=("LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"),
         container=("kubernetes", "lmsysorg/sglang:latest"),
         flags={"dist-init-addr": "$LWS_LEADER_ADDRESS:20000", "nnodes": "$LWS_GROUP_SIZE"},
-        notes=("starts SGLang 2 times", "$LWS_GROUP_SIZE nodes"),
+        notes=("in sglang-leader, sglang-worker; this is sglang-leader", "$LWS_GROUP_SIZE nodes"),
         **HF,
     ),
     "k8s-eks-args-only.yaml": Expected(

@@ -243,7 +243,7 @@ def test_what_a_compose_file_merges_is_read():
     read = read_launch_text(COMPOSE)
     assert read.flags == FLAGS
     assert read.env == {"NCCL_DEBUG": "INFO", "NCCL_PROTO": "Simple"}
-    assert read.container == Container("compose", "lmsysorg/sglang:v0.5.23")
+    assert read.container == Container("compose", "lmsysorg/sglang:v0.5.23", (), "sglang")
 
 
 def test_merges_without_end_end():
@@ -281,3 +281,86 @@ def test_an_address_with_a_password_is_a_secret_as_a_whole():
     assert read.text == f'http_proxy="$http_proxy" A="$A" {BASE}'
     # The caller's own are passed on: nothing is to be set.
     assert read_launch_text(read.text).env == {}
+
+
+def test_what_a_command_prints_is_one_value():
+    read = read_launch_text(
+        f"TP=$(nvidia-smi -L | wc -l)\n{BASE.replace(' 8', ' $TP')} --served-model-name a"
+    )
+    assert read.flags == FLAGS | {
+        "tp-size": "$(nvidia-smi -L | wc -l)", "served-model-name": "a"
+    }  # fmt: skip
+    assert read.variables == ("(nvidia-smi -L | wc -l)",)
+    assert read.text.endswith('--tp "$(nvidia-smi -L | wc -l)" --served-model-name a')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TP=$(nvidia-smi -L | wc -l)\nMODEL=org/other; MODEL+=x\n" + (start := "python -m "
+        "sglang.launch_server --model-path $MODEL --tp $TP"),
+        f"bash -c '{start}'",
+        f"export TP=2 MODEL=b/c\n{start}",
+        start.replace("$TP", "${TP:-2}"),
+        f"services:\n  s:\n    command: {start.replace('$TP', '${TP:-2}')}",
+        f"FROM x\nARG MODEL=b/c\nENV TP=2\nCMD {start}",
+        f"[Service]\nEnvironment=TP=2 MODEL=b/c\nExecStart={start}",
+        ("apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env: [{name: TP, value: '2'}]\n"
+         "    command: [python, -m, sglang.launch_server, --model-path, $(MODEL), --tp, $(TP)]"),
+    ],
+)  # fmt: skip
+def test_a_given_value_wins_over_the_texts_own(text):
+    read = read_launch_text(text, given={"TP": "8", "MODEL": "org/m"})
+    assert read.flags == FLAGS
+    assert read.variables == read.notes == ()
+    assert {"2", "b/c"}.isdisjoint(read.env.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (f'export SGLANG_API_KEY=sk-x SGLANG_SERVE_PORT=80\n{BASE} --api-key "$SGLANG_API_KEY" '
+         "--port $SGLANG_SERVE_PORT"),
+        f'SGLANG_API_KEY="$SGLANG_API_KEY" {BASE} --api-key "$SGLANG_API_KEY" --port 80',
+        ("services:\n  s:\n    environment: [SGLANG_API_KEY]\n"
+         f"    command: {BASE} --api-key $SGLANG_API_KEY --port 80"),
+    ],
+)  # fmt: skip
+def test_a_variable_for_the_command_line_alone_is_none_of_the_servers(text):
+    read = read_launch_text(text)
+    assert read.env == {}
+    assert read.text == f'{BASE} --api-key "$SGLANG_API_KEY" --port 80'
+    # What SGLang reads itself, and what it does not read but is not used either, stays.
+    own = {"SGLANG_HOST_IP": "1.2.3.4", "SGLANG_PROT": "80"}
+    written = " ".join(f"{name}={value}" for name, value in own.items())
+    assert read_launch_text(f"export {written}\n{BASE} --host $SGLANG_HOST_IP").env == own
+
+
+TWO = {
+    "compose": f"services:\n  a:\n    command: {BASE}\n  b:\n    command: {BASE} --port 1",
+    "kubernetes": "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n"
+    f"  - {{name: a, command: [bash, -c, {BASE}]}}\n"
+    f"  - {{name: b, command: [bash, -c, {BASE} --port 1]}}",
+    "supervisor": f"[program:a]\ncommand={BASE}\n[program:b]\ncommand={BASE} --port 1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TWO)
+def test_of_two_services_one_can_be_named(kind):
+    read = read_launch_text(TWO[kind])
+    assert read.flags == FLAGS
+    assert read.notes == (
+        "The file starts SGLang in a, b; this is a. For another one: `--service b`",
+    )
+    read = read_launch_text(TWO[kind], service="b")
+    assert read.flags == FLAGS | {"port": 1}
+    assert read.notes == ()
+    with pytest.raises(UnreadableCommandError, match=r"no service c in it; .* are a, b"):
+        read_launch_text(TWO[kind], service="c")
+
+
+def test_one_mistake_is_one_note():
+    read = read_launch_text(f"{BASE} --mem-fracton-static 0.8")
+    (note,) = read.notes
+    assert "the nearest is `--mem-fraction-static`" in note
+    assert "with the value `0.8`" in note
