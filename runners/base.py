@@ -133,6 +133,8 @@ class Runner(abc.ABC):
     """`"sglang"`, `"simulated"` or `"replay"`: part of the study's identity."""
     simulated: bool
     """Whether its figures are simulated."""
+    profile: str | None = None
+    """What a simulation plays, with its GPUs; `None` of real servers."""
     time_scale: float = 1.0
     """Seconds of the study's clock per real second, as far as known before a server runs."""
 

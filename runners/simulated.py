@@ -67,6 +67,7 @@ class SimulatedRunner(ProcessRunner):
         """
         super().__init__(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
         self._profile = profile or str(study.simulated.profile)
+        self.profile = _played(self._profile)
         self.time_scale = float(time_scale or study.simulated.time_scale)
         self._next_launch = first_launch
         self._env = dict(env or {})
@@ -159,6 +160,16 @@ class SimulatedRunner(ProcessRunner):
             "TUNER_SIM_TIME_SCALE": f"{self.time_scale:g}",
             "TUNER_SIM_SEED": str(self._seed),
         }
+
+
+def _played(profile: str) -> str:
+    """`"kimi (8 x NVIDIA RTX PRO 6000 Blackwell)"`; the name alone of one that can't be read."""
+    try:
+        gpus = load_profile(profile).gpus
+    except (OSError, ValueError):
+        return profile
+    counted = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
+    return f"{profile} ({counted})" if counted else profile
 
 
 def _is_chain(configuration: Configuration) -> bool:

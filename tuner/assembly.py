@@ -14,6 +14,7 @@ from runners import make_runner
 from search_spaces import Space, violations
 from search_spaces import baselines as baselines_of
 from search_spaces.baseline import PRODUCTION, default_baseline
+from search_spaces.cautions import cautions
 from search_spaces.stored_study import StoredFile, parse_stored
 from tuner.agenda import Agenda
 from tuner.errors import CommandError
@@ -89,6 +90,8 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
             f"cannot place the draft apart from the target yet"
             + ("" if left else "; no configuration with a draft is left")
         )
+    if (assumed := _assumed_profile(study, runner)) is not None:
+        notes.append(assumed)
     known = baselines_of(study)
     for name, configuration in tuple(known.items()):
         if broken := violations(configuration, study):
@@ -225,6 +228,22 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         command=runner.command(best.configuration) if best is not None else None,
         owner_lives=owner is not None and owner.may_live(),
         fixed=fixed_names(study),
+        profile=runner.profile,
+        notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
+        cautions=cautions(best.configuration, study) if best is not None else (),
+    )
+
+
+def _assumed_profile(study: Study, runner: Runner) -> str | None:
+    """What is said where a study is simulated that does not say of which machine."""
+    if runner.profile is None or "profile" in study.simulated.model_fields_set:
+        return None
+    from runners.simulated_server.profile import PROFILES  # noqa: PLC0415 - of simulations only
+
+    shipped = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+    return (
+        f"simulated with the profile {runner.profile}, not your model or machine; write "
+        f"`simulated: {{profile: NAME}}` into the study for another one ({shipped}, or a file)"
     )
 
 

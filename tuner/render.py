@@ -43,7 +43,11 @@ def render(report: StudyReport) -> None:
     title = f"study {study.name}"
     if study.simulated:
         title += ": every figure is simulated"
-    console.print(_table(report, title, wide=console.width >= WIDE))
+        title += f" with the profile {report.profile}" if report.profile is not None else ""
+    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    for note in report.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+    console.print(_table(report, wide=console.width >= WIDE))
     _failures(console, report)
     _warnings(console, report)
     _answer(console, report)
@@ -103,9 +107,9 @@ def _baseline_names(standing: Standing) -> dict[int, str]:
     return names
 
 
-def _table(report: StudyReport, title: str, *, wide: bool) -> Table:
+def _table(report: StudyReport, *, wide: bool) -> Table:
     standing = report.standing
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD)
     # Only the configuration may fold where the terminal is narrow.
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
@@ -219,7 +223,9 @@ def _answer(console: Console, report: StudyReport) -> None:
         state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
     console.print(f"{state}; {spent}", highlight=False, soft_wrap=True)
     best = standing.best
-    console.print(f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False)
+    console.print(
+        f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False, soft_wrap=True
+    )
     if best is None:
         return
     mark = "simulated " if study.simulated else ""
@@ -229,10 +235,7 @@ def _answer(console: Console, report: StudyReport) -> None:
     gains = [
         f"{describe_gain(gain, points)} on baseline '{name}' "
         f"({describe_values(base.measurements, standing.figure)}{unit})"
-        for name, base in standing.baselines.items()
-        if base is not None
-        and base.number != best.number
-        and (gain := standing.gain_over(name, best)) is not None
+        for name, base, gain in standing.leads(best)
     ]
     result = describe_result(best.measurements, standing.figure, mark)
     console.print(
@@ -248,3 +251,5 @@ def _answer(console: Console, report: StudyReport) -> None:
         )
         # Not through the console's wrapping: a command must survive copy and paste.
         console.file.write(shell(report.command) + "\n")
+        for caution in report.cautions:
+            console.print(f"warning: {caution}", style="yellow", highlight=False, soft_wrap=True)

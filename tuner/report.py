@@ -59,6 +59,9 @@ class StudyReport:
         command: The best trial's launch command; `None` while there is no best.
         owner_lives: Whether a tuner works on it now, as far as can be known from here.
         fixed: Flags and variables that every launch has, unless its configuration takes one away.
+        profile: What a simulated study's servers play; `None` of a real one.
+        notes: What its reader must know before its figures.
+        cautions: What must be known before the best configuration serves.
     """
 
     study: StoredStudy
@@ -68,6 +71,9 @@ class StudyReport:
     command: LaunchCommand | None
     owner_lives: bool
     fixed: frozenset[str] = frozenset()
+    profile: str | None = None
+    notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -81,6 +87,7 @@ class StudyReport:
             "schema": SCHEMA,
             "study": study.name,
             "simulated": study.simulated,
+            "profile": self.profile,
             "sglang_version": study.sglang_version,
             "runner": study.runner,
             "planner": study.planner,
@@ -128,6 +135,7 @@ class StudyReport:
             "trial": best.number,
             "gain": gains,
             "command": shell(self.command) if self.command is not None else None,
+            "warnings": list(self.cautions),
         }
 
     def trial_dict(self, trial: Trial) -> dict[str, Any]:

@@ -150,6 +150,17 @@ class Standing:
             return None
         return reference.gain(trial.measurements)
 
+    def leads(self, trial: Trial) -> list[tuple[str, Trial, float]]:
+        """Every other trial that is a baseline, with the gain over it: the strongest one first."""
+        found = [
+            (name, base, gain)
+            for name, base in self.baselines.items()
+            if base is not None
+            and base.number != trial.number
+            and (gain := self.gain_over(name, trial)) is not None
+        ]
+        return sorted(found, key=lambda lead: lead[2])
+
     @property
     def best(self) -> Trial | None:
         """The best feasible trial, a baseline included; the earlier one of equals.

@@ -86,6 +86,24 @@ def test_warnings_go_with_the_command(small, store):
     assert "# WARNING: degenerate_output" in script
 
 
+def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):
+    study = small(steps="[1]", protos="[null, LL128]")
+    report = play(study, store, Replayed(study))
+    forced = next(
+        t
+        for t in report.standing.trials
+        if dict(t.configuration.env)["NCCL_PROTO"] and t.configuration.speculation.enabled
+    )
+    for name in FORMATS:
+        text = format_of(name).write(exported_of(study, report, forced))
+        assert "NCCL_PROTO=LL128 forces LL128 on" in text, name
+    script = format_of("shell").write(exported_of(study, report, forced))
+    assert "# WARNING: NCCL_PROTO=LL128 forces LL128 on" in script
+    [warning] = json.loads(format_of("json").write(exported_of(study, report, forced)))["warnings"]
+    assert warning.startswith("NCCL_PROTO=LL128 forces LL128 on")
+    assert report.cautions == (warning,) or report.standing.best != forced
+
+
 def test_every_format_tells_the_whole_story_and_no_secret(today, store):
     report = play(today, store, Replayed(today))
     server = exported_of(today, report)

@@ -12,6 +12,7 @@ import pytest
 
 from results import NewStudy, Store
 from results.records import Failure, Measurement, Purpose, Trial, TrialState
+from runners.base import LaunchCommand
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
@@ -188,6 +189,47 @@ def test_a_long_message_is_whole_only_where_one_trial_is_shown(report, capsys):
     assert "all of it: `tuner show --study small --trial 2`" in shown.out
     render_trial(report, last)
     assert advice in capsys.readouterr().out
+
+
+def test_what_must_be_known_stands_at_the_head_and_under_the_command(report, capsys):
+    command = LaunchCommand(("python", "-m", "sglang.launch_server"))
+    report = replace(
+        report,
+        study=replace(report.study, simulated=True),
+        command=command,
+        profile="kimi (8 x A GPU)",
+        notes=("not your machine",),
+        cautions=("LL128 is forced on",),
+    )
+    render(report)
+    first, second, *rest = capsys.readouterr().out.splitlines()
+    assert first == "study small: every figure is simulated with the profile kimi (8 x A GPU)"
+    assert second == "note: not your machine"
+    assert rest[-2:] == ["python -m sglang.launch_server", "warning: LL128 is forced on"]
+    shown = report.to_dict()
+    jsonschema.validate(shown, json.loads(SCHEMA.read_text()))
+    assert shown["profile"] == "kimi (8 x A GPU)"
+    assert shown["best"]["warnings"] == ["LL128 is forced on"]
+
+
+@pytest.mark.parametrize(("speed", "within"), [(92.0, True), (99.0, False)])
+def test_the_strongest_baseline_first_and_a_small_lead_is_told(report, capsys, speed, within):
+    plain, second, _ = report.standing.trials
+    weak = replace(
+        second,
+        number=1,
+        configuration=Configuration.of(Speculation("EAGLE3", 3, 1, 4)),
+        measurements=(replace(FULL, output_tok_s=70.0),),
+    )
+    best = replace(second, number=2, measurements=(replace(FULL, output_tok_s=speed),))
+    baselines = {"default": weak.configuration, "none": plain.configuration}
+    report = replace(report, standing=Standing.of([plain, weak, best], baselines))
+    render(report)
+    shown = capsys.readouterr().out
+    answer = next(line for line in shown.splitlines() if line.startswith("best: "))
+    assert answer.index("on baseline 'none'") < answer.index("on baseline 'default'")
+    assert ("keep 'none' until the lead is confirmed" in " ".join(shown.split())) is within
+    assert (f"its {speed / 90 - 1:.1%} on 'none'" in " ".join(shown.split())) is within
 
 
 def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):

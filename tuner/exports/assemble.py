@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import redacted, server_flags
+from search_spaces.cautions import cautions
 from search_spaces.gpus import gpus_of_node, nodes_of
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
 from tuner.contributions import contributions
@@ -72,6 +73,7 @@ def assemble(
     version = measured_version(report, trial)
     start_s, start_reason = _start(report)
     env = dict(command.env)
+    found_cautions = cautions(trial.configuration, study)
     return Exported(
         study=report.study.name,
         trial=trial.number,
@@ -82,11 +84,11 @@ def assemble(
         env=tuple((name, _protected(name, value)) for name, value in env.items()),
         unset=command.unset,
         command=redacted(command),
-        remarks=tuple(remarks(report, trial)),
+        remarks=tuple(remarks(report, trial, found_cautions)),
         changes=tuple(one_line(line) for line in describe_changes(found, simulated=simulated)),
         contributions=found,
         notes=tuple(one_line(note) for note in _notes(study, flags, env, pinned=command.prefix)),
-        facts=_facts(report, trial, found),
+        facts=_facts(report, trial, found, found_cautions),
         image=image or f"{IMAGE}:{f'v{version}' if version else 'latest'}",
         gpus=gpus_of_node(flags),
         start_s=start_s,
@@ -140,11 +142,13 @@ def _notes(
     return notes
 
 
-def _facts(report: StudyReport, trial: Trial, found: Contributions) -> dict[str, Any]:
+def _facts(
+    report: StudyReport, trial: Trial, found: Contributions, cautions: Sequence[str]
+) -> dict[str, Any]:
     study, standing = report.study, report.standing
     is_best = standing.best is not None and standing.best.number == trial.number
     machine = measured_machine(report, trial)
-    told: Sequence[str] = [r for m in trial.measurements for r in m.warnings]
+    told = [*(r for m in trial.measurements for r in m.warnings), *cautions]
     return {
         "study": study.name,
         "trial": trial.number,

@@ -9,6 +9,8 @@ from search_spaces.figures import OUTPUT_TOK_S
 from tuner.words import describe, describe_gain, describe_resolved, describe_result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from results.machine import Machine
     from results.records import Launch, Trial
     from tuner.report import StudyReport
@@ -25,8 +27,14 @@ def _words(text: str) -> str:
     return indent + " ".join(text.split())
 
 
-def remarks(report: StudyReport, trial: Trial) -> list[str]:
-    """The lines at the head of every commented format."""
+def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> list[str]:
+    """The lines at the head of every commented format.
+
+    Args:
+        report: The study's report.
+        trial: What is exported of it.
+        cautions: What must be known before it serves.
+    """
     study = report.study
     described = describe(trial.configuration, report.fixed)
     lines = [f"Study {study.name}, trial {trial.number}: {described}"]
@@ -37,6 +45,7 @@ def remarks(report: StudyReport, trial: Trial) -> list[str]:
         lines.append(f"DO NOT RELY ON IT: the trial is {trial.state}: {why}")
     if study.simulated:
         lines.append("SIMULATED: found on a simulated server, not measured on any GPU.")
+        lines += (note[0].upper() + note[1:] for note in report.notes)
     mark = "simulated " if study.simulated else ""
     figure = report.standing.figure
     for measurement in trial.measurements:
@@ -51,15 +60,14 @@ def remarks(report: StudyReport, trial: Trial) -> list[str]:
             + (f", accept length {accept:.2f}" if accept is not None else "")
         )
         lines += (f"WARNING: {reason}" for reason in measurement.warnings)
-    for name, base in report.standing.baselines.items():
-        gain = report.standing.gain_over(name, trial)
-        if gain is not None and base is not None and base.number != trial.number:
-            gained = describe_gain(gain, len(trial.measurements))
-            lines.append(f"{gained} on baseline '{name}' (trial {base.number})")
+    for name, base, gain in report.standing.leads(trial):
+        gained = describe_gain(gain, len(trial.measurements))
+        lines.append(f"{gained} on baseline '{name}' (trial {base.number})")
     best = report.standing.best
     if best is not None and best.number == trial.number:
         lines.append(f"Verdict: {report.verdict.kind} ({report.verdict.reason})")
     lines += versions(report, trial)
+    lines += (f"WARNING: {caution}" for caution in cautions)
     return [one_line(line) for line in lines]
 
 
