@@ -35,6 +35,9 @@ def init(
             help="What a variable of the command stands for: MODEL=org/name. Repeatable.",
         ),
     ] = None,
+    service: Annotated[
+        str | None, typer.Option(help="Of a file that starts several, the one to tune.")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Without a command: the model's path or name.")
     ] = None,
@@ -87,6 +90,7 @@ def init(
         name=name,
         runner=runner.value,
         sets=tuple(set_ or ()),
+        service=service,
         yes=yes,
         given={
             "model": model,

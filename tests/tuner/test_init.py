@@ -209,7 +209,7 @@ def test_crowds_get_chains_and_few_steps(make):
     study, _ = make("--from-command", KIMI, "--gpus", "8x H200", "--concurrency", "64,128")
     assert study.space.speculation[1].num_steps == (1, 2, 3, 4, 5)  # today's 5 stays in reach
     assert study.space.speculation[1].topk == (1,)
-    assert study.server.flags["max-running-requests"] == 128
+    assert study.server.flags["max-running-requests"] == 256
 
 
 def test_trees_only_where_nothing_else_changes_with_them(make):
@@ -458,6 +458,100 @@ def test_half_a_server_is_said(make):
     _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
     assert "one half of a pair, which answers nothing by itself" in " ".join(said.split())
     assert "half" not in make("--from-command", LLAMA, output="other.yaml")[1]
+
+
+def test_a_flag_that_the_engine_has_under_another_name_is_written_so(make):
+    flags = "--cuda-graph-max-bs 96 --enable_flashmla --enable-ep-moe"
+    image = "docker run lmsysorg/sglang:"
+    study, said = make("--from-command", f"{image}v0.5.23 {KIMI} {flags}")
+    assert study.server.flags["cuda-graph-max-bs-decode"] == 96
+    assert study.server.flags["attention-backend"] == "flashmla"
+    assert study.server.flags["max-running-requests"] == 96
+    assert "# today's --cuda-graph-max-bs, by its name in SGLang 0.5.23" in study.text
+    assert {"cuda-graph-max-bs", "enable-flashmla"}.isdisjoint(study.server.flags)
+    assert "--cuda-graph-max-bs-decode 96 --attention-backend flashmla" in study.production.command
+    said = " ".join(said.split())
+    assert "`--cuda-graph-max-bs` is `--cuda-graph-max-bs-decode` in SGLang 0.5.23" in said
+    assert "that 0.5.23 does not have; `--cuda-graph" not in said
+    # A switch that became a number says less than the number.
+    assert study.server.flags["enable-ep-moe"] is True
+    for other in ("v0.5.17", "latest"):
+        study, _ = make("--force", "--from-command", f"{image}{other} {KIMI} {flags}")
+        assert study.server.flags["cuda-graph-max-bs"] == 96
+        assert "--cuda-graph-max-bs 96 " in study.production.command
+    study, _ = make("--force", "--from-command", f"{KIMI} {flags}", "--runner", "simulated")
+    assert study.server.flags["cuda-graph-max-bs-decode"] == 96
+
+
+def test_the_sglang_of_this_machine_tells_the_names(make, tmp_path, monkeypatch):
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\necho 0.5.25rc1\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("TUNER_SGLANG_PYTHON", str(python))
+    study, _ = make("--from-command", f"{LLAMA} --cuda-graph-max-bs 8")
+    assert study.server.flags["cuda-graph-max-bs-decode"] == 8
+    for elsewhere in (
+        ("--gpus", "H100"),
+        ("--from-command", f"srun {LLAMA} --cuda-graph-max-bs 8"),
+    ):
+        command = ("--from-command", f"{LLAMA} --cuda-graph-max-bs 8")
+        study, _ = make("--force", *command, *elsewhere)
+        assert study.server.flags["cuda-graph-max-bs"] == 8
+    monkeypatch.setenv("TUNER_SGLANG_PYTHON", "/gone/python")
+    study, _ = make("--force", "--from-command", f"{LLAMA} --cuda-graph-max-bs 8")
+    assert study.server.flags["cuda-graph-max-bs"] == 8
+
+
+def test_what_is_held_for_equal_arms_is_said_and_limits_no_batch_of_today(make):
+    study, said = make("--from-command", f"{KIMI} --cuda-graph-bs 1 8 160")
+    assert study.server.flags["max-running-requests"] == 160
+    said = " ".join(said.split())
+    assert "`max-running-requests` is held at 160, so that all run alike; today's command" in said
+    assert "--max-running-requests" not in study.production.command
+    study, said = make("--force", "--from-command", f"{KIMI} --max-running-requests 32")
+    assert study.server.flags["max-running-requests"] == 32
+    assert "is held at" not in said
+
+
+def test_a_value_that_is_given_wins_over_the_scripts_own(make):
+    script = "TP=$(nvidia-smi -L | wc -l)\npython -m sglang.launch_server --model-path a/b --tp $TP"
+    refused = " ".join(make("--from-command", script, code=2)[1].split())
+    assert "uses $(nvidia-smi -L | wc -l), which it does not set" in refused
+    assert "--set '$(nvidia-smi -L | wc -l)=VALUE'" in refused
+    for option in ("TP=4", "$(nvidia-smi -L | wc -l)=4"):
+        study, said = make("--force", "--from-command", script, "--set", option)
+        assert study.server.flags["tp-size"] == 4
+        assert "no such variable" not in said
+        assert "--tp 4" in study.production.command.replace('"', "")
+    _, said = make("--force", "--from-command", script, "--set", "TP=4", "--set", "PORT=1")
+    assert "--set PORT: the command uses no such variable" in said
+
+
+def test_one_of_several_services(make, tmp_path):
+    file = f"services:\n  a:\n    command: {LLAMA}\n  b:\n    command: {LLAMA} --page-size 16\n"
+    (tmp_path / "compose.yaml").write_text(file)
+    study, said = make("--from-command", "compose.yaml")
+    assert "page-size" not in study.server.flags
+    assert "`--service b`" in said
+    study, said = make("--force", "--from-command", "compose.yaml", "--service", "b")
+    assert study.server.flags["page-size"] == 16
+    _, said = make("--force", "--from-command", "compose.yaml", "--service", "c", code=2)
+    assert "no service c in it; those that start SGLang are a, b" in " ".join(said.split())
+    assert "--service is for" in make("--force", "--model", "a/b", "--service", "b", code=2)[1]
+
+
+def test_one_mistake_is_one_note(make):
+    _, said = make("--from-command", f"{LLAMA} --mem-fracton-static 0.8")
+    assert said.count("mem-fracton-static") == 1
+
+
+def test_a_key_that_the_command_names_is_no_variable_of_the_servers(make):
+    study, said = make(
+        "--from-command", f'export SGLANG_API_KEY=k\n{LLAMA} --api-key "$SGLANG_API_KEY"'
+    )
+    assert study.production.command == f'{LLAMA} --api-key "$SGLANG_API_KEY"'
+    assert "reads no such variable" not in said
+    assert warnings(study) == ()
 
 
 def test_an_older_image_is_not_offered_what_it_lacks(make):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,11 @@ from tuner.init.server import (
     ask_server,
     command_text,
     read_command,
-    version_of_image,
     with_draft,
 )
 from tuner.init.study_text import Proposal, study_text
 from tuner.init.summary import Plan, Written, print_json, print_words
+from tuner.init.versions import version_that_runs
 from tuner.prompt_check import check_prompts
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class InitOptions:
         name: The study's; `None` is the model's.
         runner: `"sglang"` or `"simulated"`.
         sets: Values of variables that the command uses, as `NAME=VALUE`.
+        service: Of a file that starts several services, the one that is meant.
         yes: Whether every question takes its default.
         given: Answers to questions, by their flags without dashes; `None` is not given.
     """
@@ -62,6 +63,7 @@ class InitOptions:
     name: str | None
     runner: str
     sets: tuple[str, ...]
+    service: str | None
     yes: bool
     given: Mapping[str, str | None]
 
@@ -85,7 +87,7 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
         _refuse_to_overwrite(path, force=options.force)
     folder = path.parent if path is not None else Path()
     load = ask_load(asker, options.given, folder)
-    version = version_of_image(today.image)
+    version = today.version
     proposal = Proposal(
         name=name,
         origin=origin,
@@ -133,11 +135,20 @@ def _server(
                     f"--{name} stands beside --from-command, which says it; keep one"
                 )
         text, origin = command_text(options.from_command)
-        today, launch = read_command(asker, text, options.sets)
+        today, launch = read_command(
+            asker,
+            text,
+            options.sets,
+            service=options.service,
+            runner=options.runner,
+            elsewhere=told is not None,
+        )
         today = with_draft(today, given)
     else:
         if options.sets:
             raise CommandError("--set is for variables of --from-command")
+        if options.service is not None:
+            raise CommandError("--service is for the file of --from-command")
         if given["model"] is None and not asker.interactive:
             raise CommandError(
                 "say what to tune: --from-command with today's launch command (quoted, a file, or "
@@ -146,6 +157,9 @@ def _server(
         asker.say("A study for your server, in a few questions. Enter takes what is in brackets.\n")
         told = ask_gpus(asker, given["gpus"])
         today = ask_server(asker, given, told.gpus)
+        here = given["gpus"] is None
+        version = version_that_runs(None, runner=options.runner, here=here)
+        today = replace(today, version=version)
         origin = "answers"
     if told is None and today.other_device is not None:
         return today, launch, Hardware(0, today.other_device), origin, ()

@@ -15,23 +15,29 @@ from search_spaces.configuration import NO_SPECULATION
 from search_spaces.flag_values import flag_problem
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.nearest import nearest
-from search_spaces.options import VERSIONS
 from tuner.errors import CommandError
 from tuner.init.models import guess_draft_algorithm, has_mtp_layers, known_draft
 from tuner.init.questions import Asker, Question
-from tuner.init.today import Today, is_plain_word, read_today, unresolved, with_values
+from tuner.init.today import (
+    Today,
+    is_plain_word,
+    prefix_of,
+    read_today,
+    unresolved,
+    with_values,
+)
+from tuner.init.versions import version_that_runs, with_successors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from search_spaces.launch_commands import LaunchText
-    from search_spaces.options import Version
 
 _MOST_BYTES = 1_000_000
-_VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
 _OF_THE_SHELL = ("HOME", "PWD", "USER")
 _NAMED = "for the draft that you named"
 # A name, or the number of a script's argument.
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 
 
@@ -65,19 +71,33 @@ def command_text(given: str) -> tuple[str, str]:
         raise CommandError(f"--from-command {given}: not text (UTF-8)") from None
 
 
-def read_command(asker: Asker, text: str, sets: Sequence[str]) -> tuple[Today, LaunchText]:
+def read_command(
+    asker: Asker,
+    text: str,
+    sets: Sequence[str],
+    *,
+    service: str | None = None,
+    runner: str,
+    elsewhere: bool,
+) -> tuple[Today, LaunchText]:
     """Reads a launch command, with the values of variables that it does not set.
+
+    Args:
+        asker: Asks for them.
+        text: The command, or a file that has it.
+        sets: Values of variables, as `NAME=VALUE`; they win over the text's own.
+        service: Of a file that starts several, the one that is meant.
+        runner: Who will run the servers.
+        elsewhere: Whether they will run on another machine than this.
 
     Raises:
         CommandError: It starts no server, or needs values that nobody gives.
     """
-    try:
-        launch = read_launch_text(text)
-    except UnreadableCommandError as error:
-        study = re.search(r"^study:", text, re.MULTILINE) is not None
-        hint = "; it is a study file already: `tuner validate --study FILE`" if study else ""
-        raise CommandError(f"--from-command: {error}{hint}") from None
+    launch = _read(text, service)
     values = _sets(sets, launch.variables)
+    unused = [name for name in values if not _is_used(name, text, launch)]
+    if given := {name: value for name, value in values.items() if _IDENTIFIER.fullmatch(name)}:
+        launch = _read(text, service, given)
     notes = []
     unknown = [name for name in unresolved(launch) if name not in values]
     for name in unknown:
@@ -97,19 +117,35 @@ def read_command(asker: Asker, text: str, sets: Sequence[str]) -> tuple[Today, L
         own = os.environ.get(name) if name in _OF_THE_SHELL else None
         question = Question(f"--set {name}", f"What is ${name}", own, _plain_word, about)
         values[name] = asker.ask(question, None)
-    before = launch.variables
     launch = with_values(launch, values)
-    today = read_today(launch)
+    here = not elsewhere and not prefix_of(launch)
+    version = version_that_runs(launch, runner=runner, here=here)
+    renamed = with_successors(launch, version)
+    launch = renamed.launch
+    today = replace(read_today(launch), renamed=renamed.names, version=version)
     for name, value in launch.flags.items():
         if (problem := flag_problem(name, value)) is not None:
             raise CommandError(f"the command has --{name}: {problem}")
     if not today.model:
         raise CommandError("the command names no model (--model-path), so there is none to serve")
-    unused = [name for name in values if name not in before]
     if unused:
         notes.append(f"--set {', '.join(unused)}: the command uses no such variable")
     today = replace(today, notes=(*today.notes, *notes))
     return today, launch
+
+
+def _read(text: str, service: str | None, given: Mapping[str, str] | None = None) -> LaunchText:
+    try:
+        return read_launch_text(text, given=given, service=service)
+    except UnreadableCommandError as error:
+        study = re.search(r"^study:", text, re.MULTILINE) is not None
+        hint = "; it is a study file already: `tuner validate --study FILE`" if study else ""
+        raise CommandError(f"--from-command: {error}{hint}") from None
+
+
+def _is_used(name: str, text: str, launch: LaunchText) -> bool:
+    """Whether a text uses a variable, set by itself or not."""
+    return name in launch.variables or re.search(rf"\$[{{(]?{name}\b", text) is not None
 
 
 def ask_server(asker: Asker, given: Mapping[str, str | None], gpus: int) -> Today:
@@ -170,16 +206,6 @@ def _kind_of_draft(asker: Asker, draft: str | None, given: str | None) -> str:
     if ALGORITHMS[canonical_algorithm(algorithm)].needs_draft and draft is None:
         raise CommandError(f"--algorithm {algorithm} needs a draft model: --draft PATH")
     return "NEXTN" if algorithm == "EAGLE" and draft is None else algorithm
-
-
-def version_of_image(image: str) -> Version | None:
-    """SGLang's version by an image's tag: the nearest known one that is not newer."""
-    found = _VERSION.search(image.rsplit(":", 1)[-1]) if "sglang" in image else None
-    if found is None:
-        return None
-    own = tuple(map(int, found.groups()))
-    known = [v for v in VERSIONS if tuple(map(int, v.split("."))) <= own]
-    return known[-1] if known else VERSIONS[0]  # type: ignore[return-value]
 
 
 def _sets(sets: Sequence[str], variables: Sequence[str]) -> dict[str, str]:

@@ -55,6 +55,17 @@ class Proposal:
         """Whether any algorithm is searched."""
         return any(part.algorithm != NO_SPECULATION for part in self.speculations.parts)
 
+    @property
+    def running(self) -> int | None:
+        """Requests at a time that every server is held to; `None` where nothing has to be held.
+
+        Enough for the workload twice over, and for the batches that today's command has CUDA
+        graphs for: SGLang makes none for more than may run (0.5.23, `memory_hook.py:184`).
+        """
+        if not self.speculates or self.today.flags.get(RUNNING) is not None:
+            return None
+        return max(_LEAST_RUNNING, 2 * self.load.most, *self.today.graph_batches)
+
 
 def study_text(proposal: Proposal) -> str:
     """The whole file."""
@@ -72,11 +83,15 @@ def study_text(proposal: Proposal) -> str:
     ]
     if proposal.today.command is not None:
         command = Entry("command", Folded(proposal.today.command))
+        said = "Today's command: the third baseline, measured as it is."
+        if proposal.today.renamed:
+            version = proposal.today.version
+            said += f" (Flags have their names of SGLang {version}, which has no others.)"
         entries.append(
             Entry(
                 "production",
                 Block((command,)),
-                above="Today's command: the third baseline, measured as it is.",
+                above=said,
             )
         )
     entries += [
@@ -131,6 +146,8 @@ def _server(proposal: Proposal) -> Block:
             above = "For the exported command: servers of trials listen on ports of their own."
             exported = True
         _, why = collectives.pinned.get(name, (None, ""))
+        if (old := today.renamed.get(name)) is not None:
+            why = f"today's --{old}, by its name in SGLang {today.version}"
         flags.append(Entry(name, list(value) if isinstance(value, tuple) else value, above, why))
     for name, (pinned, why) in collectives.pinned.items():
         if not today.flags.get(name):
@@ -152,10 +169,13 @@ def _server(proposal: Proposal) -> Block:
 
 
 def _running(proposal: Proposal) -> Iterator[Entry]:
-    if not proposal.speculates or proposal.today.flags.get(RUNNING) is not None:
+    if proposal.running is None:
         return
-    why = "unset, SGLang caps it at 48, only with speculation (0.5.23)"
-    yield Entry(RUNNING, max(_LEAST_RUNNING, proposal.load.most), beside=why)
+    above = (
+        "Held, so that all run alike: unset, SGLang caps it at 48 with speculation and not without "
+        "(0.5.23). Raise it if you serve more at a time."
+    )
+    yield Entry(RUNNING, proposal.running, above=above)
 
 
 def _space(proposal: Proposal) -> Block:

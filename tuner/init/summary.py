@@ -97,6 +97,12 @@ class Written:
         """Everything that was guessed or left out, and what deserves a look."""
         proposal = self.proposal
         notes = [*self.notes, *proposal.today.notes, *proposal.speculations.notes]
+        if proposal.running is not None and proposal.today.command is not None:
+            notes.append(
+                f"`{RUNNING}` is held at {proposal.running}, so that all run alike; today's "
+                "command leaves it to SGLang, which caps it at 48 with speculation and not without "
+                "(0.5.23). Raise it in the study if you serve more at a time"
+            )
         running, most = proposal.today.number(RUNNING, 0), max(proposal.load.concurrencies or (0,))
         if 0 < running < most:
             notes.append(f"{RUNNING} {running} of today makes requests wait at concurrency {most}")

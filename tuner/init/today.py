@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 
     from search_spaces.configuration import Value
     from search_spaces.launch_commands import LaunchText
+    from search_spaces.options import Version
     from search_spaces.study_values import FixedValue
 
 _VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+=,-]+")
 _AMD_VARIABLES = ("ROCM_", "HSA_", "HIP_", "RCCL_", "AITER_", "SGLANG_USE_AITER")
+_GRAPH_BATCHES = (
+    "cuda-graph-max-bs",
+    "cuda-graph-max-bs-decode",
+    "cuda-graph-bs",
+    "cuda-graph-bs-decode",
+)
 _ADAPTIVE = ("speculative-adaptive", "speculative-adaptive-config")
 
 
@@ -50,6 +57,8 @@ class Today:
         command: The whole command; `None` where there is none.
         image: Its container's image; empty without one.
         notes: Sentences for the user.
+        version: SGLang's that will run, where it is known.
+        renamed: Today's names of flags that have other ones in it, by the new names.
     """
 
     model: str
@@ -68,11 +77,20 @@ class Today:
     command: str | None = None
     image: str = ""
     notes: tuple[str, ...] = ()
+    version: Version | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str, default: int) -> int:
         """A flag's value where it is a whole number."""
         value = self.flags.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    @property
+    def graph_batches(self) -> tuple[int, ...]:
+        """Batch sizes that the command names for the CUDA graphs of decoding."""
+        values = (self.flags.get(name) for name in _GRAPH_BATCHES)
+        each = (v for value in values for v in (value if isinstance(value, tuple) else (value,)))
+        return tuple(v for v in each if isinstance(v, int) and not isinstance(v, bool))
 
     @property
     def gpus(self) -> int:
