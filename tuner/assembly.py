@@ -92,6 +92,8 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
         )
     if (assumed := _assumed_profile(study, runner)) is not None:
         notes.append(assumed)
+    names = {p.algorithm: p.canonical_algorithm for p in study.space.speculation}
+    notes += (f"{a} is another name of {b}, as reports have it" for a, b in names.items() if a != b)
     known = baselines_of(study)
     for name, configuration in tuple(known.items()):
         if broken := violations(configuration, study):

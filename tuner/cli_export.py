@@ -54,6 +54,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option(help="Write to this file instead of stdout.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --output.")] = False,
     trial: Annotated[int | None, typer.Option(help="Another trial than the best.")] = None,
     entry: Annotated[
         Entry,
@@ -80,8 +81,8 @@ def export(
 
     baseline = against.value if against else None
     if diff:
-        if output is not None or image is not None:
-            raise CommandError("--diff is printed; leave --output and --image out")
+        if output is not None or image is not None or force:
+            raise CommandError("--diff is printed; leave --output, --image and --force out")
         code = exporting.diff(
             study, storage=storage, trial=trial, against=baseline, as_json=as_json
         )
@@ -95,5 +96,6 @@ def export(
         entry=entry.value,
         image=image,
         against=baseline,
+        force=force,
     )
     raise typer.Exit(int(code))

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from runners.sglang_command import flag_words
 from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.configuration import NO_SPECULATION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from results.records import Measurement, Trial
     from search_spaces.configuration import Configuration, Speculation
     from search_spaces.figures import Figure
     from search_spaces.study import Study
+    from search_spaces.study_parts import SpaceSpec, SubSpace
 
 MOST_CHARACTERS = 120
 """Of a failure's message in a line or a table; whole messages are in `show --trial` and JSON."""
@@ -43,6 +45,62 @@ def describe_speculation(speculation: Speculation) -> str:
     if speculation.num_draft_tokens is not None and (block or (speculation.topk or 0) != 1):
         parts.append(f"{speculation.num_draft_tokens} draft tokens")
     return f"{speculation.algorithm} {', '.join(parts)}".strip()
+
+
+def counted(number: int, thing: str) -> str:
+    """`"1 launch"`, `"2 launches"`."""
+    if number == 1:
+        return f"1 {thing}"
+    return f"{number} {thing}{'es' if thing.endswith(('ch', 's', 'x')) else 's'}"
+
+
+def describe_choices(space: SpaceSpec) -> Iterator[tuple[str, str]]:
+    """What a study searches, a knob at a time: `("NCCL_PROTO", "not set | LL")`."""
+    yield from (("speculation", _sub_space(part)) for part in space.speculation)
+    if space.draft_tp is not None and len(space.draft_tp) > 1:
+        yield "draft_tp", _numbers(space.draft_tp)
+    for name, values in space.flags.items():
+        yield f"--{name}", " | ".join(_flag_choice(value) for value in values)
+    for name, texts in space.env.items():
+        yield name, " | ".join("not set" if text is None else str(text) for text in texts)
+    if space.conditions:
+        yield "conditions", f"{len(space.conditions)}, of the study file"
+
+
+def _sub_space(part: SubSpace) -> str:
+    if part.canonical_algorithm == NO_SPECULATION:
+        return "none"
+    numbers = [
+        f"{name} {_numbers(values)}"
+        for name, values in (
+            ("steps", part.num_steps),
+            ("topk", part.topk),
+            ("draft tokens", part.num_draft_tokens if part.topk != (1,) else None),
+        )
+        if values is not None
+    ]
+    own = [
+        f"--{name} {' | '.join(map(_flag_choice, values))}" for name, values in part.flags.items()
+    ]
+    return ", ".join(
+        (f"{part.algorithm} {numbers[0]}" if numbers else part.algorithm, *numbers[1:], *own)
+    )
+
+
+def _numbers(values: Sequence[int]) -> str:
+    """`"1-7"` of numbers that follow each other, else all of them."""
+    first, last = min(values), max(values)
+    if len(values) > 2 and sorted(values) == list(range(first, last + 1)):
+        return f"{first} to {last}"
+    return "/".join(map(str, values))
+
+
+def _flag_choice(value: object) -> str:
+    if value is None or value is False:
+        return "not given"
+    if value is True:
+        return "given"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def fixed_names(study: Study) -> frozenset[str]:

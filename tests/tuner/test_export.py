@@ -104,6 +104,16 @@ def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):
     assert report.cautions == (warning,) or report.standing.best != forced
 
 
+def test_a_limit_that_only_the_study_has_is_told(store):
+    text = text_with_today().replace(" --max-running-requests 64", "")
+    study = parse_study(text, "today.yaml", stored=True)
+    report = play(study, store, Replayed(study))
+    for name in FORMATS:
+        told = format_of(name).write(exported_of(study, report))
+        assert "--max-running-requests 64 is pinned" in told, name
+        assert "raise it if you serve more at a time" in told, name
+
+
 def test_every_format_tells_the_whole_story_and_no_secret(today, store):
     report = play(today, store, Replayed(today))
     server = exported_of(today, report)
@@ -282,6 +292,21 @@ def test_the_command_line_shows_the_difference(stored, export):
     data = json.loads(export("--diff", "--json", "--against", "none").out)
     assert data["against"]["baseline"] == "none"
     assert {"study", "trial", "simulated", "against", "speculation", "changes"} == set(data)
+
+
+def test_a_file_that_is_there_is_overwritten_only_when_asked(stored, export):
+    launch = stored.folder / "launch.sh"
+    launch.write_text("today's\n")
+    refused = export("--output", "launch.sh", code=2).err
+    assert "launch.sh exists already; --force overwrites it" in refused
+    assert launch.read_text() == "today's\n"
+    export("--output", "launch.sh", "--force")
+    assert launch.read_text().startswith("#!/bin/sh")
+    assert "leave --output" in export("--diff", "--force", code=2).err
+
+
+def test_a_limit_that_today_has_too_needs_no_word(stored, export):
+    assert "is pinned" not in export().out
 
 
 def test_what_the_command_line_refuses(stored, export):

@@ -263,6 +263,14 @@ def test_dry_run_launches_nothing(tuner, write_small):
     done = tuner.run("sweep", "--study", path, "--dry-run")
     assert "8 legal configurations, planner exhaustive" in done.stdout
     assert "--speculative-num-steps 3" in done.stdout
+    lines = done.stdout.splitlines()
+    assert "  NCCL_PROTO: not set | LL,LL128,Simple" in lines
+    # A launch takes minutes, of which nothing is known yet.
+    assert any(line.startswith("time: not known") and "at 5 minutes" in line for line in lines)
+    # Trials get an address of their own; a flag stands on each line, to be read.
+    assert "--port" not in done.stdout
+    assert "    --tp-size 8 \\" in lines
+    assert max(len(line) for line in lines if line.startswith("   ")) < 100
     assert not (tuner.folder / "tuner.db").exists()
 
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from search_spaces import parse_study
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import LATENCIES, RATES, Figure
-from tuner.words import MOST_CHARACTERS, describe, describe_unit, shorten
+from tuner.words import (
+    MOST_CHARACTERS,
+    counted,
+    describe,
+    describe_choices,
+    describe_unit,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,35 @@ def test_what_a_configuration_takes_away_is_told():
     text = "no speculation, without --page-size NCCL_DEBUG"
     assert describe(taken, {"page-size", "NCCL_DEBUG"}) == text
     assert describe(taken) == "no speculation"
+
+
+def test_what_a_study_searches_is_told_a_knob_at_a_time():
+    study = parse_study(
+        "study: s\nmodel: {path: org/model, draft: org/draft}\n"
+        "space:\n"
+        "  speculation:\n"
+        "    - algorithm: none\n"
+        "    - {algorithm: EAGLE3, num_steps: {from: 1, to: 3}, topk: 1}\n"
+        "    - {algorithm: EAGLE3, num_steps: [2, 5], topk: [2], num_draft_tokens: [4, 8]}\n"
+        "    - {algorithm: EAGLE3, num_steps: 7, topk: 1, flags: {speculative-adaptive: [true]}}\n"
+        "  flags: {attention-backend: [null, triton]}\n"
+        '  env: {NCCL_PROTO: [null, "LL,LL128"]}\n'
+        "workload: {prompts: {chat: 1}, output_tokens: 8}\nbudget: {launches: 9}\n",
+        "s",
+    )
+    assert list(describe_choices(study.space)) == [
+        ("speculation", "none"),
+        ("speculation", "EAGLE3 steps 1 to 3, topk 1"),
+        ("speculation", "EAGLE3 steps 2/5, topk 2, draft tokens 4/8"),
+        ("speculation", "EAGLE3 steps 7, topk 1, --speculative-adaptive given"),
+        ("--attention-backend", "not given | triton"),
+        ("NCCL_PROTO", "not set | LL,LL128"),
+    ]
+
+
+def test_one_of_a_thing_is_singular():
+    assert [counted(n, "launch") for n in (0, 1, 2)] == ["0 launches", "1 launch", "2 launches"]
+    assert [counted(n, "trial") for n in (1, 2)] == ["1 trial", "2 trials"]
 
 
 def test_every_figure_has_a_unit():

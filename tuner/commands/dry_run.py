@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results.records import Purpose
+from runners.base import LaunchCommand
 from runners.sglang_command import shell
+from search_spaces.secrets import is_export_only
 from tuner.json_text import dump
 from tuner.planners import PlannedTrial
 from tuner.planners.launches import everything
-from tuner.words import describe, fixed_names
+from tuner.words import counted, describe, describe_choices, fixed_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from runners.base import Runner
     from tuner.assembly import Problem
     from tuner.planners import LaunchPlan
 
+_ASSUMED_MIN = 5
+"""Minutes of a launch with its windows, where nothing is known: a guess, and called one."""
+
 
 def dry_run(
-    problem: Problem, servers: Runner, planner: str, budget: int | None, *, as_json: bool
+    problem: Problem,
+    servers: Runner,
+    planner: str,
+    budget: int | None,
+    hours: float | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Says what a sweep would launch first, with its commands."""
+    """Says what a sweep would search, how long that may take, and what it would launch first."""
     known = {c.key for c in problem.baselines.values()}
     firsts: list[tuple[str, LaunchPlan]] = []
     for name, configuration in problem.baselines.items():
@@ -36,7 +50,7 @@ def dry_run(
             "simulated": servers.simulated,
             "legal_points": points,
             "planner": planner,
-            "budget": {"launches": budget},
+            "budget": {"launches": budget, "hours": hours},
             "launches_for_all_points": needed,
             "baselines": {
                 name: {
@@ -49,14 +63,57 @@ def dry_run(
         }
         sys.stdout.write(dump(data))
         return
-    out = sys.stdout.write
-    out(f"study {problem.study.name}: {points} legal configurations, planner {planner}, ")
-    out(f"at most {budget} launches ({needed} would measure them all, baselines included)\n")
-    for note in problem.notes:
-        out(f"note: {note}\n")
+    launches = min(budget, needed) if budget is not None else needed
+    head = (
+        f"study {problem.study.name}: {counted(points, 'legal configuration')}, planner {planner}, "
+        f"at most {counted(launches, 'launch')} ({needed} would measure them all, baselines "
+        "included)"
+    )
+    lines = [
+        head,
+        *(f"note: {note}" for note in problem.notes),
+        *_duration(launches, hours, servers),
+        "",
+        "searched:",
+        *(f"  {name}: {choices}" for name, choices in describe_choices(problem.study.space)),
+    ]
     for name, plan in firsts:
         described = describe(plan.trials[0].configuration, fixed_names(problem.study))
-        out(f"\nfirst, baseline '{name}': {described}")
-        if len(plan.trials) > 1:
-            out(f", and in the same launch {len(plan.trials) - 1} more settings")
-        out(f"\n  {shell(servers.command(plan.trials[0].configuration))}\n")
+        more = len(plan.trials) - 1
+        also = f", and in the same launch {counted(more, 'more setting')}" if more else ""
+        lines += ["", f"first, baseline '{name}': {described}{also}"]
+        lines += _wrapped(servers.command(plan.trials[0].configuration))
+    lines += ["", "Trial servers listen on an address and port of their own."]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _duration(launches: int, hours: float | None, servers: Runner) -> Iterator[str]:
+    minutes = launches * _ASSUMED_MIN
+    whole = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.3g} hours"
+    limit = f"; budget.hours ends it after {hours:g} hours at work" if hours is not None else ""
+    yield (
+        "time: not known before the first launch. A large model takes minutes to start, and its "
+        f"windows take more: at {_ASSUMED_MIN} minutes each {counted(launches, 'launch')} would "
+        f"take {whole}{limit}"
+    )
+    if servers.simulated:
+        yield f"  (of the study's clock, which runs {servers.time_scale:g} times as fast simulated)"
+
+
+def _wrapped(command: LaunchCommand) -> Iterator[str]:
+    """A trial server's command, a flag on each line, without what only an export has."""
+    start, flags = command.argv[:3], command.argv[3:]
+    lines = [shell(replace(command, argv=start))]
+    if command.env or command.unset:
+        variables = shell(replace(command, argv=(), prefix=()))
+        lines = [variables, shell(LaunchCommand(start, prefix=command.prefix))]
+    words: list[str] = []
+    for word in (*flags, "--"):
+        if word.startswith("--") and words:
+            if not is_export_only(words[0].removeprefix("--")):
+                lines.append(shell(LaunchCommand(tuple(words))))
+            words = []
+        words.append(word)
+    last = len(lines) - 1
+    for index, line in enumerate(lines):
+        yield f"{'  ' if index == 0 else '    '}{line}{' ' + chr(92) if index < last else ''}"

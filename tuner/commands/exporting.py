@@ -34,10 +34,15 @@ def export(
     entry: str,
     image: str | None = None,
     against: str | None = None,
+    force: bool = False,
 ) -> Exit:
     """Writes a trial's server in one of the formats, the best one's unless another is named."""
     if image is not None and format_ not in CONTAINER_FORMATS:
         raise CommandError(f"--image is for {' and '.join(CONTAINER_FORMATS)}; leave it out")
+    if output is not None and output.is_file() and not force:
+        raise CommandError(
+            f"{output} exists already; --force overwrites it, --output names another file"
+        )
     exported = _exported(name_or_path, storage, trial, entry, image=image, against=against)
     format_written = format_of(format_)
     text = format_written.write(exported)

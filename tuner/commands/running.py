@@ -74,7 +74,14 @@ def sweep(
         hours=hours,
     )
     if dry:
-        dry_run(problem, servers, new.planner, new.budget_launches, as_json=as_json)
+        dry_run(
+            problem,
+            servers,
+            new.planner,
+            new.budget_launches,
+            new.budget_hours,
+            as_json=as_json,
+        )
         return Exit.DONE
     if (missing := servers.check()) is not None:
         raise CommandError(missing)

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from runners.sglang_command import redacted, server_flags
+from search_spaces.baseline import PRODUCTION, baselines
 from search_spaces.cautions import cautions
 from search_spaces.gpus import gpus_of_node, nodes_of
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tuner.report import StudyReport
 
 IMAGE = "lmsysorg/sglang"
+_RUNNING = "max-running-requests"
 _LEAST_START_S = 600
 _UNKNOWN_START_S = 3600
 _START_MARGIN = 3
@@ -126,6 +128,12 @@ def _notes(
     study: Study, flags: dict[str, Any], env: dict[str, str], *, pinned: Sequence[str]
 ) -> list[str]:
     notes = []
+    if (limit := flags.get(_RUNNING)) is not None and _today_leaves(study, _RUNNING):
+        notes.append(
+            f"--{_RUNNING} {limit} is pinned, so that all that was compared could serve as "
+            "many at a time; today's command leaves it to SGLang (48 with speculation, more "
+            "without): raise it if you serve more at a time."
+        )
     if study.server.prefix and not pinned:
         prefix = " ".join(redact_text(word) for word in study.server.prefix)
         notes.append(f"Its servers were started behind `{prefix}`: start it where they ran.")
@@ -140,6 +148,12 @@ def _notes(
     if any(isinstance(v, str) and not is_secret(n) and redact_text(v) != v for n, v in protected):
         notes.append("A token inside a value was replaced by $TOKEN: put yours there.")
     return notes
+
+
+def _today_leaves(study: Study, flag: str) -> bool:
+    """Whether today's command does not give a flag that the study fixes."""
+    today = baselines(study).get(PRODUCTION)
+    return today is not None and (flag, None) in today.flags
 
 
 def _facts(
