@@ -136,6 +136,7 @@ def test_an_unknown_link_is_assumed_and_said(make):
     study, said = make("--force", "--from-command", f"{LLAMA} --tp 4", "--interconnect", "nvlink")
     assert "assumed PCIe" not in said
     assert study.space.env == {}
+    assert "4 GPUs (assumed from the command), NVLink (as told)" in said
 
 
 def test_this_machine_is_looked_at(tuner, tmp_path):
@@ -324,6 +325,7 @@ def test_a_cpu_has_no_gpus(make):
         ("--gpus", "4090", "8x RTX PRO 6000"),
         ("--algorithm", "EAGEL3", "EAGLE3"),
         ("--algorithm", "EAGLE3", "--draft"),
+        ("--draft", "four", "with its maker's"),
         ("--name", "a b", "plain name"),
         ("--output", "study.txt", ".yaml"),
         ("--output", "nowhere/study.yaml", "no folder"),

@@ -29,6 +29,10 @@ from .init_machines import fake_nvidia_smi, topology
         ("2", 2, "", None),
         ("RTX 4090", 1, "RTX 4090", None),
         (" H100 ", 1, "H100", None),
+        ("NVIDIA GB200", 1, "NVIDIA GB200", None),
+        ("a100-sxm4-80gb", 1, "a100-sxm4-80gb", None),
+        ("MI300X", 1, "MI300X", None),
+        ("4 Foo", 4, "Foo", None),
     ],
 )
 def test_gpus_as_people_write_them(text, count, name, link):
@@ -36,7 +40,10 @@ def test_gpus_as_people_write_them(text, count, name, link):
     assert (found.gpus, found.name, found.link) == (count, name, link)
 
 
-@pytest.mark.parametrize("text", ["m/x", "", "0", "0x H100", "4090", "5090 x 2"])
+@pytest.mark.parametrize(
+    "text",
+    ["m/x", "", "0", "0x H100", "4090", "5090 x 2", "Qwen/Qwen3-32B", "Qwen3-32B", "four", "yes"],
+)
 def test_no_gpus(text):
     with pytest.raises(UnknownGpusError, match="8x RTX PRO 6000"):
         parse_gpus(text)
@@ -115,3 +122,26 @@ def test_a_driver_that_does_not_answer_is_no_machine(tmp_path, monkeypatch, scri
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert detect() == Hardware(0)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "said"),
+    [
+        (Hardware(4, "A100 PCIe", "pcie", "as told"), "4x A100 PCIe (as told)"),
+        (Hardware(8, "L40S", "pcie", "nvidia-smi"), "8x L40S, PCIe (nvidia-smi)"),
+        (
+            Hardware(2, "", "nvlink", "assumed from the command", link_source="as told"),
+            "2 GPUs (assumed from the command), NVLink (as told)",
+        ),
+        (
+            Hardware(2, "H100", "pcie", "as told", link_source="assumed"),
+            "2x H100 (as told), PCIe (assumed)",
+        ),
+        (
+            Hardware(2, "A100 PCIe", "nvlink", "as told", link_source="as told"),
+            "2x A100 PCIe, NVLink (as told)",
+        ),
+    ],
+)
+def test_what_is_known_from_where(hardware, said):
+    assert hardware.describe() == said

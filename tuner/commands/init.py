@@ -21,6 +21,7 @@ from tuner.init.machine import ask_gpus, hardware_of
 from tuner.init.models import short_name
 from tuner.init.questions import Asker
 from tuner.init.server import (
+    MODEL,
     ask_server,
     command_text,
     read_command,
@@ -155,8 +156,9 @@ def _server(
                 "- for stdin), or --model. At a terminal `tuner init` asks"
             )
         asker.say("A study for your server, in a few questions. Enter takes what is in brackets.\n")
+        model = asker.ask(MODEL, given["model"])
         told = ask_gpus(asker, given["gpus"])
-        today = ask_server(asker, given, told.gpus)
+        today = ask_server(asker, given, model, told.gpus)
         here = given["gpus"] is None
         version = version_that_runs(None, runner=options.runner, here=here)
         today = replace(today, version=version)

@@ -31,6 +31,12 @@ _PCIE_NAMES = re.compile(
     r"|\b6000\b",
     re.IGNORECASE,
 )
+# Without a number before it, whatever is written has to look like a GPU.
+_GPU_NAMES = re.compile(
+    r"NVIDIA|GeForce|\b[RG]TX\b|Quadro|Tesla|TITAN|\bAMD\b|Radeon|Instinct|\bMI\d{3}|Gaudi|\bGPUs?\b"
+    r"|\b(A|B|H|L|T|V|P|GH|GB|K)\d{1,4}[A-Z]{0,2}\b|\bHGX|\bDGX|Spark|Jetson",
+    re.IGNORECASE,
+)
 _SM120_NAMES = re.compile(r"RTX PRO \d|\b50[6789]0\b|PRO 6000", re.IGNORECASE)
 
 
@@ -44,6 +50,7 @@ class Hardware:
         link: How they are joined; `None` for one GPU, and where nothing is known.
         source: Where that is known from, for the user: `"nvidia-smi"`.
         links: Kind of link between pairs of GPUs (`"NV18"`, `"SYS"`), by their numbers.
+        link_source: Where the link is known from, if not from `source`.
     """
 
     gpus: int
@@ -51,6 +58,7 @@ class Hardware:
     link: Link | None = None
     source: str = ""
     links: tuple[tuple[tuple[int, int], str], ...] = ()
+    link_source: str = ""
 
     @property
     def is_amd(self) -> bool:
@@ -70,13 +78,20 @@ class Hardware:
             f"{self.gpus}x {self.name}" if self.name else f"{self.gpus} GPU" + "s" * (self.gpus > 1)
         )
         link = {"nvlink": ", NVLink", "pcie": ", PCIe", None: ""}[self.link]
-        return f"{named}{link}{f' ({self.source})' if self.source else ''}"
+        said = link and link.removeprefix(", ").lower() in self.name.lower()
+        if self.link_source and self.link_source != self.source:
+            return f"{named}{_aside(self.source)}{link}{_aside(self.link_source)}"
+        return f"{named}{'' if said else link}{_aside(self.source)}"
 
     def subset(self, used: Sequence[int]) -> Hardware:
         """The machine as a server sees it that uses only these GPUs."""
         kinds = [kind for pair, kind in self.links if set(pair) <= set(used)]
         link = _link_of(kinds) if self.links else self.link
         return replace(self, gpus=len(used), link=link if len(used) > 1 else None)
+
+
+def _aside(source: str) -> str:
+    return f" ({source})" if source else ""
 
 
 class UnknownGpusError(ValueError):
@@ -98,8 +113,9 @@ def parse_gpus(text: str) -> Hardware:
         raise UnknownGpusError(
             f"{count} is no number of GPUs of one machine; write it like 8x RTX PRO 6000, or 8"
         )
-    if not words or "/" in name:
-        raise UnknownGpusError("Write how many, and which: 8x RTX PRO 6000, or 8")
+    if not words or "/" in name or (found is None and not _GPU_NAMES.search(name)):
+        what = f"{words!r} names no GPUs; w" if words else "W"
+        raise UnknownGpusError(f"{what}rite how many, and which: 8x RTX PRO 6000, or 8")
     link = link_of_name(name) if count > 1 else None
     return Hardware(count, name, link, "as told")
 

@@ -64,8 +64,10 @@ def hardware_of(
     if link is not None or (known is None and asker.interactive and link_matters):
         answer: Link = asker.ask(LINK, link)
         known = answer
+        found = replace(found, link_source="as told")
     elif known is None and link_matters:
         known = "pcie"
+        found = replace(found, link_source="assumed")
         notes.append(
             "how the GPUs are joined is not known: assumed PCIe, where NCCL's settings matter. "
             "With NVLink, `--interconnect nvlink` spares their launches"

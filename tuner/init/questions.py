@@ -79,7 +79,8 @@ class Asker:
             try:
                 answer: str = typer.prompt(
                     question.text,
-                    default=question.default,
+                    # An empty answer is read like any other, so that it is said what is missing.
+                    default=question.default or "",
                     show_default=bool(question.default),
                     err=True,
                 )

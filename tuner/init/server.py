@@ -148,9 +148,8 @@ def _is_used(name: str, text: str, launch: LaunchText) -> bool:
     return name in launch.variables or re.search(rf"\$[{{(]?{name}\b", text) is not None
 
 
-def ask_server(asker: Asker, given: Mapping[str, str | None], gpus: int) -> Today:
+def ask_server(asker: Asker, given: Mapping[str, str | None], model: str, gpus: int) -> Today:
     """Describes a server by answers, where there is no command."""
-    model = asker.ask(MODEL, given["model"])
     draft, algorithm = ask_draft(asker, given, model)
     tp = asker.ask(_tp(gpus), given["tp"]) if gpus > 1 or given["tp"] is not None else 1
     flags: dict[str, int] = {} if tp == 1 else {"tp-size": tp}
@@ -167,8 +166,11 @@ def with_draft(today: Today, given: Mapping[str, str | None]) -> Today:
     """Today's server with another draft or algorithm, if one is given by its flag."""
     if given["draft"] is None and given["algorithm"] is None:
         return today
-    draft = today.draft if given["draft"] is None else _draft(given["draft"])
-    algorithm = _kind_of_draft(Asker(interactive=False), draft, given["algorithm"])
+    asker = Asker(interactive=False)
+    draft = today.draft
+    if given["draft"] is not None:
+        draft = asker.ask(Question("--draft", "Draft model", None, _draft), given["draft"])
+    algorithm = _kind_of_draft(asker, draft, given["algorithm"])
     if today.draft is not None and draft != today.draft:
         note = (
             f"today's command drafts with {today.draft}, and a study has one draft: it is no "
@@ -241,14 +243,27 @@ def _plain_word(value: str) -> str:
 
 def _path(text: str) -> str:
     word = text.strip()
+    example = "a name such as meta-llama/Llama-3.1-8B-Instruct, or a folder"
     if not word:
-        raise ValueError("Write a name such as meta-llama/Llama-3.1-8B-Instruct, or a folder")
+        raise ValueError(f"A model is needed: write {example}")
+    # Hugging Face's first models have names of one word.
+    if not re.search(r"[A-Za-z]", word) or (" " in word and not Path(word).expanduser().exists()):
+        raise ValueError(f"{text!r} is no model: write {example}")
     return word
 
 
 def _draft(text: str) -> str | None:
     word = text.strip()
-    return None if word.lower() in {"", "none", "no", "-"} else word
+    if word.lower() in {"", "none", "no", "-"}:
+        return None
+    if " " in word or "/" not in word:
+        if Path(word).expanduser().is_dir():
+            return word
+        raise ValueError(
+            f"{text!r} is no model: write a name with its maker's, such as "
+            "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B, a folder, or none"
+        )
+    return word
 
 
 def _algorithm(guess: str) -> Question[str]:
