@@ -7,12 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from tuner.words import describe, describe_speeds, shorten
+from tuner.words import counted, describe, describe_speeds, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rich.status import Status
+    from rich.text import Text
 
     from results.records import Failure, Launch, Trial
     from runners.base import StartProgress
@@ -51,6 +52,7 @@ class Lines:
         self._mark = "simulated " if simulated else ""
         self._status: Status | None = None
         self._began = time.monotonic()
+        self._told: Failure | None = None
         if sys.stderr.isatty():
             from rich.console import Console  # noqa: PLC0415 - only where a person watches
 
@@ -68,21 +70,22 @@ class Lines:
             sys.stderr.write(text.rstrip() + "\n")
             sys.stderr.flush()
 
-    def _now(self, text: str) -> None:
+    def _now(self, text: str, elapsed_s: float = 0.0) -> None:
         if self._status is not None:
             with contextlib.suppress(OSError):
-                self._status.update(text)
+                self._status.update(Since(text, elapsed_s))
 
     def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None:
         """A launch begins."""
         trials = [describe(t.configuration, self._fixed) for t in plan.trials]
-        also = f" and {len(trials) - 1} more settings" if len(trials) > 1 else ""
+        also = f" and {counted(len(trials) - 1, 'more setting')}" if len(trials) > 1 else ""
         eta = f", about {_duration(eta_s)} left" if eta_s is not None else ""
         self.message(f"{self._clock()} launch {launch.id}: {trials[0]}{also}{eta}")
+        self._now(f"starting launch {launch.id}")
 
     def starting(self, phase: StartProgress) -> None:
         """A phase of the start-up begins."""
-        self._now(f"starting: {phase.phase.replace('_', ' ')} ({phase.elapsed_s:.0f} s)")
+        self._now(f"starting: {phase.phase.replace('_', ' ')}", phase.elapsed_s)
 
     def measuring(self, what: str) -> None:
         """A window begins."""
@@ -98,14 +101,15 @@ class Lines:
             line += f", accept length {accept:.2f}" if accept is not None else ""
         if trial.failure is not None:
             line += f" [{trial.state}: {shorten(trial.failure.message)}]"
+            self._told = trial.failure
         self.message(line)
 
     def launch_failed(self, launch: Launch, failure: Failure) -> None:
-        """A launch ended without a server."""
+        """A launch ended without a server. What its trial's line has said is not said again."""
+        why = "" if failure == self._told else f": {shorten(failure.message)}"
         self.message(
             f"{self._clock()}   launch {launch.id} failed in {failure.phase} "
-            f"({failure.kind}, a fault of the {failure.fault}): {shorten(failure.message)}"
-            f"; log: {launch.intent.log}"
+            f"({failure.kind}, a fault of the {failure.fault}){why}; log: {launch.intent.log}"
         )
 
     def done(self) -> None:
@@ -117,6 +121,25 @@ class Lines:
     def _clock(self) -> str:
         elapsed = int(time.monotonic() - self._began)
         return f"[{elapsed // 60:02d}:{elapsed % 60:02d}]"
+
+
+class Since:
+    """A line whose seconds go on while it stands there: drawn anew with every frame.
+
+    Args:
+        text: What goes on.
+        elapsed_s: Seconds that it has taken already.
+    """
+
+    def __init__(self, text: str, elapsed_s: float = 0.0) -> None:
+        self._text = text
+        self._began = time.monotonic() - elapsed_s
+
+    def __rich__(self) -> Text:
+        """See `rich.console.RichCast`."""
+        from rich.text import Text  # noqa: PLC0415 - only where a person watches
+
+        return Text(f"{self._text} ({time.monotonic() - self._began:.0f} s)")
 
 
 def _duration(seconds: float) -> str:

@@ -164,18 +164,23 @@ def _table(report: StudyReport, *, wide: bool) -> Table:
 
 def _failures(console: Console, report: StudyReport) -> None:
     shortened: int | None = None
+    told: dict[int, set[str]] = {}
     for trial in report.standing.trials:
         if trial.failure is not None:
             if shortened is None and shorten(trial.failure.message) != trial.failure.message:
                 shortened = trial.number
+            for number in trial.launches:
+                told.setdefault(number, set()).add(trial.failure.message)
             console.print(
-                f"trial {trial.number} is {trial.state}: {shorten(trial.failure.message)}",
+                f"trial {trial.number} {_ended(trial.state)}: {shorten(trial.failure.message)}",
                 highlight=False,
                 soft_wrap=True,
             )
     judging = {t.launches[-1] for t in report.standing.trials if t.state.is_verdict}
     for launch in report.launches:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
+            continue
+        if launch.failure is not None and launch.failure.message in told.get(launch.id, ()):
             continue
         counted = "" if launch.id in judging and not launch.is_lost else ", not counted"
         why = (
@@ -184,7 +189,7 @@ def _failures(console: Console, report: StudyReport) -> None:
             else "the tuner was stopped while it ran"
         )
         console.print(
-            f"launch {launch.id} is {launch.state}{counted}: {why}",
+            f"launch {launch.id} {_ended(launch.state)}{counted}: {why}",
             highlight=False,
             soft_wrap=True,
         )
@@ -194,6 +199,12 @@ def _failures(console: Console, report: StudyReport) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _ended(state: TrialState | LaunchState) -> str:
+    if state in {TrialState.FAILED, LaunchState.FAILED}:
+        return "failed"
+    return "was lost" if state is LaunchState.LOST else f"is {state}"
 
 
 def _warnings(console: Console, report: StudyReport) -> None:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from search_spaces.study import Study
     from search_spaces.study_parts import SpaceSpec, SubSpace
 
-MOST_CHARACTERS = 120
+MOST_CHARACTERS = 160
 """Of a failure's message in a line or a table; whole messages are in `show --trial` and JSON."""
+
+_CUT = " ... "
 
 _RATE_UNITS = {
     "output_tok_s": ("tok/s", ".1f"),
@@ -195,11 +197,20 @@ def describe_result(measurements: Sequence[Measurement], figure: Figure, mark: s
 
 
 def shorten(message: str) -> str:
-    """A failure's message without its advice: the first sentence, cut where it is long."""
+    """A failure's message without its advice: the first sentence, its middle cut where it is long.
+
+    It ends in what was seen (the line of a log, the flag that was refused), and begins with what
+    that means: both are kept.
+    """
     first = re.split(r"(?<=[.!?])\s+(?=[A-Z`])|\n", message.strip(), maxsplit=1)[0]
     if len(first) <= MOST_CHARACTERS:
         return first
-    return first[: MOST_CHARACTERS - 3].rsplit(" ", 1)[0].rstrip(" ,;:") + "..."
+    tail = MOST_CHARACTERS * 5 // 8
+    begin = first[: MOST_CHARACTERS - tail - len(_CUT)]
+    end = first[-tail:]
+    # Between words, where there are any.
+    begin = (begin.rpartition(" ")[0] or begin).rstrip(" ,;:")
+    return begin + _CUT + (end.partition(" ")[2].lstrip() or end)
 
 
 def _speed(m: Measurement, mark: str) -> str:

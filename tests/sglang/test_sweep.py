@@ -91,7 +91,7 @@ def check_against_the_samples(folder: Path, report: dict) -> None:
 def start_again(tuner, port: int, trial: dict) -> None:
     """The exported script, started, runs what the trial ran."""
     number = str(trial["number"])
-    tuner.run("export", "--study", "tiny", "--output", "best.sh", "--trial", number)
+    tuner.run("export", "--study", "tiny", "--output", "best.sh", "--force", "--trial", number)
     with started(tuner, "sh best.sh", port) as (info, _):
         pass
     asked = Configuration.from_dict(trial["resolved"])

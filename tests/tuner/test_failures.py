@@ -101,7 +101,7 @@ def test_host_faults_are_retried_and_then_pause_the_study(small, store, capsys):
     at_work = sum(launch.seconds for launch in report.launches)
     assert report.study.work_s == pytest.approx(at_work + 10 + 60)
     render(report)
-    assert f"launch {trial.launches[0]} is failed, not counted: port" in capsys.readouterr().out
+    assert f"launch {trial.launches[0]} failed, not counted: port" in capsys.readouterr().out
 
 
 OOM = Failure("cuda_oom", "load", "configuration", "CUDA out of memory")
@@ -205,7 +205,7 @@ def test_a_crash_in_a_launch_for_many_settings_is_judged_by_a_launch_of_its_own(
     # It judged 1 step before the crash, so it is spent; and is said to be.
     assert report.launches_spent == len(report.launches)
     render(report)
-    assert f"launch {shared.id} is failed: CUDA out of memory" in capsys.readouterr().out
+    assert f"launch {shared.id} failed: CUDA out of memory" in capsys.readouterr().out
 
 
 def test_a_server_that_did_not_start_and_cannot_be_stopped_stops_the_study(small, store):

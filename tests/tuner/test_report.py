@@ -11,13 +11,22 @@ import jsonschema
 import pytest
 
 from results import NewStudy, Store
-from results.records import Failure, Measurement, Purpose, Trial, TrialState
+from results.records import (
+    Failure,
+    Launch,
+    LaunchIntent,
+    LaunchState,
+    Measurement,
+    Purpose,
+    Trial,
+    TrialState,
+)
 from runners.base import LaunchCommand
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
 from tuner.json_text import dump
-from tuner.progress import Lines
+from tuner.progress import Lines, Since
 from tuner.render import render, render_trial
 from tuner.report import METRICS, StudyReport, point_dict
 from tuner.scoring import Standing
@@ -230,6 +239,41 @@ def test_the_strongest_baseline_first_and_a_small_lead_is_told(report, capsys, s
     assert answer.index("on baseline 'none'") < answer.index("on baseline 'default'")
     assert ("keep 'none' until the lead is confirmed" in " ".join(shown.split())) is within
     assert (f"its {speed / 90 - 1:.1%} on 'none'" in " ".join(shown.split())) is within
+
+
+def failed_launch(failure):
+    intent = LaunchIntent(Configuration.of(), (), "mark", "launch.log")
+    return Launch(7, LaunchState.FAILED, intent, failure=failure, trials=(2,))
+
+
+def test_a_failure_is_told_once(report, capsys):
+    failure = Failure("cuda_oom", "kv_cache", "configuration", "No memory is left.")
+    other = Failure("port_taken", "ready", "host", "The port is taken.")
+    *first, last = report.standing.trials
+    last = replace(last, failure=failure, state=TrialState.INFEASIBLE, launches=(7,))
+    lines = Lines(simulated=True)
+    lines.judged(last)
+    lines.launch_failed(failed_launch(failure), failure)
+    lines.launch_failed(failed_launch(other), other)
+    said = capsys.readouterr().err
+    assert said.count("No memory is left.") == 1
+    assert "launch 7 failed in kv_cache (cuda_oom, a fault of the configuration); log: " in said
+    assert "a fault of the host): The port is taken.; log: launch.log" in said
+    standing = replace(report.standing, trials=(*first, last))
+    for told, lines_of_it in ((failure, 0), (other, 1)):
+        render(replace(report, standing=standing, launches=(failed_launch(told),)))
+        shown = capsys.readouterr().out
+        assert shown.count("No memory is left.") == 1
+        assert shown.count("launch 7 failed: The port is taken.") == lines_of_it
+
+
+def test_the_seconds_of_a_phase_go_on(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("tuner.progress.time.monotonic", lambda: now)
+    since = Since("starting: weights", 12.0)
+    assert since.__rich__().plain == "starting: weights (12 s)"
+    now = 103.0
+    assert since.__rich__().plain == "starting: weights (15 s)"
 
 
 def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):

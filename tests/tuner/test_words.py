@@ -90,5 +90,13 @@ def test_a_message_is_shortened_to_its_first_sentence():
     assert shorten("short, v0.5.2 of it") == "short, v0.5.2 of it"
     long = shorten("word " * 100)
     assert len(long) <= MOST_CHARACTERS
-    assert long.endswith("word...")
+    assert long.startswith("word word")
+    assert " ... word" in long
+    refused = shorten(
+        "the server ended with exit code 2 while it read its flags, which "
+        "are listed in its log: " + "usage: launch_server.py [-h] " * 9 + "error: unknown --x-y"
+    )
+    assert refused.startswith("the server ended with exit code 2")
+    assert refused.endswith("error: unknown --x-y")
+    assert len(refused) <= MOST_CHARACTERS
     assert len(shorten("x" * 400)) == MOST_CHARACTERS
