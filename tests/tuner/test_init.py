@@ -642,19 +642,40 @@ def test_to_stdout_and_from_stdin(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "where", "text"),
     [
-        ("launch.sh", f"#!/bin/bash\nset -e\nMODEL=a/b\n{LLAMA} \\\n    --tp 1\n"),
-        ("Dockerfile", f"FROM lmsysorg/sglang\nCMD {json.dumps(LLAMA.split())}\n"),
-        ("compose.yml", f"services:\n  llm:\n    image: lmsysorg/sglang\n    command: {LLAMA}\n"),
+        ("launch.sh", "", f"#!/bin/bash\nset -e\nMODEL=a/b\n{LLAMA} \\\n    --tp 1\n"),
+        ("Dockerfile", "Dockerfile", f"FROM lmsysorg/sglang\nCMD {json.dumps(LLAMA.split())}\n"),
+        ("compose.yml", "compose file", f"services:\n  s:\n    command: {LLAMA}\n"),
     ],
 )  # fmt: skip
-def test_files(make, tmp_path, name, text):
+def test_files(make, tmp_path, name, where, text):
     (tmp_path / name).write_text(text)
     study, said = make("--from-command", name)
     assert study.model.path == "meta-llama/Llama-3.1-8B-Instruct"
     assert f"from {name}" in said
     assert f"from {name}" in study.text
+    if name != "launch.sh":
+        assert f"(a {where})" in " ".join(said.split())
+        assert "--entrypoint bash" in said
+
+
+def test_a_shell_in_the_container_of_a_file(make, tmp_path):
+    (tmp_path / "compose.yml").write_text(f"services:\n  my llm:\n    command: {LLAMA}\n")
+    _, said = make("--from-command", "compose.yml")
+    run = """docker compose run --rm -v "$PWD":"$PWD" -w "$PWD" --entrypoint bash 'my llm'\n"""
+    assert run in said
+    pod = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n"
+    pod += f"  - {{name: llm, image: lmsysorg/sglang, args: {json.dumps(LLAMA.split())}}}\n"
+    (tmp_path / "pod.yaml").write_text(pod)
+    _, said = make("--force", "--from-command", "pod.yaml")
+    assert "kubectl exec -it POD -c llm -- bash\n" in said
+    assert "image lmsysorg/sglang (a Kubernetes manifest)" in " ".join(said.split())
+
+
+def test_several_points_are_listed_once(make):
+    _, said = make("--from-command", LLAMA, "--concurrency", "1, 16, 4/s")
+    assert "at concurrency 1 and 16, 4 requests/s" in said
 
 
 def test_json_says_what_was_written(make, capsys, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from search_spaces import load_study, shipped
-from tuner.init.models import known_draft
+from tuner.init.models import guess_draft_algorithm, known_draft
 
 
 @pytest.mark.parametrize("name", [name for name, _ in shipped()])
@@ -16,3 +16,18 @@ def test_the_drafts_of_shipped_studies_are_known(name):
 
 def test_no_draft_is_made_up():
     assert known_draft("org/some-model") is None
+
+
+@pytest.mark.parametrize(
+    ("model", "draft"),
+    [
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen3-235B-A22B-Instruct-2507-SpecForge"),
+        ("openai/gpt-oss-120b", "lmsys/EAGLE3-gpt-oss-120b-bf16"),
+        ("/models/Llama-3.3-70B-Instruct", "SGLang-EAGLE3-Llama-3.3-70B-Instruct"),
+        ("moonshotai/Kimi-K2-Instruct", "AQ-MedAI/Kimi-K2-Instruct-eagle3"),
+    ],
+)
+def test_public_drafts(model, draft):
+    found = known_draft(model)
+    assert draft in found
+    assert guess_draft_algorithm(found) == "EAGLE3"

@@ -45,13 +45,31 @@ _MTP_ARCHITECTURES = {
 }
 
 _DRAFTS = {
+    "kimi-k2-instruct": "AQ-MedAI/Kimi-K2-Instruct-eagle3",
     "kimi-k2.5": "lightseekorg/kimi-k2.5-eagle3",
     "llama-3.1-8b-instruct": "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B",
+    "llama-3.3-70b-instruct": "lmsys/SGLang-EAGLE3-Llama-3.3-70B-Instruct-SpecForge",
+    "llama-4-scout-17b-16e-instruct": (
+        "lmsys/SGLang-EAGLE3-Llama-4-Scout-17B-16E-Instruct-SpecForge"
+    ),
+    "llama-4-maverick-17b-128e-instruct": (
+        "lmsys/sglang-EAGLE3-Llama-4-Maverick-17B-128E-Instruct-v1"
+    ),
+    "qwen3-30b-a3b-instruct-2507": (
+        "lmsys/SGLang-EAGLE3-Qwen3-30B-A3B-Instruct-2507-SpecForge-Nex"
+    ),
     "qwen3-235b-a22b-instruct-2507": (
         "lmsys/SGLang-EAGLE3-Qwen3-235B-A22B-Instruct-2507-SpecForge-Meituan"
     ),
+    "qwen3-coder-30b-a3b-instruct": "lmsys/SGLang-EAGLE3-Qwen3-Coder-30B-A3B-Instruct-SpecForge",
+    "qwen3-coder-480b-a35b-instruct": (
+        "lmsys/SGLang-EAGLE3-Qwen3-Coder-480B-A35B-Instruct-SpecForge-EigenAI"
+    ),
+    "gpt-oss-20b": "zhuyksir/EAGLE3-gpt-oss-20b-bf16",
+    "gpt-oss-120b": "lmsys/EAGLE3-gpt-oss-120b-bf16",
 }
-"""Public EAGLE-3 drafts: those of the shipped studies, by the model's own name."""
+"""Public EAGLE-3 drafts by the model's own name: those of the shipped studies, and of SGLang's
+table of SpecBundle (docs, `supported_models`). Models with MTP layers need none."""
 
 _GENERIC = {
     "model",
@@ -103,7 +121,8 @@ def has_mtp_layers(path: str) -> str | None:
 def known_draft(path: str) -> str | None:
     """A public EAGLE-3 draft for a model, if one is known here."""
     name = last_name(path).lower().removeprefix("meta-")
-    return _DRAFTS.get(name)
+    # The same model in 8 bits takes the same draft, as in SGLang's own tests.
+    return _DRAFTS.get(name.removesuffix("-fp8"))
 
 
 def guess_draft_algorithm(draft: str) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from search_spaces import warnings
 from search_spaces.configuration import NO_SPECULATION
 from tuner import assembly
-from tuner.init.commented_yaml import WIDTH
+from tuner.init.inside import container_advice
 from tuner.init.study_text import RUNNING
+from tuner.init.wrapping import wrapped
 from tuner.json_text import dump
 from tuner.planners import choose_planner
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from search_spaces import Study
     from search_spaces.launch_commands import LaunchText
     from tuner.init.study_text import Proposal
-
-_NOT_INSIDE = ("-d", "--detach", "-it", "-ti", "-i", "-t", "--interactive", "--tty")
-_NO_BREAK = "\xa0"
-_LIVE_WORD = re.compile(r"[\w@%+=:,./~${}-]+")
-_PLACES = {"compose", "kubernetes", "dockerfile"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,29 +135,15 @@ def print_words(written: Written, out: TextIO) -> None:
     ]
     lines = [f"wrote {what}: study {written.study.name}, from {proposal.origin}"]
     for name, value in rows:
-        lines += _wrapped(value, f"  {name:<10} ", " " * 13)
+        lines += wrapped(value, f"  {name:<10} ", " " * 13)
     if notes := written.all_notes():
         lines += ["", "notes:"]
         for note in notes:
-            lines += _wrapped(note, "  - ", "    ")
-    if container := container_advice(written):
+            lines += wrapped(note, "  - ", "    ")
+    if container := container_advice(written.launch, written.proposal.today.inherited):
         lines += ["", *container]
     lines += ["", "next:", *(f"  {command}" for command in written.next_commands)]
     out.write("\n".join(lines) + "\n")
-
-
-def _wrapped(text: str, first: str, others: str) -> list[str]:
-    # What may be copied stays in one line.
-    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _NO_BREAK), text)
-    lines = textwrap.wrap(
-        whole,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def print_json(written: Written) -> None:
@@ -187,7 +168,8 @@ def print_json(written: Written) -> None:
         "launches_for_all_points": plan.needed,
         "baselines": list(plan.baselines),
         "notes": written.all_notes(),
-        "container": list(container_advice(written)) or None,
+        "container": list(container_advice(written.launch, written.proposal.today.inherited))
+        or None,
         "next": list(written.next_commands),
     }
     sys.stdout.write(dump(data))
@@ -220,56 +202,8 @@ def _searched(proposal: Proposal) -> list[str]:
 def _workload(study: Study) -> str:
     workload = study.to_workload()
     prompts = " + ".join(name for name, _ in workload.prompts)
-    points = ", ".join(point.name for point in workload.points)
-    return f"{prompts}, {workload.output_tokens} tokens, at {points}"
-
-
-def container_advice(written: Written) -> tuple[str, ...]:
-    """How to run the tuner where the server runs, if that is a container."""
-    launch = written.launch
-    if launch is None or launch.container is None or launch.container.engine.endswith(" exec"):
-        return ()
-    container = launch.container
-    if not container.engine.endswith(" run"):
-        where = f"a {container.engine} file" if container.engine in _PLACES else container.engine
-        image = f" of image {container.image}" if container.image else ""
-        said = (
-            f"Today's server runs in a container{image} ({where}): install and run the tuner "
-            "inside of one like it, with the same GPUs, mounts and shared memory, and with this "
-            "folder mounted."
-        )
-        return tuple(_wrapped(said, "", ""))
-    words = [*container.engine.split(), "-it", *_inside_options(container.options)]
-    words += [word for name in written.proposal.today.inherited for word in ("-e", name)]
-    command = " ".join(_word(word) for word in words)
-    said = (
-        "Today's server is a container of its own, which a tuner outside cannot surely end: run "
-        "the tuner inside of one, with the same options:"
-    )
-    return (
-        *_wrapped(said, "", ""),
-        f'  {command} -v "$PWD":"$PWD" -w "$PWD" {_word(container.image)} bash',
-        "and in there `pip install` the tuner, then go on as below.",
-    )
-
-
-def _word(word: str) -> str:
-    """A word for a shell that still expands `~` and `$HOME` as today's command has it."""
-    return word if _LIVE_WORD.fullmatch(word) else shlex.quote(word)
-
-
-def _inside_options(options: tuple[str, ...]) -> list[str]:
-    """Without what is of one server alone: its name, its ports, its restarts."""
-    out: list[str] = []
-    skip = False
-    for option in options:
-        if skip:
-            skip = False
-            continue
-        if option in {"-p", "--publish", "--name", "--restart"}:
-            skip = True
-            continue
-        if option in _NOT_INSIDE or option.startswith(("--publish=", "--name=", "--restart=")):
-            continue
-        out.append(option)
-    return out
+    closed = [str(point.concurrency) for point in workload.points if not point.is_open]
+    points = [point.name for point in workload.points if point.is_open]
+    if closed:
+        points.insert(0, f"concurrency {' and '.join(closed)}")
+    return f"{prompts}, {workload.output_tokens} tokens, at {', '.join(points)}"
