@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
 from search_spaces.figures import OUTPUT_TOK_S
+from tuner.console import fold, print_table, reader
 from tuner.words import (
     describe,
     describe_figures,
@@ -25,20 +25,24 @@ from tuner.words import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
     from results.records import Trial
     from tuner.report import StudyReport
     from tuner.scoring import Standing
 
+_NOTES = 14
+"""Columns of the notes on a trial where the table is narrow: `baseline none,` at most."""
+
 WIDE = 110
 """Columns from which on a table shows more than the essentials."""
-
-UNBOUND = 132
-"""Columns where the output is no terminal: a log need not fold."""
 
 
 def render(report: StudyReport) -> None:
     """Prints the whole study to stdout."""
-    console = _console()
+    console = reader()
     study = report.study
     title = f"study {study.name}"
     if study.simulated:
@@ -47,7 +51,7 @@ def render(report: StudyReport) -> None:
     console.print(title, style="bold", highlight=False, soft_wrap=True)
     for note in report.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
-    console.print(_table(report, wide=console.width >= WIDE))
+    print_table(console, _table(report, console.width))
     _failures(console, report)
     _warnings(console, report)
     _answer(console, report)
@@ -55,7 +59,7 @@ def render(report: StudyReport) -> None:
 
 def render_trial(report: StudyReport, trial: Trial) -> None:
     """Prints one trial with all that is known of it."""
-    console = _console()
+    console = reader()
     mark = " (simulated)" if report.study.simulated else ""
     console.print(f"trial {trial.number} of study {report.study.name}{mark}", style="bold")
     rows = {
@@ -92,11 +96,6 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
             )
 
 
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=max(UNBOUND, console.width))
-
-
 def _baseline_names(standing: Standing) -> dict[int, str]:
     """Names by trial number; today's command can be another baseline too."""
     names: dict[int, str] = {}
@@ -107,10 +106,12 @@ def _baseline_names(standing: Standing) -> dict[int, str]:
     return names
 
 
-def _table(report: StudyReport, *, wide: bool) -> Table:
+def _table(report: StudyReport, width: int) -> Table:
     standing = report.standing
-    table = Table(box=SIMPLE_HEAD)
-    # Only the configuration may fold where the terminal is narrow.
+    wide = width >= WIDE
+    # Where it is narrow, a name that is whole is worth more than blanks between columns.
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1) if wide else 0)
+    # Only words may fold where the terminal is narrow.
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
     # What the study ranks by comes first, where that is not the speed that is always shown.
@@ -126,8 +127,8 @@ def _table(report: StudyReport, *, wide: bool) -> Table:
     if wide:
         table.add_column("TTFT\np95 ms", justify="right", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    best = standing.best
+    table.add_column("", no_wrap=wide, max_width=None if wide else _NOTES)
+    rows: list[tuple[list[str], str]] = []
     names = _baseline_names(standing)
 
     def rank(trial: Trial) -> tuple[bool, float, int]:
@@ -135,15 +136,7 @@ def _table(report: StudyReport, *, wide: bool) -> Table:
         return (score is None, -(score or 0.0), trial.number)
 
     for trial in sorted(standing.trials, key=rank):
-        notes = []
-        if best is not None and trial.number == best.number:
-            notes.append("best")
-        if trial.number in names:
-            notes.append(f"baseline {names[trial.number]}")
-        if trial.state is TrialState.RUNNING and not report.owner_lives:
-            notes.append("unfinished")
-        elif trial.state is not TrialState.COMPLETE:
-            notes.append(str(trial.state))
+        notes = _notes(report, trial, names)
         first = trial.measurements[0] if trial.measurements else None
         score = standing.score(trial)
         accept = first.accept_length if first is not None else None
@@ -158,8 +151,37 @@ def _table(report: StudyReport, *, wide: bool) -> Table:
             cells.append(describe_number(first.ttft_p95_ms, ".0f") if first is not None else "")
         cells += [f"{score:.3f}" if score is not None else "", ", ".join(notes)]
         style = "bold green" if "best" in notes else "cyan" if trial.number in names else ""
+        rows.append((cells, style))
+    room = width - _others(table, [cells for cells, _ in rows])
+    for cells, style in rows:
+        cells[1] = fold(cells[1], max(room, 12))
         table.add_row(*cells, style=style)
     return table
+
+
+def _notes(report: StudyReport, trial: Trial, baselines: Mapping[int, str]) -> list[str]:
+    notes = []
+    best = report.standing.best
+    if best is not None and trial.number == best.number:
+        notes.append("best")
+    if trial.number in baselines:
+        notes.append(f"baseline {baselines[trial.number]}")
+    if trial.state is TrialState.RUNNING and not report.owner_lives:
+        notes.append("unfinished")
+    elif trial.state is not TrialState.COMPLETE:
+        notes.append(str(trial.state))
+    return notes
+
+
+def _others(table: Table, rows: list[list[str]]) -> int:
+    """The width of everything in a table but the configuration: columns, padding and edges."""
+    padding = sum(table.padding[1::2])
+    taken = len(table.columns) * (padding + 1) + 1
+    for index, column in enumerate(table.columns):
+        if index != 1:
+            texts = [*str(column.header).split("\n"), *(cells[index] for cells in rows)]
+            taken += min(max(map(len, texts)), column.max_width or 1000)
+    return taken
 
 
 def _failures(console: Console, report: StudyReport) -> None:

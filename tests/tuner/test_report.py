@@ -264,7 +264,7 @@ def test_a_failure_is_told_once(report, capsys):
         render(replace(report, standing=standing, launches=(failed_launch(told),)))
         shown = capsys.readouterr().out
         assert shown.count("No memory is left.") == 1
-        assert shown.count("launch 7 failed: The port is taken.") == lines_of_it
+        assert shown.count("launch 7 failed, not counted: The port is taken.") == lines_of_it
 
 
 def test_the_seconds_of_a_phase_go_on(monkeypatch):
@@ -281,6 +281,23 @@ def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):
     shown = capsys.readouterr().out
     assert "warning, trial 1 (and in 1 more): low_acceptance: accept length 1.040" in shown
     assert "trial 2 is invalid: cached_tokens: 300 of 400" in shown
+
+
+def test_a_narrow_table_keeps_names_whole(report, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    plain, second, _ = report.standing.trials
+    env = {"NCCL_PROTO": "LL,LL128,Simple", "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE": "1"}
+    tuned = Configuration.of(Speculation("EAGLE3", 2, 1, 3), env=env)
+    trials = [plain, replace(second, configuration=tuned)]
+    standing = Standing.of(trials, {"none": plain.configuration, "default": plain.configuration})
+    render(replace(report, standing=standing, study=replace(report.study, simulated=True)))
+    lines = capsys.readouterr().out.split("\nits tuner")[0].splitlines()
+    table = [line for line in lines if not line.startswith(("warning", "study"))]
+    assert max(map(len, table)) <= 80
+    assert all(line == line.rstrip() for line in table)
+    for name in ("NCCL_PROTO=LL,LL128,Simple", "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1"):
+        assert any(name in line for line in table), name
+    assert any(line.endswith("best, baseline") for line in table)
 
 
 def test_an_invalid_trial_has_figures_and_no_score(report):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tuner.console import print_table, reader
 from tuner.exports.change_words import (
     closing_words,
     describe_name,
@@ -20,15 +20,10 @@ from tuner.exports.change_words import (
 if TYPE_CHECKING:
     from tuner.exports.exported import Exported
 
-UNBOUND = 132
-"""Columns where the output is no terminal."""
-
 
 def render_changes(exported: Exported) -> None:
     """Prints the comparison to stdout."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(UNBOUND, console.width))
+    console = reader()
     found, simulated = exported.contributions, exported.simulated
     mark = ", every figure simulated" if simulated else ""
     title = f"study {exported.study}, trial {exported.trial}{mark}"
@@ -48,6 +43,6 @@ def render_changes(exported: Exported) -> None:
             )
             # As text: a value may hold what the console takes for markup.
             table.add_row(*map(Text, cells))
-        console.print(table)
+        print_table(console, table)
     for line in closing_words(found, simulated=simulated):
         console.print(Text(line))
