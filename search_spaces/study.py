@@ -46,6 +46,8 @@ _CHECKED: dict[str, type[Part]] = {
 }
 """Sections between which relations are checked."""
 
+_ENDINGS = (".yaml", ".yml")
+
 SHIPPED = "shipped"
 """`Study.source` of a study that came with the tuner."""
 
@@ -113,12 +115,17 @@ def load_study(name_or_path: str | PathLike[str]) -> Study:
     if given in {name for name, _ in shipped()}:
         return parse_study(shipped_text(given), SHIPPED, shown=f"{given}.yaml (shipped)")
     path = Path(given)
-    if not ("/" in given or path.suffix in {".yaml", ".yml"} or path.is_file()):
+    if not ("/" in given or path.suffix in _ENDINGS or path.is_file()):
         names = tuple(name for name, _ in shipped())
-        message = (
-            f"No shipped study is named {given!r}; {nearest(given, names)} "
-            "(for a file of your own, give its path, such as ./my-study.yaml)"
-        )
+        message = f"No shipped study is named {given!r}; "
+        here = next((p for end in _ENDINGS if (p := Path(f"{given}{end}")).is_file()), None)
+        if here is not None:
+            message += f"the file {here} lies here: write ./{here}"
+        else:
+            message += (
+                f"{nearest(given, names)} "
+                "(for a file of your own, give its path, such as ./my-study.yaml)"
+            )
         raise StudyFileError(given, [Problem("", None, message)])
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -445,6 +445,15 @@ def test_an_unknown_name_lists_what_there_is():
         load_study("kimmi")
 
 
+@pytest.mark.parametrize("name", ["my-llama.yaml", "my-llama.yml"])
+def test_a_file_that_lies_here_is_named(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StudyFileError, match=f"the file {name} lies here: write ./{name}"):
+        load_study("my-llama")
+    assert load_study(f"./{name}").source == f"./{name}"
+
+
 def test_a_missing_file_says_so(tmp_path):
     with pytest.raises(StudyFileError, match="No such file"):
         load_study(tmp_path / "none.yaml")
