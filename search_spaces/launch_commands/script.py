@@ -131,7 +131,11 @@ def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
         for target, value in assigned:
             scope.assign(target, value)
         return
-    own = {target[0]: value for target, value in assigned if isinstance(value, str)}
+    own = {
+        target[0]: scope.given.get(target[0], value)
+        for target, value in assigned
+        if isinstance(value, str)
+    }
     first = "".join(part.text for part in words[0].parts)
     if first in BUILTINS - {"unset", "set"}:
         _declaration(first, words[1:], scope)

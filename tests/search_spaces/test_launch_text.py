@@ -302,6 +302,7 @@ def test_what_a_command_prints_is_one_value():
         f"bash -c '{start}'",
         f"export TP=2 MODEL=b/c\n{start}",
         start.replace("$TP", "${TP:-2}"),
+        f"TP=2 {start}",
         f"services:\n  s:\n    command: {start.replace('$TP', '${TP:-2}')}",
         f"FROM x\nARG MODEL=b/c\nENV TP=2\nCMD {start}",
         f"[Service]\nEnvironment=TP=2 MODEL=b/c\nExecStart={start}",

@@ -382,6 +382,16 @@ def test_secrets_are_never_written(make):
     assert "export it in your shell" in study.text
 
 
+def test_a_secret_that_is_set_is_left_to_the_shell(make):
+    command = f'HF_TOKEN=$HF_TOKEN {LLAMA} --api-key "$MINE" --revision $REVISION'
+    sets = ("--set", "HF_TOKEN=hunter2", "--set", "MINE=hunter3", "--set", "REVISION=v1")
+    study, said = make("--from-command", command, *sets)
+    assert "hunter" not in study.text + said
+    assert "--set MINE: a secret, which is left to your shell" in said
+    assert study.server.flags["api-key"] == "$MINE"
+    assert study.server.flags["revision"] == "v1"
+
+
 def test_a_container_of_its_own_is_no_prefix(make):
     study, said = make(
         "--from-command",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +16,8 @@ from search_spaces.nearest import nearest
 from tuner.errors import CommandError
 from tuner.init.models import guess_draft_algorithm, has_mtp_layers, known_draft
 from tuner.init.questions import Asker, Question
-from tuner.init.today import (
-    Today,
-    is_plain_word,
-    prefix_of,
-    read_today,
-    unresolved,
-    with_values,
-)
+from tuner.init.today import Today, prefix_of, read_today, with_values
+from tuner.init.variables import ask_for_values, told_values
 from tuner.init.versions import version_that_runs, with_successors
 
 if TYPE_CHECKING:
@@ -34,11 +26,7 @@ if TYPE_CHECKING:
     from search_spaces.launch_commands import LaunchText
 
 _MOST_BYTES = 1_000_000
-_OF_THE_SHELL = ("HOME", "PWD", "USER")
 _NAMED = "for the draft that you named"
-# A name, or the number of a script's argument.
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 
 
 def command_text(given: str) -> tuple[str, str]:
@@ -94,29 +82,11 @@ def read_command(
         CommandError: It starts no server, or needs values that nobody gives.
     """
     launch = _read(text, service)
-    values = _sets(sets, launch.variables)
-    unused = [name for name in values if not _is_used(name, text, launch)]
-    if given := {name: value for name, value in values.items() if _IDENTIFIER.fullmatch(name)}:
+    values, notes = told_values(sets, launch, text)
+    # They win over the text's own, so it is read again.
+    if given := {name: value for name, value in values.items() if name.isidentifier()}:
         launch = _read(text, service, given)
-    notes = []
-    unknown = [name for name in unresolved(launch) if name not in values]
-    for name in unknown:
-        own = os.environ.get(name) if name in _OF_THE_SHELL else None
-        if own is not None and is_plain_word(own) and not asker.interactive:
-            values[name] = own
-            notes.append(f"${name} is taken as {own}, as here; `--set {name}=...` if it differs")
-    unknown = [name for name in unknown if name not in values]
-    if unknown and not asker.interactive:
-        options = " ".join(f"--set {_shown_set(name)}" for name in unknown)
-        named = ", ".join(f"${name}" for name in unknown)
-        raise CommandError(
-            f"the command uses {named}, which it does not set; say what it stands for: {options}"
-        )
-    for name in unknown:
-        about = "The command uses it and does not set it."
-        own = os.environ.get(name) if name in _OF_THE_SHELL else None
-        question = Question(f"--set {name}", f"What is ${name}", own, _plain_word, about)
-        values[name] = asker.ask(question, None)
+    notes += ask_for_values(asker, launch, values)
     launch = with_values(launch, values)
     here = not elsewhere and not prefix_of(launch)
     version = version_that_runs(launch, runner=runner, here=here)
@@ -128,8 +98,6 @@ def read_command(
             raise CommandError(f"the command has --{name}: {problem}")
     if not today.model:
         raise CommandError("the command names no model (--model-path), so there is none to serve")
-    if unused:
-        notes.append(f"--set {', '.join(unused)}: the command uses no such variable")
     today = replace(today, notes=(*today.notes, *notes))
     return today, launch
 
@@ -141,11 +109,6 @@ def _read(text: str, service: str | None, given: Mapping[str, str] | None = None
         study = re.search(r"^study:", text, re.MULTILINE) is not None
         hint = "; it is a study file already: `tuner validate --study FILE`" if study else ""
         raise CommandError(f"--from-command: {error}{hint}") from None
-
-
-def _is_used(name: str, text: str, launch: LaunchText) -> bool:
-    """Whether a text uses a variable, set by itself or not."""
-    return name in launch.variables or re.search(rf"\$[{{(]?{name}\b", text) is not None
 
 
 def ask_server(asker: Asker, given: Mapping[str, str | None], model: str, gpus: int) -> Today:
@@ -208,37 +171,6 @@ def _kind_of_draft(asker: Asker, draft: str | None, given: str | None) -> str:
     if ALGORITHMS[canonical_algorithm(algorithm)].needs_draft and draft is None:
         raise CommandError(f"--algorithm {algorithm} needs a draft model: --draft PATH")
     return "NEXTN" if algorithm == "EAGLE" and draft is None else algorithm
-
-
-def _sets(sets: Sequence[str], variables: Sequence[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for text in sets:
-        written = text.strip().removeprefix("$")
-        name, equals, value = written.partition("=")
-        # What a script computes may have an equals sign of its own.
-        computed = [v for v in variables if v.startswith("(") and written.startswith(f"{v}=")]
-        if computed:
-            name, value = computed[0], written[len(computed[0]) + 1 :]
-        elif not equals or not _NAME.fullmatch(name):
-            raise CommandError(f"--set {text!r}: write it like --set MODEL=org/name")
-        try:
-            values[name] = _plain_word(value)
-        except ValueError as error:
-            raise CommandError(f"--set {name}: {error}") from None
-    return values
-
-
-def _shown_set(name: str) -> str:
-    return shlex.quote(f"${name}=VALUE") if name.startswith("(") else f"{name}=VALUE"
-
-
-def _plain_word(value: str) -> str:
-    word = value.strip()
-    if not is_plain_word(word):
-        raise ValueError(
-            f"{value!r} is no plain word (a path, a name, a number); write the command out with it"
-        )
-    return word
 
 
 def _path(text: str) -> str:
