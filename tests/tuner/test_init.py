@@ -681,6 +681,7 @@ def test_a_shell_in_the_container_of_a_file(make, tmp_path):
     _, said = make("--force", "--from-command", "pod.yaml")
     assert "kubectl exec -it POD -c llm -- bash\n" in said
     assert "image lmsysorg/sglang (a Kubernetes manifest)" in " ".join(said.split())
+    assert "take today's image by `--image lmsysorg/sglang`." in said
 
 
 def test_several_points_are_listed_once(make):

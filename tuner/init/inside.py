@@ -32,6 +32,14 @@ def container_advice(launch: LaunchText | None, inherited: Sequence[str]) -> tup
     if launch is None or launch.container is None or launch.container.engine.endswith(" exec"):
         return ()
     container = launch.container
+    advice = _how(container, inherited)
+    if container.image:
+        said = f"Exports for containers take today's image by `--image {_word(container.image)}`."
+        advice += tuple(wrapped(said, "", ""))
+    return advice
+
+
+def _how(container: Container, inherited: Sequence[str]) -> tuple[str, ...]:
     if not container.engine.endswith(" run"):
         return _inside_of_a_file(container)
     words = [*container.engine.split(), "-it", *_inside_options(container.options)]
