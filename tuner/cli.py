@@ -105,7 +105,10 @@ def sweep(
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a study and run it to its end: the table, the verdict and the launch command."""
+    """Create a study and run it to its end.
+
+    It prints the table of all trials, the verdict, and the launch command of the best.
+    """
     from tuner.commands import running  # noqa: PLC0415
 
     _leave(
@@ -149,10 +152,10 @@ def resume(
     hours: Annotated[float | None, typer.Option(help="Of the fork: its hours at work.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a study to its original target, after cleaning up what a killed run left.
+    """Go on with a stored study to its original target.
 
-    Refuses where engine, GPUs, space or workload are others than it was measured with, and says
-    which; --fork goes on with what still holds.
+    It first cleans up what a killed run left. It refuses where engine, GPUs, space or workload are
+    others than it was measured with, and says which; --fork goes on with what still holds.
     """
     from tuner.commands import resuming  # noqa: PLC0415
 

@@ -76,7 +76,11 @@ def export(
         bool, typer.Option("--json", help="The same as --format json; with --diff, that as JSON.")
     ] = False,
 ) -> None:
-    """Export the best launch command, with its environment and every explicit flag."""
+    """Export the best launch command, for use elsewhere.
+
+    Every format has its whole environment and every explicit flag, and says what each tuned value
+    brought.
+    """
     from tuner.commands import exporting  # noqa: PLC0415
 
     baseline = against.value if against else None

@@ -80,7 +80,10 @@ def init(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a study file from today's launch command, or from a few answers."""
+    """Write a study file, from today's launch command.
+
+    Where there is none, a few answers do.
+    """
     from tuner.commands import init as command  # noqa: PLC0415
 
     options = command.InitOptions(

@@ -247,14 +247,16 @@ def _warnings(console: Console, report: StudyReport) -> None:
 
 def _answer(console: Console, report: StudyReport) -> None:
     study, standing = report.study, report.standing
-    spent = f"{report.launches_spent} of {study.budget_launches} launches spent"
+    spent = f"; {report.launches_spent} of {study.budget_launches} launches spent"
+    if study.stopped == "budget" and "launches" in (study.stop_reason or ""):
+        spent = ""  # the reason says it
     if study.stopped is not None:
         state = f"stopped: {study.stopped} ({study.stop_reason})"
     elif report.owner_lives:
         state = "running"
     else:
         state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
-    console.print(f"{state}; {spent}", highlight=False, soft_wrap=True)
+    console.print(f"{state}{spent}", highlight=False, soft_wrap=True)
     best = standing.best
     console.print(
         f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False, soft_wrap=True

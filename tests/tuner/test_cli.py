@@ -24,6 +24,7 @@ def test_help_names_every_command(capsys):
         "sweep", "resume", "show", "export", "validate", "spaces", "bench", "doctor",
     ):  # fmt: skip
         assert command in out
+    assert "..." not in out.partition("Commands:")[2], "a description was cut"
 
 
 def test_help_imports_nothing_heavy():

@@ -200,7 +200,8 @@ def test_a_finished_study_is_extended_and_spends_only_what_is_new(call, write_sm
     assert first["forked_from"] is None
 
     out, told = call("resume", "--study", "small", "--fork", "more", "--launches", "1", "--json")
-    assert f"{len(first['trials'])} of its trials hold, of 1 launches" in told
+    holds = "holds" if len(first["trials"]) == 1 else "hold"
+    assert f"{len(first['trials'])} of its trials {holds}, of 1 launch that need" in told
     second = report(out)
     assert second["study"] == "more"
     assert second["forked_from"] == "small"

@@ -22,7 +22,7 @@ from tuner.commands.stored import report_of
 from tuner.database_check import Problem, problems_of
 from tuner.errors import CommandError, Exit
 from tuner.json_text import dump
-from tuner.words import describe
+from tuner.words import counted, describe
 
 if TYPE_CHECKING:
     from results.studies import StoredStudy
@@ -44,8 +44,9 @@ def list_studies(*, storage: str, as_json: bool) -> Exit:
         mark = " (simulated)" if study["simulated"] else ""
         forked = f", forked from {study['forked_from']}" if study["forked_from"] else ""
         sys.stdout.write(
-            f"{study['name']:<{width}}  {study['state']:<11} {study['trials']} trials, "
-            f"{study['launches_spent']} launches spent{forked}; {_best_line(study)}{mark}\n"
+            f"{study['name']:<{width}}  {study['state']:<11} {counted(study['trials'], 'trial')}, "
+            f"{counted(study['launches_spent'], 'launch')} spent{forked}; {_best_line(study)}"
+            f"{mark}\n"
         )
     return Exit.DONE
 
@@ -187,8 +188,9 @@ def _copied_line(study: CopiedStudy) -> str:
     counts = study.counts
     optuna = "Optuna's view included" if study.mirrored else "Optuna's tables did not have it"
     return (
-        f"{study.name}: {counts.trials} trials, {counts.launches} launches, "
-        f"{counts.measurements} measurements, {counts.requests} requests; {optuna}\n"
+        f"{study.name}: {counted(counts.trials, 'trial')}, "
+        f"{counted(counts.launches, 'launch')}, {counted(counts.measurements, 'measurement')}, "
+        f"{counted(counts.requests, 'request')}; {optuna}\n"
     )
 
 

@@ -19,6 +19,7 @@ from tuner.identity import Difference, machine_differences, study_differences
 from tuner.planners import choose_planner
 from tuner.prompt_check import check_prompts
 from tuner.same_load import SameLoad
+from tuner.words import counted
 
 if TYPE_CHECKING:
     from results.store import Store
@@ -294,8 +295,9 @@ def _tell(
     """Says what a fork took over, and why not the rest."""
     trials, launches = len(inheritance.trials), len(store.launches(forked.id))
     lines = [
-        f"study {forked.name} goes on from {stored.name}: {trials} of its trials hold, of "
-        f"{launches} launches that need not be made again"
+        f"study {forked.name} goes on from {stored.name}: {trials} of its trials "
+        f"{'holds' if trials == 1 else 'hold'}, of {counted(launches, 'launch')} that need not be "
+        "made again"
         if trials
         else f"study {forked.name} begins anew: nothing of {stored.name} holds"
     ]

@@ -235,7 +235,8 @@ def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Line
     for launch, ended in end_leftovers(store, stored.id, servers):
         # The run that was killed could not store it; its launch was work all the same.
         store.add_work(stored.id, seconds_seen(launch) * servers.time_scale)
-        left = f"; {ended} of its processes were still alive and are ended" if ended else ""
+        were = "was still alive and is" if ended == 1 else "were still alive and are"
+        left = f"; {ended} of its processes {were} ended" if ended else ""
         process = launch.process
         if process is not None and process.host not in {"", socket.gethostname()}:
             left = f"; see that nothing of it lives on {process.host}, out of reach from here"

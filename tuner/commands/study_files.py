@@ -9,6 +9,7 @@ from tuner.errors import Exit
 from tuner.json_text import dump
 from tuner.profile_check import check_profile
 from tuner.prompt_check import check_prompts
+from tuner.words import counted
 
 
 def validate(name_or_path: str, *, as_json: bool) -> Exit:
@@ -32,7 +33,7 @@ def validate(name_or_path: str, *, as_json: bool) -> Exit:
         return Exit.DONE
     for note in notes:
         sys.stderr.write(f"warning: {note}\n")
-    sys.stdout.write(f"study {study.name} is valid: {points} legal configurations\n")
+    sys.stdout.write(f"study {study.name} is valid: {counted(points, 'legal configuration')}\n")
     return Exit.DONE
 
 

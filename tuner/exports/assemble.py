@@ -131,8 +131,8 @@ def _notes(
     if (limit := flags.get(_RUNNING)) is not None and _today_leaves(study, _RUNNING):
         notes.append(
             f"--{_RUNNING} {limit} is pinned, so that all that was compared could serve as "
-            "many at a time; today's command leaves it to SGLang (48 with speculation, more "
-            "without): raise it if you serve more at a time."
+            "many at a time; today's command leaves it to SGLang, which caps it at 48 with "
+            "speculation and not without (0.5.23): raise it if you serve more at a time."
         )
     if study.server.prefix and not pinned:
         prefix = " ".join(redact_text(word) for word in study.server.prefix)
