@@ -41,7 +41,9 @@ def flags_not_had(study: Study, version: str | None) -> str | None:
     one = len(lines) == 1
     return (
         f"SGLang {version}, which would run, has no such flag{'' if one else 's'}, and would end "
-        "at its start\n" + "\n".join(lines) + f"\nCorrect {'it' if one else 'them'} in the study"
+        "at its start\n"
+        + "\n".join(lines)
+        + f"\nCorrect {'it' if one else 'them'} in the study, or run an SGLang that has {'it' if one else 'them'}"
     )
 
 

@@ -93,7 +93,7 @@ def _duration(launches: int, hours: float | None, servers: Runner) -> Iterator[s
     limit = f"; budget.hours ends it after {hours:g} hours at work" if hours is not None else ""
     yield (
         "time: not known before the first launch. A large model takes minutes to start, and its "
-        f"windows take more: at {_ASSUMED_MIN} minutes each {counted(launches, 'launch')} would "
+        f"windows come on top: at {_ASSUMED_MIN} minutes each {counted(launches, 'launch')} would "
         f"take {whole}{limit}"
     )
     if servers.simulated:
