@@ -39,11 +39,12 @@ def flags_not_had(study: Study, version: str | None) -> str | None:
         f"  {', '.join(where)}: --{name}{_instead(name, known)}" for name, where in places.items()
     ]
     one = len(lines) == 1
+    them = "it" if one else "them"
     return (
         f"SGLang {version}, which would run, has no such flag{'' if one else 's'}, and would end "
         "at its start\n"
         + "\n".join(lines)
-        + f"\nCorrect {'it' if one else 'them'} in the study, or run an SGLang that has {'it' if one else 'them'}"
+        + f"\nCorrect {them} in the study, or run an SGLang that has {them}"
     )
 
 
