@@ -529,7 +529,9 @@ def test_a_value_that_is_given_wins_over_the_scripts_own(make):
     script = "TP=$(nvidia-smi -L | wc -l)\npython -m sglang.launch_server --model-path a/b --tp $TP"
     refused = " ".join(make("--from-command", script, code=2)[1].split())
     assert "uses $(nvidia-smi -L | wc -l), which it does not set" in refused
-    assert "--set '$(nvidia-smi -L | wc -l)=VALUE'" in refused
+    assert refused.endswith("--set TP=VALUE")
+    direct = script.replace("TP=", "N=1\n: ").replace("$TP", "$(nproc --all)")
+    assert "--set '$(nproc --all)=VALUE'" in make("--from-command", direct, code=2)[1]
     for option in ("TP=4", "$(nvidia-smi -L | wc -l)=4"):
         study, said = make("--force", "--from-command", script, "--set", option)
         assert study.server.flags["tp-size"] == 4

@@ -86,7 +86,7 @@ def read_command(
     # They win over the text's own, so it is read again.
     if given := {name: value for name, value in values.items() if name.isidentifier()}:
         launch = _read(text, service, given)
-    notes += ask_for_values(asker, launch, values)
+    notes += ask_for_values(asker, launch, values, text)
     launch = with_values(launch, values)
     here = not elsewhere and not prefix_of(launch)
     version = version_that_runs(launch, runner=runner, here=here)

@@ -48,8 +48,16 @@ def told_values(
     return values, notes
 
 
-def ask_for_values(asker: Asker, launch: LaunchText, values: dict[str, str]) -> list[str]:
+def ask_for_values(
+    asker: Asker, launch: LaunchText, values: dict[str, str], text: str
+) -> list[str]:
     """Adds the values that the command still needs to `values`; gives notes on what was assumed.
+
+    Args:
+        asker: Asks.
+        launch: The command.
+        values: Those that are known.
+        text: The whole text that the command was read from.
 
     Raises:
         CommandError: Nobody can be asked.
@@ -63,7 +71,7 @@ def ask_for_values(asker: Asker, launch: LaunchText, values: dict[str, str]) -> 
             notes.append(f"${name} is taken as {own}, as here; `--set {name}=...` if it differs")
     unknown = [name for name in unknown if name not in values]
     if unknown and not asker.interactive:
-        options = " ".join(f"--set {_shown(name)}" for name in unknown)
+        options = " ".join(f"--set {_shown(name, text)}" for name in unknown)
         named = ", ".join(f"${name}" for name in unknown)
         raise CommandError(
             f"the command uses {named}, which it does not set; say what it stands for: {options}"
@@ -105,8 +113,12 @@ def _is_secret(name: str, launch: LaunchText) -> bool:
     return is_secret(name) or f"${name}" in held
 
 
-def _shown(name: str) -> str:
-    return shlex.quote(f"${name}=VALUE") if name.startswith("(") else f"{name}=VALUE"
+def _shown(name: str, text: str) -> str:
+    """How to set it; what a script computes, by the variable that it is kept in."""
+    if not name.startswith("("):
+        return f"{name}=VALUE"
+    kept = re.search(rf"\b([A-Za-z_]\w*)=\"?{re.escape(f'${name}')}", text)
+    return f"{kept[1]}=VALUE" if kept is not None else shlex.quote(f"${name}=VALUE")
 
 
 def _plain_word(value: str) -> str:
