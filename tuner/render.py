@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tuner.report import StudyReport
     from tuner.scoring import Standing
 
+_TIGHT = 90
+"""Columns below which notes on a trial may take two lines."""
+
 _NOTES = 14
 """Columns of the notes on a trial where the table is narrow: `baseline none,` at most."""
 
@@ -108,7 +111,7 @@ def _baseline_names(standing: Standing) -> dict[int, str]:
 
 def _table(report: StudyReport, width: int) -> Table:
     standing = report.standing
-    wide = width >= WIDE
+    wide, tight = width >= WIDE, width < _TIGHT
     # Where it is narrow, a name that is whole is worth more than blanks between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if wide else 0)
     # Only words may fold where the terminal is narrow.
@@ -127,7 +130,7 @@ def _table(report: StudyReport, width: int) -> Table:
     if wide:
         table.add_column("TTFT\np95 ms", justify="right", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=wide, max_width=None if wide else _NOTES)
+    table.add_column("", no_wrap=not tight, max_width=_NOTES if tight else None)
     rows: list[tuple[list[str], str]] = []
     names = _baseline_names(standing)
 
