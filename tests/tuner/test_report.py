@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -274,6 +275,21 @@ def test_the_seconds_of_a_phase_go_on(monkeypatch):
     assert since.__rich__().plain == "starting: weights (12 s)"
     now = 103.0
     assert since.__rich__().plain == "starting: weights (15 s)"
+
+
+def test_a_new_launch_ends_what_was_said_of_the_last_one(report, monkeypatch):
+    shown = []
+    lines = Lines(simulated=True)
+    status = SimpleNamespace(
+        update=lambda since: shown.append(since.__rich__().plain),
+        console=SimpleNamespace(print=lambda *_, **__: None),
+    )
+    monkeypatch.setattr(lines, "_status", status)
+    lines.measuring("trial 0, concurrency 1")
+    launch = failed_launch(None)
+    planned = SimpleNamespace(trials=report.standing.trials[:1])
+    lines.launching(launch, planned, None)
+    assert shown == ["measuring trial 0, concurrency 1 (0 s)", "starting launch 7 (0 s)"]
 
 
 def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):
