@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from search_spaces.combinations import Pairs, combinations
@@ -46,10 +47,7 @@ class Environments:
     @functools.cached_property
     def kinds(self) -> dict[Kind, int]:
         """How many environments there are of each kind."""
-        out: dict[Kind, int] = {}
-        for kind in self.all.values():
-            out[kind] = out.get(kind, 0) + 1
-        return out
+        return Counter(self.all.values())
 
     @property
     def first_violation(self) -> Violation | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS
@@ -53,10 +54,7 @@ class LegalServers:
     @functools.cached_property
     def kinds(self) -> dict[Kind, int]:
         """How many servers there are of each kind."""
-        out: dict[Kind, int] = {}
-        for kind in self.all.values():
-            out[kind] = out.get(kind, 0) + 1
-        return out
+        return Counter(self.all.values())
 
     def of_tree(self, tree: SubSpaceTree) -> Iterator[tuple[Server, Kind]]:
         """The legal servers of a sub-space, one after the other, repeats included."""

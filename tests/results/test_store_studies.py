@@ -104,11 +104,14 @@ def test_a_reused_pid_is_not_the_owner(store, study, other_process):
     alive = _owner(psutil.Process(other_process.pid))
     store.claim(study.id, Owner(alive.pid, alive.started - 3600, alive.host))
     store.claim(study.id)
+    assert store.owner(study.id).is_same(Owner.this_process())
 
 
 def test_claiming_twice_changes_nothing(store, study):
     store.claim(study.id)
+    first = store.owner(study.id)
     store.claim(study.id)
+    assert store.owner(study.id) == first
 
 
 def test_only_the_owner_releases(store, study, other_process):

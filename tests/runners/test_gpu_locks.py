@@ -74,12 +74,14 @@ def test_a_device_in_use_is_refused_with_who_has_it(hold):
         pass
 
 
-def test_kill_9_frees_a_device_although_a_child_lives(hold):
+def test_kill_9_frees_a_device_although_a_child_lives(hold, locks):
     process = hold("kimi", "gpu-a")
+    with pytest.raises(DeviceBusyError), DeviceLocks(["gpu-a"], "next"):
+        pass
     process.kill()
     process.wait()
     with DeviceLocks(["gpu-a"], "next"):
-        pass
+        assert json.loads((locks / "gpu-a.lock").read_text())["pid"] == os.getpid()
 
 
 def test_a_server_that_a_killed_tuner_left_keeps_other_studies_away(hold, locks):

@@ -11,6 +11,7 @@ from search_spaces.candidate import Candidate
 from search_spaces.rules import RULE_ENV, RULE_FLAGS, RULES
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
+from .recorder import Recorder
 
 
 def one(algorithm="none", steps=None, topk=None, tokens=None, **other):
@@ -255,26 +256,6 @@ def test_what_breaks_a_rule_is_illegal_by_its_name(make_study, rule, bad, flags,
 def test_every_rule_is_named_once():
     names = [rule.name for rule in RULES]
     assert len(set(names)) == len(names)
-
-
-class Recorder(dict):
-    """A mapping that knows what it was asked for."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.asked: set[str] = set()
-
-    def get(self, key, default=None):
-        self.asked.add(key)
-        return super().get(key, default)
-
-    def __contains__(self, key):
-        self.asked.add(key)
-        return super().__contains__(key)
-
-    def __getitem__(self, key):
-        self.asked.add(key)
-        return super().__getitem__(key)
 
 
 FLAGS = {

@@ -12,6 +12,7 @@ from search_spaces.rules import RULE_ENV, RULES
 from search_spaces.variables import CANONICAL_ENV, canonical_env
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
+from .recorder import Recorder
 
 names = st.sampled_from([*sorted(VARIABLES), "SGLANG_X", "A"])
 texts = st.sampled_from(
@@ -34,26 +35,6 @@ texts = st.sampled_from(
 )
 environments = st.dictionaries(names, st.one_of(st.none(), texts), max_size=8)
 given_environments = st.dictionaries(names, texts, max_size=8)
-
-
-class Recorder(dict):
-    """A mapping that remembers what was looked up."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.asked: set[str] = set()
-
-    def get(self, key, default=None):
-        self.asked.add(key)
-        return super().get(key, default)
-
-    def __contains__(self, key):
-        self.asked.add(key)
-        return super().__contains__(key)
-
-    def __getitem__(self, key):
-        self.asked.add(key)
-        return super().__getitem__(key)
 
 
 @settings(deadline=None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import signal
 import socket
@@ -172,10 +173,10 @@ def implied(prompts, concurrency, output_tokens, prefill_ms):
     made, brought, closed = walk(prompts, concurrency, output_tokens, prefill_ms)
     tokens = sum(count for at, count in brought if at <= closed)
     # Requests that began in the window, which the last lane's first one opens, up to the first
-    # that was still on its way at its end.
+    # that was still on its way at its end. By their order, not by their times: successors of lanes
+    # that end together are sent one after the other, at one instant of the walk.
     inside = [r for r in made[concurrency - 1 :] if r.sent <= closed]
-    cut = min((r.sent for r in inside if r.last > closed), default=float("inf"))
-    whole = [r for r in inside if r.sent < cut]
+    whole = list(itertools.takewhile(lambda request: request.last <= closed, inside))
     return {
         "output_tok_s": 1000 * tokens / closed,
         "ttft_p50_ms": percentile_50([r.first - r.sent for r in whole]),
