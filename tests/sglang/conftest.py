@@ -11,12 +11,16 @@ import pytest
 
 from results.records import LaunchIntent
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
-from search_spaces.study import Study, load_study
+
+from .servers import Live, by_kind, kind_of, study_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
+
+    from .servers import LiveServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,17 +37,27 @@ def cpu_server() -> CpuServer:
 @pytest.fixture
 def tiny(cpu_server: CpuServer) -> Study:
     """The shipped study `tiny`, at this server, with a smaller load."""
-    study = load_study("tiny")
-    models = cpu_server.models
-    return study.model_copy(
-        update={
-            "model": study.model.model_copy(
-                update={"path": str(models / "tiny"), "draft": str(models / "noisy")}
-            ),
-            "server": study.server.model_copy(update={"python": str(cpu_server.python)}),
-            "workload": study.workload.model_copy(update={"output_tokens": 32, "requests": 6}),
-        }
-    )
+    return study_of(cpu_server, "standalone")
+
+
+@pytest.fixture(scope="session")
+def live(cpu_server: CpuServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Live servers by their kind; see `servers.py`."""
+    servers = Live(cpu_server, tmp_path_factory.mktemp("live"))
+    yield servers
+    servers.discard()
+
+
+@pytest.fixture
+def server(live: Live, request: pytest.FixtureRequest) -> LiveServer:
+    """The live server of the test's marker `kind`."""
+    kind = kind_of(request.node)
+    assert kind is not None, "mark the test with the kind of server that it needs"
+    return live(kind)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = by_kind(items)
 
 
 @pytest.fixture

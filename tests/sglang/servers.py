@@ -1,0 +1,198 @@
+"""Live servers: the real SGLang on the tiny models, one kind at a time, each started once.
+
+A start takes 20 s of a quiet core, so tests of one kind share a server: they carry the marker
+`kind("eagle3")`, by which `conftest.py` sorts them, and ask for `server` (or for `live(kind)`).
+Whoever harms its server says `live.discard()` afterwards, and comes last of its kind (`harms`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from results.records import LaunchIntent
+from runners.sglang import SGLangRunner
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.study import Study, load_study
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from results.records import ProcessIdentity
+    from runners.base import LaunchCommand, Session, StartProgress
+    from runners.process import ServerProcess
+    from runners.sglang_cpu import CpuServer
+
+VERSION = "0.5.23"
+
+HARMS = 99
+"""Place of the tests that harm their server, after all others of their kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of server.
+
+    Attributes:
+        speculation: What it runs.
+        draft: The draft model, by its folder's name.
+        env: Variables of its own.
+    """
+
+    speculation: Speculation = field(default_factory=Speculation)
+    draft: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def configuration(self) -> Configuration:
+        draft_tp = 1 if self.draft else None
+        return Configuration.of(self.speculation, draft_tp=draft_tp)
+
+
+KINDS = {
+    "plain": Kind(),
+    # A tree; the head is random, so nothing it drafts is accepted.
+    "eagle3": Kind(Speculation("EAGLE3", 3, 2, 6), draft="eagle3"),
+    # A chain; the draft is the target with noise, so part of what it drafts is accepted.
+    "standalone": Kind(Speculation("STANDALONE", 3, 1, 4), draft="noisy"),
+    "ngram": Kind(Speculation("NGRAM", None, None, 8)),
+    "simulated_acceptance": Kind(
+        Speculation("EAGLE3", 4, 1, 5), draft="eagle3", env={"SGLANG_SIMULATE_ACC_LEN": "3.3"}
+    ),
+}
+
+every_kind = pytest.mark.parametrize(
+    "server", [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in KINDS], indirect=True
+)
+"""For tests that hold for every kind: `@every_kind def test_it(server): ...`."""
+
+speculating = pytest.mark.parametrize(
+    "server",
+    [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in KINDS if kind != "plain"],
+    indirect=True,
+)
+"""The same, without the one that does not speculate."""
+
+
+def study_of(cpu: CpuServer, kind: str) -> Study:
+    """The shipped study `tiny`, at this server, with the models of `kind` and a smaller load."""
+    study, own = load_study("tiny"), KINDS[kind]
+    draft = str(cpu.models / own.draft) if own.draft else None
+    model = {"path": str(cpu.models / "tiny"), "draft": draft}
+    server = {
+        "python": str(cpu.python),
+        "flags": study.server.flags | {"enable-metrics": True},
+        "env": study.server.env | own.env,
+    }
+    return study.model_copy(
+        update={
+            "model": study.model.model_copy(update=model),
+            "server": study.server.model_copy(update=server),
+            "workload": study.workload.model_copy(update={"output_tokens": 32, "requests": 6}),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LiveServer:
+    """A server that our own runner started.
+
+    Attributes:
+        kind: Which of `KINDS`.
+        study: The study that it was started for.
+        session: The runner's session; a test that closes it must discard the server.
+        command: Its command line.
+        identity: Its process: port, pid, mark.
+        log: Its log.
+        progress: What the runner told of its start.
+    """
+
+    kind: str
+    study: Study
+    session: Session
+    command: LaunchCommand
+    identity: ProcessIdentity
+    log: Path
+    progress: tuple[StartProgress, ...]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.identity.port}"
+
+    @property
+    def port(self) -> int:
+        return self.identity.port
+
+    @property
+    def pid(self) -> int:
+        return self.identity.pid
+
+    @property
+    def python(self) -> str:
+        return self.command.argv[0]
+
+    @property
+    def speculation(self) -> Speculation:
+        return KINDS[self.kind].speculation
+
+    @property
+    def process(self) -> ServerProcess:
+        """The process as the runner holds it: `poll()` is its exit code, once it has ended."""
+        return self.session._process
+
+
+class Live:
+    """Gives a server of a kind; at most one runs at any time."""
+
+    def __init__(self, cpu: CpuServer, folder: Path) -> None:
+        self._cpu = cpu
+        self._folder = folder
+        self._running: LiveServer | None = None
+
+    def __call__(self, kind: str) -> LiveServer:
+        """The running server of this kind; started if there is none."""
+        if self._running is None or self._running.kind != kind:
+            self.discard()
+            self._running = self._start(kind)
+        return self._running
+
+    def discard(self) -> None:
+        """Ends the running server, whatever state it is in: the next one is a fresh one."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.session.close()
+
+    def _start(self, kind: str) -> LiveServer:
+        study, mark = study_of(self._cpu, kind), uuid.uuid4().hex
+        log = self._folder / f"{kind}-{mark[:8]}.log"
+        begun: list[tuple[ProcessIdentity, LaunchCommand]] = []
+        progress: list[StartProgress] = []
+        session = SGLangRunner(study, seed=0, log_dir=self._folder).start(
+            LaunchIntent(KINDS[kind].configuration, (), mark, str(log)),
+            lambda process, command: begun.append((process, command)),
+            progress.append,
+        )
+        ((identity, command),) = begun
+        return LiveServer(kind, study, session, command, identity, log, tuple(progress))
+
+
+def kind_of(item: pytest.Item) -> str | None:
+    """The kind of server that a test asks for by its marker."""
+    marker = item.get_closest_marker("kind")
+    return None if marker is None else str(marker.args[0])
+
+
+def by_kind(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests with those of one kind together, the harmful ones last; others first, as before."""
+    order = {kind: place for place, kind in enumerate(KINDS, 1)}
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        kind = kind_of(item)
+        if kind is None:
+            return (0, 0)
+        return (order[kind], HARMS if item.get_closest_marker("harms") else 0)
+
+    return sorted(items, key=place)

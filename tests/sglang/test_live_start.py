@@ -1,0 +1,43 @@
+"""A start of the real server by our runner: phases, readiness, what it says it runs."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from runners import differences
+from runners.conformance import marked_pids
+from runners.ports import is_free
+
+from .servers import KINDS, VERSION, every_kind
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
+
+
+@every_kind
+def test_it_is_ready_and_ours(server):
+    assert server.session.ready_s > 0
+    # Renamed by SGLang (`sglang::scheduler`), and still known by the mark in their environment.
+    marked = {psutil.Process(pid).name() for pid in marked_pids(server.identity.mark)}
+    assert {"sglang::scheduler", "sglang::detokenizer"} <= marked
+    assert not is_free(server.port)
+
+
+@every_kind
+def test_its_phases_follow_each_other_and_fill_the_start(server):
+    phases = [step.phase for step in server.progress]
+    # SGLang may call itself ready after we have had a generation from it.
+    assert phases[:5] == ["arguments", "distributed", "weights", "kv_cache", "warmup"]
+    elapsed = [step.elapsed_s for step in server.progress]
+    assert elapsed == sorted(elapsed)
+    seconds = sum(seconds for _, seconds in server.session.phases)
+    assert seconds == pytest.approx(server.session.ready_s)
+
+
+@every_kind
+def test_it_runs_what_was_asked_for(server):
+    asked, resolved = KINDS[server.kind].configuration, server.session.resolved
+    assert differences(asked, resolved.configuration) == ()
+    assert resolved.configuration == asked
+    assert resolved.sglang_version == VERSION
+    assert not resolved.simulated
