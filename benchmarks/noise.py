@@ -1,0 +1,312 @@
+"""How much of a difference between two measurements is noise, on any machine with SGLang.
+
+    python -m benchmarks.noise --study STUDY --output FOLDER/NAME
+        [--configuration none EAGLE3:2,1,3] [--concurrency 1 8 32]
+        [--launches 3] [--blocks 8] [--requests 8] [--output-tokens 64]
+        [--drift-minutes 5] [--disturb idle_server imports busy_core pinned_client]
+        [--minutes 9] [--resume] [--runner simulated] [--json]
+
+Launches each configuration several times through the runner of `tuner sweep`, takes turns between
+them, and measures blocks of the same prompts in each, the operating points taking turns. Then it
+splits the variance of tok/s and of the time per verify into what prompts, blocks and launches add
+(`benchmarks/variance.py` says how). A launch takes its start and
+`points x blocks x (one window + its warm-up)`; --minutes ends a sitting before a launch that would
+not fit, and the same command with --resume goes on where it ended. What it writes is told in
+`benchmarks/noise_files.py`, what it means in `docs/noise.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.noise_disturbances import DISTURBANCES, IDLE_SERVER
+from benchmarks.noise_files import QUIET, Files
+from benchmarks.noise_report import document, tables
+from benchmarks.noise_runs import Sitting, TooManyFailuresError, label
+from benchmarks.noise_summary import summarize
+from runners import RunnerError, make_runner
+from runners.gpu_locks import DeviceBusyError, DeviceLocks
+from search_spaces.baseline import baselines
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.legality import canonical, violations
+from search_spaces.problems import StudyFileError
+from search_spaces.study import Study, load_study
+from search_spaces.workload_parts import PointSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runners import ProcessRunner
+
+
+class UsageError(Exception):
+    """Something on the command line cannot be; the message says what to do."""
+
+
+def configuration_of(text: str, study: Study) -> Configuration:
+    """A configuration as it is written: a baseline, `ALGORITHM:steps,topk,tokens`, or JSON.
+
+    Args:
+        text: `none`, `default`, `production`; `EAGLE3:2,1,3`, `EAGLE3:2`; or a JSON object in the
+            shape of `docs/contract.md`, of which what is left out is not set.
+        study: Whose it is.
+
+    Raises:
+        UsageError: It is none of these, or a rule speaks against it.
+    """
+    known = baselines(study)
+    if text in known:
+        return known[text]
+    try:
+        if text.startswith("{"):
+            data = json.loads(text)
+            made = Configuration.from_dict({"speculation": {"algorithm": "none"}} | data)
+        else:
+            algorithm, _, numbers = text.partition(":")
+            given = [int(number) for number in numbers.split(",") if number]
+            steps, topk, tokens, *more = (*given, *(None,) * 3)[: max(3, len(given))]
+            if more or not given:
+                raise ValueError(numbers)  # noqa: TRY301 - told below, as the others are
+            made = Configuration.of(
+                Speculation(algorithm.upper(), steps, topk or 1, tokens or (steps or 0) + 1)
+            )
+    except (ValueError, TypeError, KeyError) as error:
+        names = ", ".join(known)
+        raise UsageError(
+            f"--configuration {text}: write one of {names}, ALGORITHM:steps,topk,tokens, or JSON"
+        ) from error
+    configuration = canonical(made, study)
+    if broken := violations(configuration, study):
+        raise UsageError(f"--configuration {text}: {broken[0].message}")
+    return configuration
+
+
+def study_of(args: argparse.Namespace) -> Study:
+    """The study file with the load of the command line.
+
+    Raises:
+        UsageError: The file cannot be used.
+    """
+    try:
+        study = load_study(args.study)
+    except StudyFileError as error:
+        raise UsageError(str(error)) from error
+    changes: dict[str, Any] = {}
+    if args.concurrency:
+        changes["points"] = tuple(PointSpec(concurrency=c) for c in args.concurrency)
+    if args.requests:
+        changes["requests"] = args.requests
+    if args.output_tokens:
+        changes["output_tokens"] = args.output_tokens
+    study = study.model_copy(update={"workload": study.workload.model_copy(update=changes)})
+    if any(point.concurrency is None for point in study.workload.points):
+        raise UsageError("only closed loops are measured here: name them with --concurrency")
+    return study
+
+
+def launches_left(
+    configurations: Sequence[Configuration], launches: int, blocks: int, files: Files
+) -> list[Configuration]:
+    """The launches that are still to be made, in order: the configurations take turns.
+
+    The order is turned round every time, so that what drifts from launch to launch meets all.
+
+    Args:
+        configurations: What is launched.
+        launches: Of each, those on file counted.
+        blocks: That a launch must have, at all points together, to count.
+        files: What is on file.
+    """
+    found = files.read_blocks()
+    aside = {block.launch for block in found if block.condition != QUIET}
+    made = Counter(
+        (block.configuration.key, block.launch) for block in found if block.launch not in aside
+    )
+    # One that was cut short is made again.
+    done = Counter(key for (key, _), count in made.items() if count >= blocks)
+    return [
+        configuration
+        for round_ in range(launches)
+        for configuration in (configurations if round_ % 2 == 0 else configurations[::-1])
+        if done[configuration.key] <= round_
+    ]
+
+
+def check_files(args: argparse.Namespace, files: Files) -> None:
+    """Whether it was said what to do with the files.
+
+    Raises:
+        UsageError: It was not.
+    """
+    if args.study is None:
+        raise UsageError("name a --study, or --report what is on file")
+    if files.exist() and not args.resume:
+        raise UsageError(f"{files.blocks} is there: --resume goes on with it")
+
+
+def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
+    """Whether what is on file can be continued.
+
+    Raises:
+        UsageError: It was measured with something else.
+    """
+    facts = files.facts()
+    machine = runner.machine()
+    now = {
+        "study": study.name,
+        "sglang": machine.sglang or "",
+        "provenance": "simulated" if runner.simulated else "measured",
+    }
+    for key, value in now.items():
+        if facts and facts[key] != value:
+            raise UsageError(
+                f"{files.blocks} was measured with {key} {facts[key]!r}, and this is {value!r}: "
+                "name another --output"
+            )
+    points = {point.concurrency: point for point in study.to_workload().points}
+    for block in files.read_blocks():
+        point = points.get(block.concurrency)
+        if point is not None and (load := runner.load_fingerprint(point)) not in {
+            None,
+            block.fingerprint,
+        }:
+            raise UsageError(
+                f"{files.blocks} was measured with another load at concurrency "
+                f"{block.concurrency} (fingerprint {block.fingerprint}, now {load}): give the same "
+                "--requests, --output-tokens and --seed, or name another --output"
+            )
+        points.pop(block.concurrency, None)
+
+
+def measure(args: argparse.Namespace, files: Files) -> int:
+    """Makes the launches; the exit code.
+
+    Raises:
+        UsageError: They cannot be made.
+    """
+    study = study_of(args)
+    configurations = [configuration_of(text, study) for text in args.configuration]
+    beside = configuration_of(args.beside, study)
+    runner = make_runner(
+        args.runner or study.runner,
+        study,
+        seed=args.seed,
+        log_dir=args.logs,
+        first_launch=files.next_launch(),
+    )
+    if (missing := runner.check()) is not None:
+        raise UsageError(missing)
+    if IDLE_SERVER in args.disturb and not runner.environment.sees_processes:
+        raise UsageError(
+            "--disturb idle_server: a server behind a command prefix cannot be paused from here"
+        )
+    check_same(files, study, runner)
+    with DeviceLocks(runner.devices(), study.name) as locks:
+        sitting = Sitting(
+            runner,
+            study,
+            files,
+            study.to_workload().points,
+            args.logs.absolute(),
+            say,
+            locks.announce,
+            seconds=60 * args.minutes if args.minutes else float("inf"),
+        )
+        blocks = args.blocks * len(sitting.points)
+        left = launches_left(configurations, args.launches, blocks, files)
+        for number, configuration in enumerate(left):
+            if not sitting.quiet(configuration, args.blocks):
+                say(f"{len(left) - number} launches left: the same command with --resume goes on")
+                return 0
+        if args.drift_minutes and not sitting.drift(configurations[0], args.drift_minutes):
+            say("no time left for the drift")
+        for configuration in configurations if args.disturb else []:
+            if not sitting.disturbed(configuration, args.disturb, args.cycles, beside):
+                say(f"no time left to disturb {label(configuration)}")
+    return 0
+
+
+def say(text: str) -> None:
+    """Tells the person who waits."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.noise",
+        description=(__doc__ or "").splitlines()[0],
+    )
+    add = made.add_argument
+    add("--study", help="study file, or name of a shipped one")
+    add("--output", type=Path, required=True, help="files to write: FOLDER/NAME")
+    add("--configuration", nargs="+", default=["none", "default"], metavar="C")
+    add("--concurrency", nargs="+", type=int, help="operating points; the study's if left out")
+    add("--launches", type=int, default=3, help="of each configuration, those on file counted")
+    add("--blocks", type=int, default=8, help="of each launch, at each point")
+    add("--requests", type=int, help="prompts of a block at concurrency 1 (at c: at least 4 c)")
+    add("--output-tokens", type=int, help="of each answer")
+    add("--seed", type=int, default=0, help="selects the prompts")
+    add("--drift-minutes", type=float, default=0.0, help="one long launch of the first C")
+    add(
+        "--disturb",
+        nargs="+",
+        default=[],
+        choices=tuple(DISTURBANCES),
+        metavar="D",
+        help="; ".join(f"{name}: {what}" for name, what in DISTURBANCES.items()),
+    )
+    add("--cycles", type=int, default=4, help="quiet, disturbed, ..., quiet: at each point")
+    add("--beside", default="none", metavar="C", help="what the idle second server runs")
+    add("--minutes", type=float, help="length of this sitting")
+    add("--resume", action="store_true", help="go on with files that are there")
+    add("--runner", choices=("sglang", "simulated"), help="the study's if left out")
+    add("--logs", type=Path, default=Path("tuner-logs/noise"))
+    add("--report", action="store_true", help="measure nothing: print what is on file")
+    add("--json", action="store_true")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit code."""
+    args = parser().parse_args(arguments)
+    files = Files(args.output)
+    code = 0
+
+    # Ended by a time limit, it ends its servers as for Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if not args.report:
+            check_files(args, files)
+            code = measure(args, files)
+    except UsageError as error:
+        say(f"error: {error}")
+        return 2
+    except (DeviceBusyError, RunnerError, TooManyFailuresError) as error:
+        say(f"error: {error}")
+        code = 4
+    except KeyboardInterrupt:
+        say("interrupted; --resume goes on")
+        code = 130
+    summary = summarize(files.read_blocks(), files.read_requests())
+    facts = files.facts()
+    if args.json:
+        print(json.dumps(document(summary, facts), indent=1))
+    else:
+        for key, value in facts.items():
+            print(f"{key:<12}{value}")
+        print(tables(summary))
+    return code
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())

@@ -1,0 +1,278 @@
+"""The summary of `benchmarks.noise` as tables and as JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.noise_runs import label
+from benchmarks.variance import LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.noise_summary import Disturbance, LongDrift, PairNoise, PointNoise, Summary
+    from benchmarks.variance import Estimate
+
+LAUNCHES = (2, 3, 5)
+"""Launches of each side for which the smallest difference is told."""
+
+_HOUR_S = 3600.0
+
+
+def tables(summary: Summary) -> str:
+    """All that can be told, as text."""
+    lines: list[str] = []
+    of_each = ", ".join(map(str, LAUNCHES))
+    if summary.points:
+        limits = f"limits in brackets: {LEVEL:.0%}"
+        lines += [
+            f"Standard deviations in %, of one window (same prompts in every window); {limits}",
+            *_aligned(_windows(summary.points)),
+            "",
+            "Standard deviations in %, of one request's tok/s",
+            *_aligned(_requests(summary.points)),
+            "",
+            "Within launches: change of tok/s in % per hour",
+            *_aligned(_within(summary.points)),
+        ]
+    if summary.pairs:
+        lines += [
+            "",
+            "Two configurations: what one prompt does to their difference (deviation in %), and",
+            f"the smallest difference in % that {of_each} launches of each tell apart (95 %)",
+            *_aligned(_pairs(summary.pairs)),
+        ]
+    if summary.drifts:
+        lines += ["", "Long launches: tok/s over time", *_aligned(_drifts(summary.drifts))]
+    if summary.disturbances:
+        lines += [
+            "",
+            "Change in % by what runs beside, against the quiet blocks before and after",
+            *_aligned(_disturbed(summary.disturbances)),
+        ]
+    lines += [f"too few to tell: {text}" for text in summary.too_few]
+    return "\n".join(lines)
+
+
+def _windows(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
+    yield (
+        *("configuration", "users", "launches x blocks", "tok/s", "launch", "block"),
+        *("one window", "other prompts", "ms/verify launch", "block", "accept length block"),
+    )
+    for point in points:
+        speed, cycle = (point.of_blocks.get(name) for name in ("output_tok_s", "cycle_ms"))
+        accept = point.of_blocks.get("accept_length")
+        assert speed is not None
+        out = f" (-{point.left_out})" if point.left_out else ""
+        yield (
+            label(point.configuration),
+            str(point.concurrency),
+            f"{point.sizes[0]} x {point.sizes[1]}{out}",
+            f"{point.means['output_tok_s']:.1f}",
+            _percent(speed.deviation("launch")),
+            _percent(speed.deviation("block")),
+            _percent(point.same_prompts),
+            f"{100 * point.other_prompts:.2f}",
+            "" if cycle is None else _percent(cycle.deviation("launch")),
+            "" if cycle is None else _percent(cycle.deviation("block")),
+            "" if accept is None else _percent(accept.deviation("block")),
+        )
+
+
+_OF_REQUESTS = ("prompt", "launch", "block", "prompt_launch", "residual")
+
+
+def _requests(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
+    yield (
+        *("configuration", "users", "prompts", "prompt", "launch", "block"),
+        *("prompt x launch", "rest", "ms/verify prompt", "rest", "client CPU"),
+    )
+    for point in points:
+        split, cycle = (point.of_requests.get(name) for name in ("output_tok_s", "cycle_ms"))
+        if split is None or cycle is None:
+            continue
+        yield (
+            label(point.configuration),
+            str(point.concurrency),
+            str(point.sizes[2]),
+            *(_percent(split.deviation(name)) for name in _OF_REQUESTS),
+            *(_percent(cycle.deviation(name)) for name in ("prompt", "residual")),
+            f"{point.client_cpu_share:.0%}",
+        )
+
+
+def _within(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
+    yield "configuration", "users", "change per hour", "neighbours' correlation"
+    for point in points:
+        if point.drift is not None:
+            yield (
+                label(point.configuration),
+                str(point.concurrency),
+                _signed(point.drift.slope, _HOUR_S),
+                f"{point.drift.after:+.2f}",
+            )
+
+
+def _pairs(pairs: Sequence[PairNoise]) -> Iterator[Sequence[str]]:
+    launches = "/".join(map(str, LAUNCHES))
+    yield (
+        *("first", "second", "users", "second/first", "own prompts", "same prompts", "removed"),
+        *(f"these prompts, {launches}", f"same prompts, {launches}", f"own prompts, {launches}"),
+    )
+    for pair in pairs:
+        removed = "" if math.isnan(pair.removed) else f"{pair.removed:.0%}"
+        yield (
+            label(pair.first.configuration),
+            label(pair.second.configuration),
+            str(pair.first.concurrency),
+            f"{math.exp(pair.difference):.3f}",
+            _percent(pair.apart),
+            _percent(pair.together),
+            removed,
+            *(
+                "/".join(f"{100 * pair.told_apart(n, prompts=prompts):.2f}" for n in LAUNCHES)
+                for prompts in ("these", "same", "other")
+            ),
+        )
+
+
+def _drifts(drifts: Sequence[LongDrift]) -> Iterator[Sequence[str]]:
+    yield (
+        *("configuration", "users", "blocks", "minutes", "% per hour"),
+        *("neighbours' correlation", "quarters, %", "block, %"),
+    )
+    for drift in drifts:
+        yield (
+            label(drift.configuration),
+            str(drift.concurrency),
+            str(drift.blocks),
+            f"{drift.seconds / 60:.1f}",
+            _signed(drift.trend.slope, _HOUR_S),
+            f"{drift.trend.after:+.2f}",
+            " ".join(f"{100 * each:+.2f}" for each in drift.quarters),
+            f"{100 * drift.deviation:.2f}",
+        )
+
+
+def _disturbed(disturbances: Sequence[Disturbance]) -> Iterator[Sequence[str]]:
+    yield "configuration", "users", "beside", "cycles", "tok/s", "ms/verify", "not believed"
+    for each in disturbances:
+        yield (
+            label(each.configuration),
+            str(each.concurrency),
+            each.condition,
+            str(each.cycles),
+            _signed(each.tok_s),
+            _signed(each.cycle_ms),
+            str(each.not_believed),
+        )
+
+
+def _percent(estimate: Estimate) -> str:
+    value, low, high = (100 * each for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value:.2f} ({low:.2f}-{high:.2f})"
+
+
+def _signed(estimate: Estimate, times: float = 1.0) -> str:
+    scale = 100 * times
+    value, low, high = (scale * each for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def _aligned(rows: Iterator[Sequence[str]]) -> list[str]:
+    table = list(rows)
+    widths = [max(len(row[n]) for row in table) for n in range(len(table[0]))]
+    return [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+
+
+def document(summary: Summary, facts: dict[str, str]) -> dict[str, Any]:
+    """The same as JSON: deviations and changes as parts of 1, times in seconds."""
+    return {
+        "schema": 1,
+        **facts,
+        "simulated": facts.get("provenance") == "simulated",
+        "level": LEVEL,
+        "points": [_point(point) for point in summary.points],
+        "pairs": [_pair(pair) for pair in summary.pairs],
+        "drifts": [
+            {
+                **_what(drift.configuration, drift.concurrency),
+                "blocks": drift.blocks,
+                "seconds": drift.seconds,
+                "slope_per_hour": drift.trend.slope.map(lambda s: s * _HOUR_S).to_dict(),
+                "neighbours": drift.trend.after,
+                "quarters": list(drift.quarters),
+                "block": drift.deviation,
+            }
+            for drift in summary.drifts
+        ],
+        "disturbances": [
+            {
+                **_what(each.configuration, each.concurrency),
+                "beside": each.condition,
+                "cycles": each.cycles,
+                "not_believed": each.not_believed,
+                "output_tok_s": each.tok_s.to_dict(),
+                "cycle_ms": each.cycle_ms.to_dict(),
+            }
+            for each in summary.disturbances
+        ],
+        "too_few": list(summary.too_few),
+    }
+
+
+def _what(configuration: Any, concurrency: int) -> dict[str, Any]:  # noqa: ANN401 - see label
+    return {
+        "configuration": configuration.to_dict(),
+        "key": configuration.key,
+        "concurrency": concurrency,
+    }
+
+
+def _point(point: PointNoise) -> dict[str, Any]:
+    launches, blocks, prompts = point.sizes
+    drift = point.drift
+    return {
+        **_what(point.configuration, point.concurrency),
+        "launches": launches,
+        "blocks": blocks,
+        "prompts": prompts,
+        "left_out": point.left_out,
+        "means": dict(point.means),
+        "of_windows": {
+            figure: {name: split.deviation(name).to_dict() for name in split.weights}
+            for figure, split in point.of_blocks.items()
+        },
+        "of_requests": {
+            figure: {name: split.deviation(name).to_dict() for name in split.weights}
+            for figure, split in point.of_requests.items()
+        },
+        "one_window": {
+            "same_prompts": point.same_prompts.to_dict(),
+            "other_prompts": point.other_prompts,
+        },
+        "slope_per_hour": (
+            None if drift is None else drift.slope.map(lambda s: s * _HOUR_S).to_dict()
+        ),
+        "client_cpu_share": point.client_cpu_share,
+    }
+
+
+def _pair(pair: PairNoise) -> dict[str, Any]:
+    return {
+        "first": pair.first.configuration.key,
+        "second": pair.second.configuration.key,
+        "concurrency": pair.first.concurrency,
+        "difference": pair.difference,
+        "prompt": {"own": pair.apart.to_dict(), "same": pair.together.to_dict()},
+        "removed": None if math.isnan(pair.removed) else pair.removed,
+        "told_apart": {
+            prompts: {str(n): pair.told_apart(n, prompts=prompts) for n in LAUNCHES}
+            for prompts in ("these", "same", "other")
+        },
+    }

@@ -1,0 +1,264 @@
+"""Launches of `benchmarks.noise`: through the runner that `tuner sweep` uses, block after block."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarks.noise_disturbances import (
+    IDLE_SERVER,
+    PausedServer,
+    made,
+    nothing,
+)
+from benchmarks.noise_files import DRIFT, QUIET, about_launch
+from results.records import LaunchIntent
+from runners.base import RunnerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import Any
+
+    from benchmarks.noise_files import Files
+    from results.records import Measurement, ProcessIdentity
+    from runners import ProcessRunner
+    from runners.base import LaunchCommand, Session
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
+    from search_spaces.workload import OperatingPoint
+
+IMPORTS = "import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler"
+"""What a server's start imports in its two largest processes (0.5.9 to 0.5.23)."""
+SIMULATED_IMPORTS = "import runners.simulated_server.launch"
+
+_MOST_FAILURES = 2
+_STOPPING_S = 15.0
+"""Left of a sitting for a server's end."""
+
+
+class TooManyFailuresError(Exception):
+    """Launch after launch fails: the sitting has no use."""
+
+
+@dataclass
+class Sitting:
+    """Launches of one call, within its minutes.
+
+    Attributes:
+        runner: Starts servers.
+        study: Whose servers.
+        files: Where blocks go.
+        points: With what each launch is measured.
+        logs: Folder of the servers' logs.
+        say: Told of what happens.
+        announce: Told of a launch's mark before its server is started.
+        seconds: Longest that it may take; no launch is begun that would not fit.
+    """
+
+    runner: ProcessRunner
+    study: Study
+    files: Files
+    points: tuple[OperatingPoint, ...]
+    logs: Path
+    say: Callable[[str], None]
+    announce: Callable[[str], None] = lambda _: None
+    seconds: float = float("inf")
+    _began: float = field(default_factory=time.monotonic)
+    _longest: dict[str, float] = field(default_factory=dict)
+    _failed: int = 0
+
+    def quiet(self, configuration: Configuration, blocks: int) -> bool:
+        """One launch: `blocks` blocks at each point, the points taking turns.
+
+        The order is turned round every time (1, 8, 8, 1, ...), so that what drifts does so at all
+        points alike.
+
+        Returns:
+            Whether there was time for it.
+        """
+
+        def measure(launch: _Launch) -> None:
+            for block in range(blocks):
+                points = self.points if block % 2 == 0 else self.points[::-1]
+                for point in points:
+                    launch.block(point, QUIET, quiet_launch=True)
+
+        return self._carry_out("quiet", configuration, measure)
+
+    def drift(self, configuration: Configuration, minutes: float) -> bool:
+        """One launch with blocks at the first point, on and on."""
+
+        def measure(launch: _Launch) -> None:
+            end = min(time.monotonic() + 60 * minutes, self._began + self.seconds - _STOPPING_S)
+            while time.monotonic() < end:
+                launch.block(self.points[0], DRIFT, quiet_launch=False)
+
+        # Cut short, it is still a drift.
+        return self._carry_out("drift", configuration, measure)
+
+    def disturbed(
+        self,
+        configuration: Configuration,
+        names: Sequence[str],
+        cycles: int,
+        beside: Configuration,
+    ) -> bool:
+        """One launch with quiet blocks and disturbed ones in turn.
+
+        A cycle at a point is `quiet, a, b, ..., quiet`, every other one the other way round.
+
+        Args:
+            configuration: What is measured.
+            names: What disturbs it.
+            cycles: At each point.
+            beside: What the idle second server runs.
+        """
+        with contextlib.ExitStack() as stack:
+            second = None
+            if IDLE_SERVER in names:
+                self.say(f"second server: {label(beside)}")
+                second = stack.enter_context(self._second(beside))
+            ways: dict[str, Callable[[], AbstractContextManager[None]]] = {QUIET: nothing}
+            imports, environment = self._imports()
+            ways |= made(names, imports=imports, environment=environment, second=second)
+
+            def measure(launch: _Launch) -> None:
+                for cycle in range(cycles):
+                    order = [QUIET, *names, QUIET]
+                    for point in self.points:
+                        for name in order if cycle % 2 == 0 else order[::-1]:
+                            with ways[name]():
+                                launch.block(point, name, quiet_launch=False)
+
+            return self._carry_out("disturbed", configuration, measure)
+
+    @contextlib.contextmanager
+    def _second(self, configuration: Configuration) -> Iterator[PausedServer]:
+        processes: list[ProcessIdentity] = []
+        with self._started(configuration, self.files.next_launch(), processes.append, "second-"):
+            second = PausedServer(processes[0].pid)
+            second.pause()
+            try:
+                yield second
+            finally:
+                second.wake()  # a stopped process can't end in order
+
+    @contextlib.contextmanager
+    def _started(
+        self,
+        configuration: Configuration,
+        number: int,
+        on_process: Callable[[ProcessIdentity], None] = lambda _: None,
+        prefix: str = "",
+    ) -> Iterator[Session]:
+        mark = uuid.uuid4().hex
+        log = self.logs / f"{prefix}launch-{number:03d}-{mark[:8]}.log"
+        self.announce(mark)
+
+        def born(process: ProcessIdentity, command: LaunchCommand) -> None:
+            del command
+            on_process(process)
+
+        intent = LaunchIntent(configuration, (), mark, str(log))
+        with self.runner.start(intent, born) as session:
+            yield session
+
+    def _carry_out(
+        self, kind: str, configuration: Configuration, measure: Callable[[_Launch], None]
+    ) -> bool:
+        began = time.monotonic()
+        if began - self._began + self._longest.get(kind, 0.0) > self.seconds:
+            return False
+        number = self.files.next_launch()
+        self.say(f"launch {number}: {label(configuration)}, {kind}")
+        about = about_launch(
+            configuration,
+            self.study.name,
+            self.runner.machine(),
+            simulated=self.runner.simulated,
+        ) | {"launch": number}
+        try:
+            with self._started(configuration, number) as session:
+                launch = _Launch(session, self.files, about)
+                measure(launch)
+        except RunnerError as error:
+            if error.failure.phase == "stop":
+                raise  # what follows would be measured beside what is left
+            self.say(f"launch {number} failed: {error}")
+            self.files.append_failure(about, error.failure.kind, time.monotonic() - began)
+            self._failed += 1
+            if self._failed >= _MOST_FAILURES:
+                raise TooManyFailuresError(str(error)) from error
+            return True
+        self._failed = 0
+        took = time.monotonic() - began
+        self._longest[kind] = max(took, self._longest.get(kind, 0.0))
+        self.say(
+            f"launch {number}: ready after {session.ready_s:.1f} s, {took:.1f} s in all; "
+            + launch.told()
+        )
+        return True
+
+    def _imports(self) -> tuple[tuple[str, ...], dict[str, str] | None]:
+        """The command that imports what a server does, and its environment."""
+        if self.runner.simulated:
+            return (sys.executable, "-c", SIMULATED_IMPORTS), None
+        python = self.runner.server_python()
+        if python is None:
+            raise ValueError("this runner has no Python of a server")
+        environment = None if python.env is None else dict(python.env)
+        return (*python.argv, "-c", IMPORTS), environment
+
+
+class _Launch:
+    """A running server and what becomes of its blocks."""
+
+    def __init__(self, session: Session, files: Files, about: dict[str, Any]) -> None:
+        self._session = session
+        self._files = files
+        self._about = about | {"launch_s": session.ready_s, "ready_s": session.ready_s}
+        self._block = 0
+        self._seen: dict[str, list[Measurement]] = {}
+
+    def block(self, point: OperatingPoint, condition: str, *, quiet_launch: bool) -> None:
+        """Measures one block and writes it."""
+        measurement = self._session.measure(point)
+        about = self._about | {
+            "sglang": self._session.resolved.sglang_version,
+            "block": self._block,
+            "repeat": self._files.repeats(self._about["configuration"], point.concurrency),
+            "condition": condition,
+        }
+        self._files.append_block(measurement, about, quiet_launch=quiet_launch)
+        self._seen.setdefault(point.name, []).append(measurement)
+        self._block += 1
+
+    def told(self) -> str:
+        """Its mean speed at each point, in words, and what was not believed."""
+        words = []
+        for name, measured in self._seen.items():
+            mean = statistics.fmean(m.output_tok_s for m in measured)
+            text = f"{name} {mean:.1f} tok/s in {len(measured)} blocks"
+            reasons = {m.invalid[0].split(":")[0] for m in measured if m.invalid}
+            words.append(
+                text + (f" (not believed: {', '.join(sorted(reasons))})" if reasons else "")
+            )
+        return "; ".join(words)
+
+
+def label(configuration: Configuration) -> str:
+    """`EAGLE3 2/1/3`, with what else is set."""
+    speculation = configuration.speculation
+    numbers = (speculation.num_steps, speculation.topk, speculation.num_draft_tokens)
+    given = [str(n) for n in numbers if n is not None]
+    words = [f"{speculation.algorithm} {'/'.join(given)}".strip()]
+    words += [f"{name}={value}" for name, value in configuration.env if value is not None]
+    words += [f"--{name} {value}" for name, value in configuration.flags if value is not None]
+    return " ".join(words)
