@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import bindparam, insert, select, update
 
 from results import rows, tables
-from results.connection import Connected, insert_row, row_id
+from results.connection import Connected, insert_row, lock_study, next_number, row_id
 from results.errors import StoreError
 from results.records import TrialState
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from results.records import Failure, Measurement, Purpose, Resolved
+    from search_spaces.configuration import Configuration
 
 # Statements are built once: to build one costs more than to execute it.
 _FINISH: Final = (
@@ -113,6 +114,35 @@ class TrialWriter(Connected):
             changed = connection.execute(_FINISH, {**values, "the_trial": trial_id})
             if not changed.rowcount:
                 raise StoreError(f"trial {trial} of study {study_id} is finished already")
+
+    def set_aside(
+        self, study_id: int, configuration: Configuration, purpose: Purpose, failure: Failure
+    ) -> int:
+        """Stores a trial as `inactive` that no launch is spent on; returns its number.
+
+        Args:
+            study_id: The study.
+            configuration: What would have been measured.
+            purpose: What for.
+            failure: Why it is not.
+        """
+        now = time.time()
+        with self._writing() as connection:
+            lock_study(connection, study_id)
+            number = next_number(connection, tables.trials, study_id)
+            values = {
+                **rows.failure_columns(failure),
+                "study_id": study_id,
+                "number": number,
+                "purpose": purpose.value,
+                "state": TrialState.INACTIVE.value,
+                "configuration": configuration.to_dict(),
+                "configuration_key": configuration.key,
+                "created": now,
+                "finished": now,
+            }
+            insert_row(connection, tables.trials, values)
+        return number
 
 
 def _latest_launch(connection: Connection, trial_id: int) -> int | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from results.records import Launch, Trial
     from search_spaces.configuration import Configuration
     from tuner.planners import LaunchBuilder, Planner
+    from tuner.same_servers import SameServers
 
 
 class Agenda:
@@ -22,6 +23,7 @@ class Agenda:
         baselines: By name, in the order in which they are measured.
         planner: Asked once nothing else is due.
         launches: Fills launches.
+        same: Knows what tells most of a planner's choice; `None` asks nobody.
     """
 
     def __init__(
@@ -29,10 +31,12 @@ class Agenda:
         baselines: Mapping[str, Configuration],
         planner: Planner,
         launches: LaunchBuilder,
+        same: SameServers | None = None,
     ) -> None:
         self._baselines = baselines
         self._planner = planner
         self._launches = launches
+        self._same = same
 
     def next(self, trials: Sequence[Trial], launches: Sequence[Launch]) -> LaunchPlan | Stop:
         """The next launch, given everything that is stored."""
@@ -44,7 +48,14 @@ class Agenda:
             if configuration.key not in judged:
                 first = PlannedTrial(configuration, Purpose.BASELINE)
                 return self._launches.plan(first, judged | self._baseline_keys())
-        return self._planner.propose()
+        plan = self._planner.propose()
+        if isinstance(plan, Stop) or self._same is None:
+            return plan
+        chosen = plan.trials[0].configuration
+        before = self._same.before(chosen, judged)
+        if before == chosen:
+            return plan
+        return self._launches.plan(PlannedTrial(before, Purpose.SEARCH), judged)
 
     def _baseline_keys(self) -> set[str]:
         return {configuration.key for configuration in self._baselines.values()}

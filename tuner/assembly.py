@@ -21,6 +21,7 @@ from tuner.errors import CommandError
 from tuner.launching import Launcher
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
 from tuner.report import StudyReport
+from tuner.same_servers import SameServers
 from tuner.scoring import Standing
 from tuner.sweep import Sweep
 from tuner.words import fixed_names
@@ -196,13 +197,15 @@ def make_sweep(
         machine=runner.machine(),
         announce=announce,
     )
+    same = SameServers(problem.study, problem.space, problem.baselines)
     sweep = Sweep(
         stored=stored,
         store=store,
         runner=runner,
-        agenda=Agenda(problem.baselines, planner, problem.launches),
+        agenda=Agenda(problem.baselines, planner, problem.launches, same),
         planner=planner,
         launcher=launcher,
+        same=same,
         baselines=problem.baselines,
         figure=problem.study.objective.figure,
         progress=progress,

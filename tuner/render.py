@@ -190,17 +190,17 @@ def _others(table: Table, rows: list[list[str]]) -> int:
 def _failures(console: Console, report: StudyReport) -> None:
     shortened: int | None = None
     told: dict[int, set[str]] = {}
+    alike: dict[tuple[TrialState, str], list[int]] = {}
     for trial in report.standing.trials:
         if trial.failure is not None:
             if shortened is None and shorten(trial.failure.message) != trial.failure.message:
                 shortened = trial.number
             for number in trial.launches:
                 told.setdefault(number, set()).add(trial.failure.message)
-            console.print(
-                f"trial {trial.number} {_ended(trial.state)}: {shorten(trial.failure.message)}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            ended = (trial.state, shorten(trial.failure.message))
+            alike.setdefault(ended, []).append(trial.number)
+    for (state, message), numbers in alike.items():
+        console.print(f"{_ended(state, numbers)}: {message}", highlight=False, soft_wrap=True)
     judging = {t.launches[-1] for t in report.standing.trials if t.state.is_verdict}
     for launch in report.launches:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
@@ -214,7 +214,7 @@ def _failures(console: Console, report: StudyReport) -> None:
             else "the tuner was stopped while it ran"
         )
         console.print(
-            f"launch {launch.id} {_ended(launch.state)}{counted}: {why}",
+            f"{_ended(launch.state, [launch.id])}{counted}: {why}",
             highlight=False,
             soft_wrap=True,
         )
@@ -226,10 +226,16 @@ def _failures(console: Console, report: StudyReport) -> None:
         )
 
 
-def _ended(state: TrialState | LaunchState) -> str:
+def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
+    """`"trial 3 failed"`, `"trials 3, 4 are inactive"`."""
+    several = len(numbers) > 1
+    thing = "trial" if isinstance(state, TrialState) else "launch"
+    which = f"{thing}{'s' if several else ''} {', '.join(map(str, numbers))}"
     if state in {TrialState.FAILED, LaunchState.FAILED}:
-        return "failed"
-    return "was lost" if state is LaunchState.LOST else f"is {state}"
+        return f"{which} failed"
+    if state is LaunchState.LOST:
+        return f"{which} was lost"
+    return f"{which} {'are' if several else 'is'} {state}"
 
 
 def _warnings(console: Console, report: StudyReport) -> None:

@@ -10,17 +10,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from results.records import Failure, TrialState
+from results.records import Failure, Purpose, TrialState
 from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
 from tuner.planners import Observation, Stop
 from tuner.scoring import Standing, comparable
+from tuner.words import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from results.records import Trial
+    from results.records import Launch, Trial
     from results.store import Store
     from results.studies import Stopped, StoredStudy
     from runners.base import Runner
@@ -31,12 +32,17 @@ if TYPE_CHECKING:
     from tuner.mirror import Mirror
     from tuner.planners import LaunchPlan, Planner
     from tuner.progress import Progress
+    from tuner.same_servers import SameServers
 
 
 _REASONS: dict[Literal["exhausted", "converged"], str] = {
     "exhausted": "every point of the space was judged",
     "converged": "the planner expects nothing better from another launch",
 }
+
+
+MOST_SET_ASIDE = 256
+"""Inactive points that are stored as trials: enough to be read, and few beside a large space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Sweep:
         agenda: What comes next.
         planner: The agenda's planner, told of every judged trial.
         launcher: Carries out launch plans.
+        same: Knows which points need no launch; `None` where all of them do.
         baselines: By name.
         figure: What configurations are ranked by.
         progress: Told of every step.
@@ -73,6 +80,7 @@ class Sweep:
         agenda: Agenda,
         planner: Planner,
         launcher: Launcher,
+        same: SameServers | None = None,
         baselines: Mapping[str, Configuration],
         figure: Figure,
         progress: Progress,
@@ -85,6 +93,7 @@ class Sweep:
         self._agenda = agenda
         self._planner = planner
         self._launcher = launcher
+        self._same = same
         self._baselines = baselines
         self._figure = figure
         self._progress = progress
@@ -127,6 +136,8 @@ class Sweep:
             standing = self._observe()
             _check_reference(standing)
             launches = self._store.launches(self._stored.id)
+            if self._set_aside(standing, launches):
+                standing = self._observe()
             plan = self._agenda.next(standing.trials, launches)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
@@ -165,6 +176,32 @@ class Sweep:
             self._observed.add(trial.number)
             self._planner.observe(Observation(trial.configuration, trial.state, score))
         return standing
+
+    def _set_aside(self, standing: Standing, launches: tuple[Launch, ...]) -> bool:
+        """Stores as inactive what a launch has shown to be another point's server."""
+        if self._same is None or not self._same.learn(launches):
+            return False
+        unfinished = {
+            trial.configuration: trial.number
+            for trial in standing.trials
+            if trial.state is TrialState.RUNNING
+        }
+        count, last = 0, None
+        for point, failure in self._same.inactive(standing.trials):
+            count, last = count + 1, failure
+            with self._shielded():
+                if (number := unfinished.get(point)) is not None:
+                    self._store.finish_trial(
+                        self._stored.id, number, TrialState.INACTIVE, failure=failure
+                    )
+                elif count <= MOST_SET_ASIDE:
+                    self._store.set_aside(self._stored.id, point, Purpose.SEARCH, failure)
+                else:  # told to nobody but the planner
+                    self._planner.observe(Observation(point, TrialState.INACTIVE, None))
+        if last is not None:
+            what = "1 point is" if count == 1 else f"{count} points are"
+            self._progress.message(f"{what} inactive, {shorten(last.message)}")
+        return count > 0
 
     def _budget_spent(self) -> Outcome | None:
         stored = self._store.study(self._stored.name)

@@ -150,6 +150,8 @@ class Profile(_Part):
     Attributes:
         sglang: The version that the server says it is; this simulation is made after the default.
         gpus: Names of its GPUs, as the driver would give them.
+        nvlink: Whether NVLink joins them all, so that SGLang's own all-reduce kernel runs unless it
+            is switched off.
         algorithms: By SGLang's name, where an algorithm differs from the profile's own draft.
         kv_tokens: Tokens that the KV cache holds (`--max-total-tokens` sets another number).
         every_token_ms: Where given, a cycle takes this long for each token that it yields a
@@ -160,6 +162,7 @@ class Profile(_Part):
     name: str
     sglang: str = VERSION
     gpus: tuple[str, ...] = ()
+    nvlink: bool = False
     decode_ms: _Ms
     verify: Verify
     draft: Draft

@@ -135,8 +135,23 @@ class Startup:
             deaths.nccl_refuses(self.log, refused, self.flags)
         if self.flags.tp_size > 1:
             self.log.ranks("sglang is using nccl==2.30.7")
+        if self._has_own_all_reduce:
+            self.log.scheduler(
+                "All Reduce config: symmetric_memory = 80.01 MB, local_buffer = 2.00 MB, "
+                "multicast = False, pull = True"
+            )
         took = self._wait(seconds)
         self.log.ranks(f"Init parallel ends. elapsed={took:.2f} s")
+
+    @property
+    def _has_own_all_reduce(self) -> bool:
+        """Whether SGLang's own kernel runs (0.5.23, `custom_all_reduce_v2.py`)."""
+        off = ("disable_custom_all_reduce", "enable_deterministic_inference")
+        return (
+            self.profile.nvlink
+            and self.flags.tp_size > 1
+            and not any(self.flags.values.get(name) for name in off)
+        )
 
     def _load(self, phase: str, seconds: float, kind: str) -> float:
         self.log.ranks("Memory baseline taken. mem usage=0.09 GB")
