@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,9 @@ from search_spaces.configuration import NO_SPECULATION, Speculation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+READ_VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
+"""SGLang's versions whose field names and meanings were read in its source, oldest first."""
 
 _ENDPOINTS = ("/server_info", "/get_server_info")  # the second is the older spelling
 _GONE = frozenset({502, 503, 504})
@@ -197,6 +201,42 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
         topk=value("speculative_eagle_topk"),
         num_draft_tokens=value("speculative_num_draft_tokens"),
     )
+
+
+def version_note(version: str) -> str | None:
+    """What is not known of a server of this version; `None` from the oldest to the newest read."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    numbers = tuple(int(part) for part in found.groups()) if found else None
+    oldest, newest = (tuple(int(part) for part in READ_VERSIONS[end].split(".")) for end in (0, -1))
+    if numbers is not None and oldest <= numbers <= newest:
+        return None
+    return (
+        f"SGLang {version}: names and meanings of its figures were read in "
+        f"{', '.join(READ_VERSIONS)}; in other versions they may differ"
+    )
+
+
+def running_limit_of(server_info: Mapping[str, Any]) -> int | None:
+    """Requests that the server runs at once; `None` where it does not say.
+
+    The scheduler's own limit, resolved and cut to its memory, of all its replicas together
+    (`effective_max_running_requests_per_dp` of every internal state, 0.5.9 to 0.5.23); else what
+    was asked for at the top level.
+    """
+    states = server_info.get("internal_states")
+    limits = [
+        count
+        for state in (states if isinstance(states, list) else [])
+        if isinstance(state, dict)
+        and (count := _count(state.get("effective_max_running_requests_per_dp"))) is not None
+    ]
+    return sum(limits) or _count(server_info.get("max_running_requests"))
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
 
 
 def simulated_of(server_info: Mapping[str, Any]) -> tuple[bool, float]:

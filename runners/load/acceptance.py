@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.load.counts import count_of, counts_of
+from runners.load.counts import count_of, counts_of, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from search_spaces.configuration import Speculation
 
-# Newest spelling first: 0.5.23; the alias of 0.5.12 to 0.5.17; 0.5.9.
+# Newest spelling first: 0.5.23 and 0.5.17; the alias of 0.5.12 to 0.5.17; 0.5.9.
 _CORRECT = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
 _PROPOSED = ("spec_num_proposed_drafts", "spec_draft_token_num")
 _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
@@ -50,13 +50,13 @@ def acceptance_of(meta_info: Mapping[str, Any]) -> Acceptance:
     Raises:
         MalformedStreamError: One of them is no count.
     """
-    correct = count_of(_first(meta_info, _CORRECT), _CORRECT[0])
+    correct = count_of(first_of(meta_info, _CORRECT), _CORRECT[0])
     verify = count_of(meta_info.get("spec_verify_ct"), "spec_verify_ct")
     if not verify or correct is None:
         # 0.5.x reports nothing, or zeros, where an algorithm does not count: that is "missing".
         return Acceptance()
-    histogram = counts_of(_first(meta_info, _HISTOGRAM), _HISTOGRAM[0])
-    proposed = count_of(_first(meta_info, _PROPOSED), _PROPOSED[0]) or 0
+    histogram = counts_of(first_of(meta_info, _HISTOGRAM), _HISTOGRAM[0])
+    proposed = count_of(first_of(meta_info, _PROPOSED), _PROPOSED[0]) or 0
     return Acceptance(verify, correct, histogram, proposed)
 
 
@@ -138,7 +138,3 @@ def _candidate_steps(path: Path) -> set[int]:
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return set()
-
-
-def _first(meta_info: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
-    return next((meta_info[name] for name in names if meta_info.get(name) is not None), None)

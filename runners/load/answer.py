@@ -18,9 +18,9 @@ class Answer:
         correct_drafts: Accepted draft tokens, bonus tokens excluded.
         proposed_drafts: Draft tokens that were proposed.
         histogram: `histogram[k]` verify calls accepted exactly k drafts.
-        retractions: How often the server took it back for want of KV cache (`num_retractions`,
-            0.5.23): each time its prompt and answer so far are read again, which gives a token
-            without a verify.
+        retractions: How often the server took it back for want of KV cache (`num_retractions`;
+            `total_retractions` in 0.5.9): each time its prompt and answer so far are read again,
+            which gives a token without a verify.
         output_ids: Token ids of the answer, for checks of its content.
         text: The answer.
         error: Why it is not a good answer; `None` for a good one.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from runners.load.endpoint import MalformedStreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _LARGEST = 2**63 - 1
 """What a database column holds."""
@@ -25,6 +30,11 @@ def count_of(value: object, name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
         raise MalformedStreamError(f"the server's {name} is {value!r:.60}, which is no count")
     return value
+
+
+def first_of(meta_info: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
+    """The first of `names` that has a value; versions call one figure by different names."""
+    return next((meta_info[name] for name in names if meta_info.get(name) is not None), None)
 
 
 def counts_of(value: object, name: str) -> tuple[int, ...]:

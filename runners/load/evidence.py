@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from runners.load.acceptance import accept_length, largest_accept_length
@@ -38,6 +39,7 @@ class Evidence:
             where it was not measured.
         adaptive_steps: Draft steps between which the server switches by itself
             (`--speculative-adaptive`); empty where they are fixed.
+        running_limit: Requests that the server runs at once; `None` where it does not say.
     """
 
     samples: Sequence[RequestSample]
@@ -52,6 +54,7 @@ class Evidence:
     time_scale: float = 1.0
     client_cpu_share: float | None = None
     adaptive_steps: tuple[int, ...] = ()
+    running_limit: int | None = None
 
     @cached_property
     def good(self) -> tuple[RequestSample, ...]:
@@ -66,6 +69,14 @@ class Evidence:
             for flight in self.flights
             if flight.answer is not None and flight.answer.retractions
         }
+
+    @cached_property
+    def most_in_flight(self) -> int:
+        """Most requests that were on their way at one instant."""
+        # Where one ends as another is sent, the end comes first.
+        changes = [(flight.sent, 1) for flight in self.flights]
+        changes += [(flight.last, -1) for flight in self.flights]
+        return max(accumulate(change for _, change in sorted(changes)), default=0)
 
     @property
     def window_s(self) -> float:

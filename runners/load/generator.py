@@ -110,6 +110,7 @@ class LoadGenerator:
         *,
         speculation: Speculation,
         adaptive_steps: tuple[int, ...] = (),
+        running_limit: int | None = None,
     ) -> Measurement:
         """Measures one window at `point`, and leaves the server idle.
 
@@ -119,6 +120,7 @@ class LoadGenerator:
             point: The operating point.
             speculation: What the server says it runs; the acceptance is checked against it.
             adaptive_steps: Draft steps between which the server switches by itself.
+            running_limit: Requests that the server runs at once, as it says.
 
         Raises:
             RunnerError: The server died, hung, refuses the load or did not come to rest; or the
@@ -127,7 +129,12 @@ class LoadGenerator:
         """
         with asyncio.Runner() as runner:
             return runner.run(
-                self.measure_async(point, speculation=speculation, adaptive_steps=adaptive_steps)
+                self.measure_async(
+                    point,
+                    speculation=speculation,
+                    adaptive_steps=adaptive_steps,
+                    running_limit=running_limit,
+                )
             )
 
     async def measure_async(
@@ -136,6 +143,7 @@ class LoadGenerator:
         *,
         speculation: Speculation,
         adaptive_steps: tuple[int, ...] = (),
+        running_limit: int | None = None,
     ) -> Measurement:
         """`measure`, for callers that have an event loop."""
         arrivals = self._arrivals(point)
@@ -168,6 +176,7 @@ class LoadGenerator:
             simulated=self._simulated,
             watched=watched,
             adaptive_steps=adaptive_steps,
+            running_limit=running_limit,
         )
 
     def _client_settings(self, point: OperatingPoint) -> ClientSettings:

@@ -12,7 +12,13 @@ from runners.load.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dia
 from runners.load.prompts import Prompt
 from runners.load.rendering import IdentityRenderer
 from runners.load.stream import GenerateEndpoint
-from runners.server_facts import read_any_server, read_models, read_server, refuse_unready
+from runners.server_facts import (
+    read_any_server,
+    read_models,
+    read_server,
+    refuse_unready,
+    version_note,
+)
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -102,7 +108,7 @@ def find_target(
     if endpoint == "generate":
         facts = read_server(url, api_key=api_key)
         refuse_unready(url, api_key=api_key)
-        return Target(facts, GenerateEndpoint(), facts.speculation)
+        return Target(facts, GenerateEndpoint(), facts.speculation, _notes(facts))
     facts = read_any_server(url, api_key=api_key)
     if facts.is_sglang:
         refuse_unready(url, api_key=api_key)
@@ -150,7 +156,7 @@ def _target(
     answer = flight.answer
     # SGLang says nothing where nothing was cached (0.5.23); the repeated prompt shows which it is.
     cached = [f.answer.cached_tokens for f in flights if f.answer is not None]
-    unchecked = []
+    unchecked = list(_notes(facts))
     speculation = facts.speculation
     if not facts.is_sglang:
         unchecked.append(
@@ -179,6 +185,12 @@ def _target(
     head = (other.answer and other.answer.cached_tokens) or 0
     renderer = ServerTemplateRenderer(head if endpoint.name == "chat" else 0)
     return Target(facts, endpoint, speculation, tuple(unchecked), renderer)
+
+
+def _notes(facts: ServerFacts) -> tuple[str, ...]:
+    """What its version leaves open; a simulated server plays one that is known."""
+    note = version_note(facts.version) if facts.is_sglang and not facts.simulated else None
+    return () if note is None else (note,)
 
 
 def _no_fixed_length(url: str, refusals: list[str]) -> RunnerError:

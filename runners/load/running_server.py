@@ -9,6 +9,7 @@ from runners.load.generator import REQUEST_TIMEOUT_S, STALL_TIMEOUT_S, LoadGener
 from runners.load.probe import find_target
 from runners.load.prompts import BuiltInPrompts
 from runners.load.watches import ServerIdentityWatch
+from runners.server_facts import running_limit_of
 
 if TYPE_CHECKING:
     from results.records import Measurement
@@ -79,4 +80,5 @@ def bench(
         point,
         speculation=target.speculation,
         adaptive_steps=adaptive_steps_of(facts.raw) if target.speculation.enabled else (),
+        running_limit=running_limit_of(facts.raw),
     )

@@ -16,7 +16,7 @@ import orjson
 
 from runners.load.acceptance import acceptance_of
 from runners.load.answer import Answer
-from runners.load.counts import count_of, counts_of
+from runners.load.counts import count_of, counts_of, first_of
 from runners.load.endpoint import Endpoint, MalformedStreamError, StreamReader
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _KEY = b'"completion_tokens":'
 _NUMBER = re.compile(rb"\s*(\d{1,18})(?!\d)")
 _DATA = b"data:"
 _DONE = b"[DONE]"
+# Newest first: 0.5.17 and 0.5.23; 0.5.9, where it is a request's own count all the same.
+_RETRACTIONS = ("num_retractions", "total_retractions")
 
 
 def completion_tokens(chunk: bytes) -> int | None:
@@ -193,6 +195,7 @@ def answer_of(event: dict[str, Any]) -> Answer:
     elif reason.get("type") == "abort":
         problem = f"aborted by the server: {reason.get('message')}"
     accepted = acceptance_of(meta)
+    retractions = first_of(meta, _RETRACTIONS)
     return Answer(
         completion_tokens=count_of(meta.get("completion_tokens"), "completion_tokens"),
         prompt_tokens=count_of(meta.get("prompt_tokens"), "prompt_tokens"),
@@ -202,7 +205,7 @@ def answer_of(event: dict[str, Any]) -> Answer:
         correct_drafts=accepted.correct_drafts,
         proposed_drafts=accepted.proposed_drafts,
         histogram=accepted.histogram,
-        retractions=count_of(meta.get("num_retractions"), "num_retractions") or 0,
+        retractions=count_of(retractions, _RETRACTIONS[0]) or 0,
         output_ids=counts_of(event.get("output_ids"), "output_ids"),
         text=str(event.get("text") or ""),
         error=problem,

@@ -106,6 +106,22 @@ def retracted(evidence: Evidence) -> str | None:
     )
 
 
+def queued(evidence: Evidence) -> str | None:
+    """More requests in flight than the server runs at once: the rest wait in its queue.
+
+    SGLang's own limit with speculation is 48 where none is given (0.5.9 to 0.5.23), and thousands
+    without: the two are then not under the same load.
+    """
+    limit, in_flight = evidence.running_limit, evidence.most_in_flight
+    if limit is None or in_flight <= limit:
+        return None
+    return (
+        f"{in_flight} requests in flight where the server runs at most {limit} at once "
+        "(max_running_requests): the others wait, and TTFT is the queue's; raise "
+        "--max-running-requests, also of the baselines, or lower the load"
+    )
+
+
 def not_streamed(evidence: Evidence) -> str | None:
     """Long answers that came in one piece: their TTFT and TPOT mean nothing."""
     streamed = [s for s in evidence.good if s.completion_tokens >= 2 * _FEW_REQUESTS]
@@ -153,6 +169,7 @@ WARNINGS: dict[str, Check] = {
     "client_busy": client_busy,
     "prefix_not_cached": prefix_not_cached,
     "retracted": retracted,
+    "queued": queued,
     "not_streamed": not_streamed,
     "roughly_steady": roughly_steady,
     "stalled": stalled,

@@ -127,6 +127,7 @@ def measurement_of(
     arrivals: Sequence[float] = (),
     watched: Sequence[str] = (),
     adaptive_steps: tuple[int, ...] = (),
+    running_limit: int | None = None,
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
@@ -144,6 +145,7 @@ def measurement_of(
         watched: Reasons of the window's watches.
         adaptive_steps: Draft steps between which the server switches by itself; empty where they
             are fixed.
+        running_limit: Requests that the server runs at once, as it says.
     """
     flights = window.flights
     samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
@@ -179,6 +181,7 @@ def measurement_of(
         time_scale=time_scale,
         client_cpu_share=window.client_cpu_share,
         adaptive_steps=adaptive_steps,
+        running_limit=running_limit,
     )
     return Measurement(
         point=point,

@@ -95,6 +95,7 @@ def test_bench(bench):
     assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled"]
     assert done.stderr == f"{measured['url']}/generate, concurrency 2: 6 requests\n"
     assert (measured["endpoint"], measured["sglang"]) == ("generate", True)
+    assert measured["sglang_version"] == "0.5.23"
     assert measured["point"] == {"concurrency": 2}
     assert measured["requests"] >= 6
     assert 1.3 < measured["accept_length"] < 1.8  # 1.527 by the profile

@@ -138,15 +138,22 @@ def _to_dict(url: str, target: Target, measurement: Measurement) -> dict[str, An
         "url": url,
         "endpoint": target.endpoint.name,
         "sglang": target.facts.is_sglang,
+        "sglang_version": _version(target),
         "unchecked": [_UNSEEN, *target.unchecked],
         **point_dict(measurement),
     }
+
+
+def _version(target: Target) -> str | None:
+    """As the server states it; `None` of a server that is not SGLang."""
+    return target.facts.version if target.facts.is_sglang else None
 
 
 def _print(url: str, target: Target, measurement: Measurement) -> None:
     mark = "; all figures simulated, times included" if measurement.simulated else ""
     rows = [
         ("server", f"{url}{target.endpoint.path}, {measurement.point.name}{mark}"),
+        ("SGLang", _version(target) or "no"),
         *describe_figures(measurement),
     ]
     for name, value in rows:

@@ -20,6 +20,7 @@ from runners.load.acceptance import (
 )
 from runners.load.acceptance_checks import counts_differ, missing, out_of_bounds
 from runners.load.evidence import Evidence
+from runners.load.stream import answer_of
 from runners.load.validity import cached_tokens, shared_prefixes
 from runners.load.window import percentile
 from search_spaces.configuration import Speculation
@@ -73,6 +74,22 @@ def test_a_body_with_both_spellings(bodies):
     text = (bodies / "0.5.17-h200/e3_1gpu_POST_generate.txt").read_text().split("\n", 1)[1]
     got = acceptance_of(json.loads(text)["meta_info"])
     assert (got.verify_calls, got.correct_drafts, got.histogram) == (31, 33, (0, 29, 2))
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ("0.5.9-cpu/generate.json", "total_retractions"),
+        ("0.5.17-h200/nospec_1gpu_POST_generate.txt", "num_retractions"),
+        ("0.5.23-cpu/plain_generate.json", "num_retractions"),
+    ],
+)
+def test_retractions_by_every_versions_name(bodies, body, name):
+    text = (bodies / body).read_text()
+    event = json.loads(text[text.index("{") :])
+    assert answer_of(event).retractions == event["meta_info"][name] == 0
+    event["meta_info"][name] = 2
+    assert answer_of(event).retractions == 2
 
 
 def test_the_first_token_is_not_counted(bodies):

@@ -13,8 +13,10 @@ from runners.server_facts import (
     read_server,
     read_server_info,
     refuse_unready,
+    running_limit_of,
     simulated_of,
     speculation_of,
+    version_note,
 )
 from search_spaces.configuration import Speculation
 
@@ -46,6 +48,49 @@ def test_recorded_bodies(server, bodies, name, version, speculation):
     server.server_info = body(bodies / name)
     facts = read_server(server.url + "/", timeout_s=10)
     assert facts == ServerFacts(version, speculation, False, 1.0, server.server_info)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        # Where none was asked for the top level has none; the scheduler says what it took.
+        ("0.5.9-cpu/server_info.json", 4096),
+        ("0.5.17-h200/nospec_1gpu_GET_server_info.txt", 4),
+        ("0.5.23-cpu/plain_server_info.json", 4096),
+        ("0.5.23-cpu/standalone_server_info.json", 48),
+    ],
+)
+def test_how_many_requests_every_version_says_it_runs_at_once(bodies, name, limit):
+    assert running_limit_of(body(bodies / name)) == limit
+
+
+@pytest.mark.parametrize(
+    ("info", "limit"),
+    [
+        ({}, None),
+        ({"max_running_requests": 16}, 16),
+        ({"max_running_requests": "16", "internal_states": "?"}, None),
+        ({"max_running_requests": 0, "internal_states": [None]}, None),
+        # One state for each replica.
+        ({"internal_states": 2 * [{"effective_max_running_requests_per_dp": 24}]}, 48),
+        ({"max_running_requests": 9, "internal_states": [{"other": 1}]}, 9),
+    ],
+)
+def test_how_many_requests_run_at_once(info, limit):
+    assert running_limit_of(info) == limit
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"),
+    [
+        *(("0.5.9", True), ("0.5.12.post1", True), ("0.5.17", True), ("0.5.23", True)),
+        *(("0.5.8", False), ("0.5.24", False), ("0.6.0rc1", False), ("unknown", False)),
+    ],
+)
+def test_versions_whose_fields_were_not_read_are_named(version, is_known):
+    note = version_note(version)
+    assert (note is None) is is_known
+    assert is_known or note.startswith(f"SGLang {version}: ")
 
 
 def test_a_simulated_server_states_its_time_scale(server):

@@ -267,6 +267,11 @@ def _retracted():
     return load
 
 
+@case(WARNED, "queued")
+def _queued():
+    return Load(point=OperatingPoint(8), more={"running_limit": 6})
+
+
 @case(WARNED, "not_streamed")
 def _whole():
     load = Load()
@@ -596,6 +601,22 @@ def test_a_trace_that_is_too_short_has_to_be_longer():
     load.point = OperatingPoint(trace="day.jsonl")
     (reason,) = reasons_against(load.evidence())
     assert reason.endswith("of a longer trace")
+
+
+@pytest.mark.parametrize(
+    ("load", "warned"),
+    [
+        (Load(point=OperatingPoint(8), more={"running_limit": 8}), False),
+        (Load(point=OperatingPoint(8)), False),  # the server does not say
+        # Each takes 2.1 s or more, one comes every 0.5 s: at least 4 are there at once.
+        (Load(PLAIN, OperatingPoint(request_rate=2.0), gap=0.5, more={"running_limit": 3}), True),
+        (Load(PLAIN, OperatingPoint(request_rate=2.0), gap=0.5, more={"running_limit": 16}), False),
+        # Successors begin as their predecessors end: that is no queue.
+        (Load(PLAIN, OperatingPoint(1), more={"running_limit": 1}), False),
+    ],
+)
+def test_what_is_in_flight_beyond_the_servers_limit_is_a_queue(load, warned):
+    assert ("queued" in judged(load)[1]) is warned
 
 
 def test_late_by_less_than_matters_is_no_reason():
