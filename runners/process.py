@@ -8,6 +8,7 @@ none of ours, and SGLang's schedulers outlive a parent that was killed, with ini
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from results.records import Fault
     from runners.base import LaunchCommand
 
 MARK = "TUNER_LAUNCH"
@@ -35,6 +37,11 @@ _SAME_START_S = 2.0
 
 _ORPHANED_S = 1.0
 """After the leader's end, for its processes to end by themselves before they are told to."""
+
+_EXHAUSTED = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
+)
+"""Errors of a machine that has run out of something, whatever is to be started."""
 
 _POLL_S = 0.05
 
@@ -49,9 +56,23 @@ def marks(mark: str) -> tuple[tuple[str, str], ...]:
 class ServerProcess:
     """A process tree that this tuner started."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], identity: ProcessIdentity) -> None:
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        identity: ProcessIdentity,
+        environ: dict[str, str] | None = None,
+    ) -> None:
+        """A process that leads a session of its own.
+
+        Args:
+            popen: Its handle.
+            identity: Its names.
+            environ: What it took for its environment after its start, which the kernel does not
+                show (`PreparedLauncher`).
+        """
         self._popen = popen
         self.identity = identity
+        self._environ = environ
 
     @classmethod
     def start(cls, command: LaunchCommand, *, mark: str, port: int, log: Path) -> ServerProcess:
@@ -72,15 +93,28 @@ class ServerProcess:
                 start_new_session=True,
             )
         try:
-            started = psutil.Process(popen.pid).create_time()
-        except psutil.NoSuchProcess:
-            started = time.time()
+            return cls.of(popen, mark=mark, port=port)
         except BaseException:
             _signal_group(popen.pid, signal.SIGKILL)
             popen.wait()
             raise
+
+    @classmethod
+    def of(
+        cls,
+        popen: subprocess.Popen[bytes],
+        *,
+        mark: str,
+        port: int,
+        environ: dict[str, str] | None = None,
+    ) -> ServerProcess:
+        """A process that leads a session of its own already."""
+        try:
+            started = psutil.Process(popen.pid).create_time()
+        except psutil.NoSuchProcess:
+            started = time.time()
         identity = ProcessIdentity(popen.pid, started, mark, port, socket.gethostname())
-        return cls(popen, identity)
+        return cls(popen, identity, environ)
 
     def poll(self) -> int | None:
         """The exit code as Python has it (negative: a signal), or `None` while it lives."""
@@ -95,6 +129,8 @@ class ServerProcess:
 
     def environ(self) -> dict[str, str]:
         """The environment of the started process, as the kernel has it; empty if unreadable."""
+        if self._environ is not None:
+            return dict(self._environ)
         try:
             return psutil.Process(self.identity.pid).environ()
         except psutil.Error:
@@ -150,6 +186,24 @@ class ServerProcess:
             if killing:
                 self.kill()  # also what was forked while the others were being killed
             time.sleep(_POLL_S)
+
+
+def start_or_refuse(command: LaunchCommand, *, mark: str, port: int, log: Path) -> ServerProcess:
+    """`ServerProcess.start`; nothing of it is left where it does not return.
+
+    Raises:
+        RunnerError: It could not be started.
+    """
+    try:
+        return ServerProcess.start(command, mark=mark, port=port, log=log)
+    except OSError as error:
+        message = f"cannot start {command.argv[0]} with its log at {log}: {error}"
+        fault: Fault = "host" if error.errno in _EXHAUSTED else "study"
+        raise RunnerError(Failure("not_started", "arguments", fault, message)) from error
+    except BaseException:
+        # An interrupt between the birth of the process and its handle: the mark finds it.
+        end_leftover(ProcessIdentity(0, 0.0, mark, port, socket.gethostname()))
+        raise
 
 
 def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, ...]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import abc
-import errno
 import functools
-import socket
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.records import Failure, ProcessIdentity
+from results.records import Failure
 from runners.base import Runner, RunnerError
 from runners.effective_environment import effective_environment
 from runners.load import (
@@ -27,7 +26,8 @@ from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.ports import NoFreePortError, free_port_block
 from runners.post_mortem import PostMortem
-from runners.process import ServerProcess, end_leftover, marks
+from runners.prepared import PREPARE_VARIABLE, NextLauncher
+from runners.process import end_leftover, marks, start_or_refuse
 from runners.process_session import ProcessSession, prove_port_free, stop_with_proof
 from runners.readback import resolved_of
 from runners.server_client import ServerClient
@@ -39,17 +39,12 @@ from search_spaces.prompt_names import parse_prompt_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from results.records import Fault, LaunchIntent, Resolved
+    from results.records import Fault, LaunchIntent, ProcessIdentity, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
     from runners.load import PromptSource, Renderer, ServerPython
     from runners.server_environment import ServerEnvironment
     from search_spaces.study import Study
     from search_spaces.workload import OperatingPoint
-
-_EXHAUSTED = frozenset(
-    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
-)
-"""Errors of a machine that has run out of something, whatever is to be started."""
 
 _FAILED_GRACE_S = 5.0
 """For a server that failed to start: a hung one would use up any grace."""
@@ -86,6 +81,7 @@ class ProcessRunner(Runner):
         self._timeouts = timeouts or StartTimeouts()
         self._workload = study.to_workload()
         self._varied_flags = frozenset(study.space.tuned_flags)
+        self._next = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
 
     @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
@@ -184,21 +180,20 @@ class ProcessRunner(Runner):
             command = replace(command, env=(*command.env, *marks(intent.mark)))
         command = self.environment.wrap(command)
         log = self._log_path(intent)
-        try:
-            process = ServerProcess.start(command, mark=intent.mark, port=port, log=log)
-        except OSError as error:
-            message = f"cannot start {command.argv[0]} with its log at {log}: {error}"
-            fault: Fault = "host" if error.errno in _EXHAUSTED else "study"
-            raise _refusal("not_started", fault, message) from error
-        except BaseException:
-            # An interrupt between the birth of the process and its handle: the mark finds it.
-            end_leftover(ProcessIdentity(0, 0.0, intent.mark, port, socket.gethostname()))
-            raise
+        prepared = self._next.take(command, log)
+        if prepared is not None:
+            process = prepared.process(command, mark=intent.mark, port=port)
+        else:
+            process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
         # Today's production command may have flags that the space does not name.
         own = {name for name, _ in intent.configuration.flags}
         post_mortem = PostMortem(process, log, self._varied_flags | own)
         try:
             on_process(process.identity, command)
+            if prepared is not None:
+                # Not before it is known by whom: what is told to be a server outlives the tuner.
+                prepared.become(command, process)
+            self._next.prepare(command, log.parent)
             startup = Startup(
                 process,
                 client,
@@ -220,6 +215,7 @@ class ProcessRunner(Runner):
             except RunnerError as error:
                 raise post_mortem.explain(error, READY) from error
             self._check_resolved(resolved)
+            self._next.park()
             # Also behind a prefix: docker's processes on this machine carry the mark.
             environment = effective_environment(process.members())
             resolved = replace(resolved, environment=environment)

@@ -12,7 +12,6 @@ from runners.failures import ready_timeout
 from runners.phases import READY, LogFollower, PhaseClock, StartTimeouts, log_tail, phase_begun
 from runners.ports import is_free, listens
 from runners.post_mortem import DEATH_S, DYING
-from runners.server_client import HEALTH_TIMEOUT_S
 from runners.server_environment import served_name
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _TRY_S = 0.2
 _EARLY_TRY_S = 2.0
-"""Between looks at the port before the log says that it serves: a log may be of a version whose
-lines are not known."""
+"""Between looks at the port before the log says that the server is ready: a log may be of a version
+whose lines are not known."""
 _SERVING = frozenset({"warmup", READY})
 _EARLY_HEALTH_S = 10.0
 """For `/health` before the log says that the server is ready."""
@@ -120,15 +119,17 @@ class Startup:
     def _ready(self) -> bool:
         """Whether a real generation succeeded, at a port that is ours, and the server lives."""
         now = time.monotonic()
-        if now - self._last_try < (_TRY_S if self._clock.current in _SERVING else _EARLY_TRY_S):
+        ready = self._clock.current == READY
+        if now - self._last_try < (_TRY_S if ready else _EARLY_TRY_S):
             return False
         self._last_try = now
         # Not by trying to bind the port: the server might meet our socket on it.
         if not self._owned():
             return False
-        # Until it says that it is ready it answers 503 at once, or hangs because it is dying.
-        ready = self._clock.current == READY
-        if not self._client.healthy(self._patience(HEALTH_TIMEOUT_S if ready else _EARLY_HEALTH_S)):
+        # Until it says that it is ready it answers 503 at once, or hangs because it is dying. Then
+        # a generation says more than `/health`, which generates a token itself and looks for it
+        # once a second: a second more for every launch (http_server.py, 0.5.9 to 0.5.23).
+        if not ready and not self._client.healthy(self._patience(_EARLY_HEALTH_S)):
             return False
         mark = self._process.identity.mark
         self._wrong = self._client.generates(mark, self._patience(600.0))

@@ -1,0 +1,221 @@
+"""The next launch's imports, made while the present one starts up.
+
+SGLang's launcher spends a third of a start with importing, before it has read a flag. A prepared
+launcher has done so and waits: it reads from a socket, and takes no processor time until it is
+told which server to be. It is ready before anything is measured, or it is ended: nothing works
+beside a measurement. Schedulers and detokenizer are interpreters of their own that SGLang starts
+afresh, so what computes tokens is the same process as after `python -m sglang.launch_server`.
+
+What is decided as modules are imported must be the same in both: a launcher is used only if its
+environment is that of the launch, but for variables that nothing reads so early.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import uuid
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from runners.process import MARK, ServerProcess, marks
+
+if TYPE_CHECKING:
+    from runners.base import LaunchCommand
+
+PREPARE_VARIABLE = "TUNER_PREPARE_NEXT"
+"""Set to 1, the next launch's imports are made while the present one starts up."""
+
+_SCRIPT = Path(__file__).with_name("warm_launcher.py")
+_MODULE = ("-m", "sglang.launch_server")
+
+_READ_LATE = ("NCCL_",)
+"""Beginnings of variables that are read by schedulers alone: NCCL is first used there (0.5.17,
+0.5.23), and they are given the launcher's environment as it is when they are started."""
+
+_PARK_S = 60.0
+"""Real seconds to let the imports end before a measurement; they began with the start-up."""
+
+
+class PreparedLauncher:
+    """One launcher that imports, or has imported, and waits for its command."""
+
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        channel: socket.socket,
+        python: str,
+        environ: dict[str, str],
+        log: Path,
+    ) -> None:
+        self.popen = popen
+        self._channel = channel
+        self._python = python
+        self._environ = environ
+        self._log = log
+        self._said = b""
+        # Also where nobody discards it: at the end of the tuner.
+        self._end = weakref.finalize(self, _end, popen, channel, log)
+
+    @classmethod
+    def start(cls, command: LaunchCommand, folder: Path) -> PreparedLauncher | None:
+        """Begins to import for a launch like `command`; `None` where it cannot be.
+
+        Args:
+            command: Gives interpreter and environment.
+            folder: Where its output goes until it has a launch's log.
+        """
+        if command.argv[1:3] != _MODULE:
+            return None
+        environ = command.environment() | dict(marks(""))
+        del environ[MARK]  # it is of no launch yet
+        log = folder / f".prepared-{uuid.uuid4().hex}.log"
+        ours, its = socket.socketpair()
+        try:
+            with its, log.open("wb") as output:
+                popen = subprocess.Popen(
+                    (command.argv[0], "-c", _SCRIPT.read_text("utf-8"), str(its.fileno())),
+                    env=environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=(its.fileno(),),
+                )
+        except BaseException as error:
+            ours.close()
+            log.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                return None  # a machine that has run out of something: the launch itself says so
+            raise
+        return cls(popen, ours, command.argv[0], environ, log)
+
+    def fits(self, command: LaunchCommand) -> bool:
+        """Whether it can become this launch's server."""
+        if command.argv[:3] != (self._python, *_MODULE) or not self._lives():
+            return False
+        wanted = command.environment() | dict(marks(""))
+        del wanted[MARK]
+        return all(name.startswith(_READ_LATE) for name in self._changed(wanted))
+
+    def park(self, wait_s: float = _PARK_S) -> bool:
+        """Waits until it has imported and does nothing; whether it may stand by a measurement.
+
+        It may not if it holds a GPU: a context takes memory from the server that is measured.
+        """
+        deadline = time.monotonic() + wait_s
+        try:
+            while not self._said.endswith(b"\n"):
+                self._channel.settimeout(max(0.01, deadline - time.monotonic()))
+                if not (part := self._channel.recv(4096)):
+                    return False  # it has failed: the launch itself will say why
+                self._said += part
+            self._channel.settimeout(None)
+        except OSError:
+            return False
+        return self._lives() and not holds_gpu(self.popen.pid)
+
+    def take_log(self, log: Path) -> bool:
+        """Lets its output, that of its imports included, be a launch's log; whether it could."""
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            self._log.replace(log)
+        except OSError:
+            return False
+        return True
+
+    def process(self, command: LaunchCommand, *, mark: str, port: int) -> ServerProcess:
+        """It, as the process of a launch; it waits on until `become`."""
+        environ = command.environment() | dict(marks(mark))
+        return ServerProcess.of(self.popen, mark=mark, port=port, environ=environ)
+
+    def become(self, command: LaunchCommand, process: ServerProcess) -> None:
+        """Makes it the server of the launch. One that has died meanwhile is found dead."""
+        self._end.detach()
+        told = {
+            "argv": command.argv[len(_MODULE) + 1 :],
+            # Only what is other: its imports may have set variables, too.
+            "environ": self._changed(process.environ()),
+        }
+        with self._channel, suppress(OSError):
+            self._channel.sendall(json.dumps(told).encode() + b"\n")
+
+    def discard(self) -> None:
+        """Ends it, unless it has become a server. Idempotent."""
+        self._end()
+
+    def _changed(self, wanted: dict[str, str]) -> dict[str, str | None]:
+        """What of `wanted` is other than it was started with; `None`: not to be there."""
+        names = sorted(self._environ.keys() | wanted.keys())
+        return {n: wanted.get(n) for n in names if self._environ.get(n) != wanted.get(n)}
+
+    def _lives(self) -> bool:
+        return self.popen.poll() is None
+
+
+def _end(popen: subprocess.Popen[bytes], channel: socket.socket, log: Path) -> None:
+    channel.close()
+    popen.kill()
+    popen.wait()
+    log.unlink(missing_ok=True)
+
+
+class NextLauncher:
+    """Keeps at most one prepared launcher for a runner. Owned by the runner's thread.
+
+    Args:
+        wanted: Whether any is to be prepared.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self.wanted = wanted
+        self._held: PreparedLauncher | None = None
+
+    def take(self, command: LaunchCommand, log: Path) -> PreparedLauncher | None:
+        """The prepared launcher, if it can be this launch's; its output is the log then."""
+        held, self._held = self._held, None
+        if held is None:
+            return None
+        if held.fits(command) and held.take_log(log):
+            return held
+        held.discard()
+        return None
+
+    def prepare(self, command: LaunchCommand, folder: Path) -> None:
+        """Begins to import for a launch like this one."""
+        if self.wanted and self._held is None:
+            self._held = PreparedLauncher.start(command, folder)
+
+    def park(self) -> None:
+        """Returns once nothing of it works or holds a GPU, so that others may be measured."""
+        if self._held is not None and not self._held.park():
+            self.discard()
+            self.wanted = False  # the next would be no better
+
+    def discard(self) -> None:
+        """Ends what is prepared. Idempotent."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.discard()
+
+
+def holds_gpu(pid: int) -> bool:
+    """Whether a process has begun to use CUDA: then it has `/dev/nvidia-uvm` open.
+
+    What only asks the driver (NVML) has not. Where that can't be seen, it may.
+    """
+    try:
+        files = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return psutil.pid_exists(pid)
+    for file in files:
+        with suppress(OSError):
+            if str(file.readlink()).startswith(("/dev/nvidia-uvm", "/dev/kfd")):
+                return True
+    return False
