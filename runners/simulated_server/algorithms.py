@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from runners.simulated_server import simulated_acceptance
 from runners.simulated_server.acceptance import at_least
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS
 from runners.simulated_server.tokens import unpack
@@ -32,7 +33,12 @@ _GRAM = 3
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """An algorithm on a profile's machine; the fields are those of `profile.Algorithm`."""
+    """An algorithm on a profile's machine; the fields are those of `profile.Algorithm`.
+
+    Attributes:
+        simulated_length: The accept length that `SGLANG_SIMULATE_ACC_LEN` asks for, if any.
+        simulated_method: How it is drawn.
+    """
 
     name: str
     step_ms: Mapping[int, float]
@@ -41,6 +47,8 @@ class Drafting:
     extend_ms: float
     acceptance: Acceptance
     fresh: float
+    simulated_length: float | None = None
+    simulated_method: str = "match-expected"
 
     def draft_ms(self, num_steps: int, topk: int, width: int) -> float:
         """Time of drafting in one cycle of one request."""
@@ -60,6 +68,9 @@ class Drafting:
             width: Tokens per verify.
             repetition: How much the prompt repeats itself, see `repetition`; only NGRAM asks.
         """
+        depth = min(num_steps, width - 1) if self.name in CHAIN_ALGORITHMS else width - 1
+        if self.simulated_length is not None:
+            return simulated_acceptance.chances(self.simulated_length, depth, self.simulated_method)
         if self.name in CHAIN_ALGORITHMS:
             return at_least(self.acceptance, num_steps, topk, width)
         chain = at_least(self.acceptance, width - 1, 1, width)
@@ -81,8 +92,14 @@ class Drafting:
         return self.name == "NGRAM" and self.fresh < 1.0
 
 
-def drafting(profile: Profile, name: str) -> Drafting:
-    """An algorithm as the profile has it, with the defaults of what the profile leaves out."""
+def drafting(profile: Profile, name: str, facts: Mapping[str, Any] | None = None) -> Drafting:
+    """An algorithm as the profile has it, with the defaults of what the profile leaves out.
+
+    Args:
+        profile: The machine.
+        name: SGLang's name of the algorithm.
+        facts: Variables among them, for `simulated_acceptance`.
+    """
     algorithm: AlgorithmName = "EAGLE" if name == "NEXTN" else name  # type: ignore[assignment]
     own, base = profile.algorithms.get(algorithm), profile.draft
     scale = _STANDALONE_STEP if algorithm == "STANDALONE" else 1.0
@@ -97,7 +114,18 @@ def drafting(profile: Profile, name: str) -> Drafting:
         extend_ms = extend_ms if own.extend_ms is None else own.extend_ms
         acceptance = own.acceptance or acceptance
         fresh = fresh if own.fresh is None else own.fresh
-    return Drafting(algorithm, step_ms, cycle_ms, token_ms, extend_ms, acceptance, fresh)
+    facts = facts or {}
+    return Drafting(
+        algorithm,
+        step_ms,
+        cycle_ms,
+        token_ms,
+        extend_ms,
+        acceptance,
+        fresh,
+        simulated_acceptance.simulated_length(facts, algorithm),
+        str(facts.get(simulated_acceptance.METHOD) or "match-expected"),
+    )
 
 
 @lru_cache(maxsize=512)

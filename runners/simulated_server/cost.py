@@ -56,7 +56,9 @@ class CostModel:
         self._decode_saving_ms = saving.decode_ms if saving else 0.0
         name = self.facts.get("algorithm") or self.facts.get("speculative_algorithm")
         speculates = name is not None and str(name).lower() != "none"
-        self.drafting: Drafting | None = drafting(profile, str(name)) if speculates else None
+        self.drafting: Drafting | None = (
+            drafting(profile, str(name), self.facts) if speculates else None
+        )
 
     def at_steps(self, num_steps: int, num_draft_tokens: int) -> Self:
         """The same machine at another depth, of which other conditions may hold."""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.adaptive import adaptive_steps
+from runners.simulated_server.batch_log import BatchLog
 from runners.simulated_server.clock import wall_time
 from runners.simulated_server.counters import (
     DECODE,
@@ -65,6 +66,7 @@ class Engine:
         self._scheduler = Scheduler(
             Limits.of(flags.values, flags.max_running_requests, profile.kv_tokens)
         )
+        self._batch_log = BatchLog(flags.values, self._scheduler)
         adaptive = adaptive_steps(flags.values, flags.num_steps, log.scheduler)
         self._cycles = Cycles(cost, flags.num_steps, flags.topk, flags.num_draft_tokens, adaptive)
         self._wake = asyncio.Event()
@@ -188,11 +190,7 @@ class Engine:
         now = wall_time()
         for request in requests[len(requests) - prefill.fresh :]:
             request.forward_entry_at = now
-        self._log.scheduler(
-            f"Prefill batch, #new-seq: {prefill.fresh}, #new-token: {prefill.new_tokens}, "
-            f"#cached-token: {prefill.cached_tokens}, token usage: {self.token_usage:.2f}, "
-            f"#running-req: {len(self._scheduler.running)}, #queue-req: {self.queued}"
-        )
+        self._log.scheduler(self._batch_log.prefill(prefill, asyncio.get_running_loop().time()))
         self.pace.begin_prefill(requests)
         milliseconds = self._cycles.cost.prefill_ms(prefill.new_tokens)
         seconds = await self._pass_time(milliseconds, requests, repays=False)
@@ -271,16 +269,4 @@ class Engine:
         counters = self.counters
         # SGLang divides by the start-up width also after a switch, which is wrong then.
         counters.tick(now, self.num_steps, self.num_draft_tokens, self._flags.num_draft_tokens - 1)
-        accept = (
-            f"accept len: {counters.accept_length:.2f}, accept rate: {counters.accept_rate:.2f}, "
-            if self.speculating
-            else ""
-        )
-        running = self._scheduler.running
-        tokens = sum(r.prompt_tokens + r.completion_tokens for r in running)
-        self._log.scheduler(
-            f"Decode batch, #running-req: {len(running)}, #token: {tokens}, "
-            f"token usage: {self.token_usage:.2f}, {accept}cuda graph: True, "
-            f"gen throughput (token/s): {counters.gen_throughput:.2f}, "
-            f"#queue-req: {self.queued}"
-        )
+        self._log.scheduler(self._batch_log.decode(counters, speculating=self.speculating))

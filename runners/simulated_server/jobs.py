@@ -20,6 +20,7 @@ from runners.simulated_server.errors import native_error
 from runners.simulated_server.hooks import ConnectionCutError
 from runners.simulated_server.replies import ReplyWriter
 from runners.simulated_server.request import make_request
+from runners.simulated_server.simulated_acceptance import fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -105,7 +106,8 @@ class Job:
             prompt=prompt,
             open_arrival=opened,
         )
-        end = ending(server.hooks.answer(request.answer), one.sampling, request.limit)
+        answer = fixed(request.answer) if server.fixed_tokens else request.answer
+        end = ending(server.hooks.answer(answer), one.sampling, request.limit)
         request.answer, request.stops = end.answer, end.stops
         self.requests.append(request)
         self.writers.append(

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from runners.simulated_server.errors import ApiError, validation_error
+from runners.simulated_server.errors import validation_error
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest
@@ -27,13 +27,15 @@ def answer(server: SimulatedServer, request: HttpRequest) -> dict[str, Any] | st
     """The body: JSON, or text in Prometheus's format.
 
     Raises:
-        ApiError: `include` names an unknown section (SGLang dies of it with 500), or `dp_rank` is
-            no number.
+        ValueError: `include` names an unknown section (HTTP 500, as SGLang gives it).
+        ApiError: `dp_rank` is no number.
     """
     query = request.query_params
     include = {part.strip() for part in query["include"].split(",")} if "include" in query else None
     if include is not None and not include <= _KNOWN:
-        raise ApiError("Internal Server Error", 500)
+        raise ValueError(
+            f"Invalid include sections: {include - _KNOWN}. Valid options: {sorted(_KNOWN)}"
+        )
     rank = _rank(request)
     loads = [] if rank not in (None, 0) else [_selected(snapshot(server), include)]
     if query.get("format") == "prometheus":

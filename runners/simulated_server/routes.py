@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -81,6 +82,8 @@ def build_application(server: SimulatedServer, lifespan: Lifespan) -> ASGIApp:
         ]
     application = Starlette(
         routes=routes,
+        # Within the application, as in SGLang: what dies of an exception has no header of it.
+        middleware=[Middleware(CORSMiddleware, **_ANY_ORIGIN)],
         lifespan=lifespan,
         exception_handlers={404: _not_found, 405: _not_allowed, ApiError: _refused},
     )
@@ -88,15 +91,16 @@ def build_application(server: SimulatedServer, lifespan: Lifespan) -> ASGIApp:
     served: ASGIApp = application
     if server.enable_metrics:
         served = CountHttp(application, counts)
-    served = CORSMiddleware(
-        served,
-        allow_origins=["*"],
-        allow_credentials=True,
-        allow_methods=["*"],
-        allow_headers=["*"],
-    )
     keys = [server.flags.values.get(name) for name in ("api_key", "admin_api_key")]
     return Authorization(served, *keys) if any(keys) else served
+
+
+_ANY_ORIGIN: dict[str, Any] = {
+    "allow_origins": ["*"],
+    "allow_credentials": True,
+    "allow_methods": ["*"],
+    "allow_headers": ["*"],
+}
 
 
 def _get(path: str, endpoint: Callable[[HttpRequest], object]) -> Route:

@@ -6,10 +6,11 @@ import json
 import shlex
 import time
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.simulated_server import simulated_acceptance
 from runners.simulated_server.hooks import ReplyHooks
 from runners.simulated_server.metrics import new_observations
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS, CONTEXT_LENGTH
@@ -34,7 +35,7 @@ _STEPS = "speculative_num_steps"
 _THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
 
 
-@dataclass(slots=True)
+@dataclass
 class SimulatedServer:
     """Everything that the endpoints answer from.
 
@@ -102,6 +103,13 @@ class SimulatedServer:
         """`--stream-interval`: tokens between two chunks."""
         return int(self.flags.values.get("stream_interval") or 1)
 
+    @cached_property
+    def fixed_tokens(self) -> bool:
+        """Whether all tokens but the first are one and the same: simulated acceptance's default."""
+        facts = self.engine.facts
+        asked = simulated_acceptance.simulated_length(facts, self.flags.algorithm) is not None
+        return asked and facts.get(simulated_acceptance.TOKEN_MODE, "fixed") == "fixed"
+
     @property
     def reserved_tokens(self) -> int:
         """Tokens of the context that drafts need, on top of prompt and answer.
@@ -117,7 +125,12 @@ class SimulatedServer:
     def memory(self) -> dict[str, Any]:
         """`memory_usage` in gigabytes; a recorded shape with invented sizes."""
         found: dict[str, Any] = _template()["internal_state"]["memory_usage"]
-        return found
+        return found | {"token_capacity": self.engine.limits.kv}
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it plays a server without a GPU (`--device cpu`)."""
+        return self.flags.values.get("device") == "cpu"
 
     @property
     def accelerator(self) -> str | None:
@@ -147,7 +160,9 @@ class SimulatedServer:
             "served_model_name": self.served_model_name,
             "random_seed": self.flags.values.get("random_seed", self.created),
         }
-        info |= self.flags.values
+        if self.on_cpu:
+            info |= {"sampling_backend": "pytorch"}
+        info |= {"attention_backend": self.flags.attention_backend} | self.flags.values
         in_force = {}
         if self.engine.speculating:
             in_force = {
@@ -158,6 +173,9 @@ class SimulatedServer:
             info |= in_force  # adaptive steps are known to the scheduler's process alone
         state = {k: v for k, v in info.items() if k not in template["internal_state_leaves_out"]}
         state |= template["internal_state"] | in_force
+        state["memory_usage"] = self.memory
+        if self.on_cpu:
+            state["decode_cuda_graph_bs"] = []
         state |= {
             "startup_time": {k: v for k, v in self.startup_times.items() if k != "tokenizer_e2e"},
             "pp_max_micro_batch_size": self.flags.max_running_requests,

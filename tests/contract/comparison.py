@@ -1,0 +1,147 @@
+"""What a simulated answer has in common with the real one to the same question, and what not.
+
+Refusals must be equal to the letter, answers in their keys, the order of these and their types,
+and in the values that do not depend on the model; streams event by event, one event to a chunk.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from .shapes import Shape, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .exchange import Answer, Exchange
+
+SOMETIMES = {"cached_tokens_details", "decode_moments", "accelerator", "prompt_tokens_details"}
+"""Null on a cold cache or before the first decode, and not otherwise."""
+
+SAME = (
+    *("completion_tokens", "finish_reason", "object", "role", "owned_by", "weight_version"),
+    *("num_retractions", "reasoning_tokens", "dp_rank", "weight_versions"),
+)
+"""Keys whose values follow from the request, whatever the model says."""
+
+OF_THEIR_OWN = ("server_info", "metrics", "prometheus")
+"""Paths whose bodies have comparisons of their own."""
+
+DONE = b"data: [DONE]\n\n"
+
+
+def compare(exchange: Exchange, real: Answer, simulated: Answer) -> list[str]:
+    """What is different, in words; empty where the contract holds."""
+    if real.status != simulated.status:
+        return [f"status {simulated.status}, not {real.status}: {simulated.text[:300]}"]
+    return [*_headers(real, simulated), *_bodies(exchange, real, simulated)]
+
+
+def _headers(real: Answer, simulated: Answer) -> Iterator[str]:
+    if real.content_type != simulated.content_type:
+        yield f"content-type {simulated.content_type}, not {real.content_type}"
+    allowed = [set(re.split(r",\s*", one.headers.get("allow", ""))) for one in (real, simulated)]
+    if allowed[0] != allowed[1]:
+        yield f"allow {simulated.headers.get('allow')}, not {real.headers.get('allow')}"
+    # A recorded answer has no more than these two.
+    if "date" in real.headers and real.headers.keys() != simulated.headers.keys():
+        yield f"headers {sorted(simulated.headers)}, not {sorted(real.headers)}"
+
+
+def _bodies(exchange: Exchange, real: Answer, simulated: Answer) -> Iterator[str]:
+    if any(word in exchange.path for word in OF_THEIR_OWN):
+        if bool(real.body) != bool(simulated.body):
+            yield "one body is empty"
+    elif real.is_stream:
+        yield from _streams(real, simulated)
+    elif real.content_type == "application/json" and real.status < 400 and real.body:
+        yield from _values([real.json()], [simulated.json()])
+    elif words(real.text) != words(simulated.text):
+        yield f"{simulated.text[:3000]}\n\nnot\n\n{real.text[:3000]}"
+
+
+def words(text: str) -> str:
+    """A refusal without what is not the same on two machines.
+
+    Numbers count another tokenizer's tokens, and names of files begin where SGLang is installed.
+    """
+    text = re.sub(r'File \\"[^"]*/sglang/', r'File \\"sglang/', text)
+    return re.sub(r"\d+ tokens", "N tokens", text)
+
+
+def _values(real: list[Any], simulated: list[Any]) -> Iterator[str]:
+    shapes = [Shape(), Shape()]
+    for shape, values in zip(shapes, (real, simulated), strict=True):
+        for value in values:
+            shape.add(value)
+    yield from differences(*shapes, ignored=SOMETIMES)
+    if len(real) == len(simulated) == 1:
+        theirs, ours = dict(_same(real[0])), dict(_same(simulated[0]))
+        for place in theirs.keys() & ours.keys():
+            if theirs[place] != ours[place]:
+                yield f"{place}: {ours[place]!r}, not {theirs[place]!r}"
+
+
+def _same(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of keys that must have the same ones, by their places."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key in SAME:
+                yield f"{place}.{key}", one
+            else:
+                yield from _same(one, f"{place}.{key}")
+    elif isinstance(value, list):
+        for i, one in enumerate(value[:8]):
+            yield from _same(one, f"{place}[{i}]")
+
+
+def _streams(real: Answer, simulated: Answer) -> Iterator[str]:
+    try:
+        theirs, ours = real.events(), simulated.events()
+    except ValueError as error:
+        yield str(error)
+        return
+    # What begins, goes on and ends a stream; how many events go on depends on what is accepted.
+    for name, pick in (("first", 0), ("last", -1)):
+        yield from (f"{name} event: {what}" for what in _values([theirs[pick]], [ours[pick]]))
+    if bool(theirs[1:-1]) != bool(ours[1:-1]):
+        if len(theirs) < 3 and len(ours) < 3:
+            return
+    elif theirs[1:-1]:
+        yield from (f"an event between: {what}" for what in _kinds(theirs[1:-1], ours[1:-1]))
+    if len(real.chunks) > 1:  # not recorded, but as it came
+        yield from (f"frames: {what}" for what in _frames(real, simulated))
+
+
+def _kinds(theirs: list[Any], ours: list[Any]) -> Iterator[str]:
+    yield from _values([*theirs, {}], [*ours, {}])
+
+
+def _frames(real: Answer, simulated: Answer) -> Iterator[str]:
+    """HTTP chunks: a client that reads chunk by chunk sees the same."""
+    whole = [one_event_to_a_chunk(answer) for answer in (real, simulated)]
+    if whole[0] != whole[1]:
+        yield f"{'one event' if whole[1] else 'not one event'} to a chunk"
+    apart = [answer.chunks[-1] == DONE for answer in (real, simulated)]
+    if apart[0] != apart[1]:
+        yield f"[DONE] {'in a chunk of its own' if apart[1] else 'with the last event'}"
+
+
+def one_event_to_a_chunk(answer: Answer) -> bool:
+    """Whether each chunk before the last one is one event."""
+    return all(
+        chunk.startswith(b"data: ") and chunk.count(b"\n\n") == 1 and chunk.endswith(b"\n\n")
+        for chunk in answer.chunks[:-1]
+    )
+
+
+def grows(events: list[dict[str, Any]]) -> bool:
+    """Whether each event of `/generate` has what the one before had, and more."""
+    return all(
+        after["output_ids"][: len(before["output_ids"])] == before["output_ids"]
+        and after["text"].startswith(before["text"])
+        and len(after["output_ids"]) > len(before["output_ids"])
+        for before, after in pairwise(events)
+    )

@@ -1,0 +1,151 @@
+"""One HTTP exchange with a server, kept as it came over the wire: chunk by chunk."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+TIMEOUT_S = 240.0
+"""Real seconds: a real server on a CPU that it shares with everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is asked.
+
+    Attributes:
+        name: Its name among the exchanges.
+        method: Of HTTP.
+        path: With its query.
+        body: What is sent; `None` is no body at all.
+        headers: Beside those that every request has.
+    """
+
+    name: str
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> Exchange:
+        """An exchange as `exchanges_*.json` has it."""
+        headers = dict(entry.get("headers", {}))
+        body = None
+        if "raw" in entry:
+            body, headers = entry["raw"].encode(), {"content-type": "application/json"} | headers
+        elif "json" in entry:
+            body = json.dumps(entry["json"]).encode()
+            headers["content-type"] = "application/json"
+        return cls(entry["name"], entry["method"], entry["path"], body, tuple(headers.items()))
+
+
+def post(name: str, path: str, body: dict[str, Any]) -> Exchange:
+    """A request with a body of JSON."""
+    return Exchange.of({"name": name, "method": "POST", "path": path, "json": body})
+
+
+def get(name: str, path: str) -> Exchange:
+    """A request without a body."""
+    return Exchange(name, "GET", path)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        status: Of HTTP.
+        headers: Names in lower case.
+        chunks: The chunks of HTTP's chunked encoding; one for a body of known length.
+    """
+
+    status: int
+    headers: dict[str, str]
+    chunks: tuple[bytes, ...] = field(repr=False)
+
+    @property
+    def body(self) -> bytes:
+        """All of it."""
+        return b"".join(self.chunks)
+
+    @property
+    def text(self) -> str:
+        """The same as text."""
+        return self.body.decode()
+
+    @property
+    def content_type(self) -> str | None:
+        """As the server says it."""
+        return self.headers.get("content-type")
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is made of server-sent events."""
+        return (self.content_type or "").startswith("text/event-stream")
+
+    def json(self) -> Any:
+        """The decoded body."""
+        return json.loads(self.body)
+
+    def events(self) -> list[Any]:
+        """The decoded events of a stream, without `[DONE]`."""
+        parts = self.text.split("\n\n")
+        if parts[-2:] != ["data: [DONE]", ""]:
+            raise ValueError(f"the stream does not end with [DONE]: {parts[-2:]}")
+        if strange := [part for part in parts[:-1] if not part.startswith("data: ")]:
+            raise ValueError(f"not an event: {strange[0][:200]!r}")
+        return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
+
+    @classmethod
+    def recorded(cls, entry: dict[str, Any]) -> Answer:
+        """An answer as `exchanges_*.json` has it; where its chunks began is not recorded."""
+        headers = {"content-type": entry["content_type"], "allow": entry.get("allow")}
+        kept = {name: value for name, value in headers.items() if value}
+        return cls(entry["status"], kept, (entry["body"].encode(),))
+
+
+def ask(url: str, exchange: Exchange, timeout_s: float = TIMEOUT_S) -> Answer:
+    """Sends one request on a connection of its own."""
+    place = urlsplit(url)
+    body = exchange.body or b""
+    headers = {"host": place.netloc, "connection": "close", "accept": "*/*"}
+    headers |= dict(exchange.headers)
+    if exchange.body is not None:
+        headers["content-length"] = str(len(body))
+    lines = [f"{exchange.method} {exchange.path} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    with socket.create_connection((place.hostname, place.port), timeout_s) as sock:
+        sock.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        received = b"".join(iter(lambda: sock.recv(65536), b""))
+    return _parsed(received)
+
+
+def _parsed(received: bytes) -> Answer:
+    head, _, rest = received.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    if not re.match(r"HTTP/1\.1 \d{3}", first):
+        raise ConnectionError(f"no HTTP answer: {received[:200]!r}")
+    pairs = (line.partition(": ") for line in lines)
+    headers = {name.lower(): value for name, _, value in pairs}
+    chunks = (rest,) if rest else ()
+    if headers.get("transfer-encoding") == "chunked":
+        chunks = tuple(_dechunked(rest))
+    return Answer(int(first.split()[1]), headers, chunks)
+
+
+def _dechunked(rest: bytes) -> list[bytes]:
+    chunks = []
+    while True:
+        size, found, rest = rest.partition(b"\r\n")
+        if not found:
+            raise ConnectionError("the answer was cut off")
+        length = int(size, 16)
+        if not length:
+            return chunks
+        chunks.append(rest[:length])
+        rest = rest[length + 2 :]

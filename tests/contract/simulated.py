@@ -1,0 +1,111 @@
+"""A simulated server with the flags of a real one, without noise and up at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import yaml
+
+from runners.ports import free_port_block
+from runners.simulated_server.profile import PROFILES
+
+from .exchange import ask, get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+TIME_SCALE = 50.0
+START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A running simulated server.
+
+    Attributes:
+        process: It.
+        port: Where it listens.
+        log_path: Its log.
+    """
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log_path: Path
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+        return self.log_path.read_text()
+
+    def wait_ready(self) -> Simulated:
+        """Waits until `/health` says so; returns itself."""
+        deadline = time.monotonic() + START_S
+        while True:
+            assert self.process.poll() is None, self.log[-2000:]
+            assert time.monotonic() < deadline, self.log[-2000:]
+            with contextlib.suppress(OSError):
+                if ask(self.url, get("health", "/health")).status == 200:
+                    return self
+            time.sleep(0.05)
+
+
+def quick_profile(folder: Path) -> Path:
+    """The Kimi machine without noise, up at once."""
+    data = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
+    data["noise"] = dict.fromkeys(data["noise"], 0.0)
+    data["startup"] = dict.fromkeys(data["startup"], 0.0)
+    path = folder / "quick.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+@contextlib.contextmanager
+def simulated(
+    flags: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    port: int | None = None,
+) -> Iterator[Simulated]:
+    """Starts one; it is gone afterwards.
+
+    Args:
+        flags: Its command line; a port in it gives way to one of its own.
+        folder: For its profile and its log.
+        env: More variables.
+        port: Where it is to listen; a free one unless given.
+    """
+    port = port or free_port_block()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TUNER_", "NCCL", "SGLANG"))}
+    kept |= {
+        "TUNER_SIM_PROFILE": str(quick_profile(folder)),
+        "TUNER_SIM_TIME_SCALE": str(TIME_SCALE),
+    }
+    log_path = folder / f"simulated-{port}.log"
+    argv = [sys.executable, "-m", "runners.simulated_server", *flags, "--port", str(port)]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            argv,
+            env=kept | dict(env or {}),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield Simulated(process, port, log_path)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
