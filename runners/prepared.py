@@ -177,6 +177,11 @@ class NextLauncher:
         self.wanted = wanted
         self._held: PreparedLauncher | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the prepared launcher; `None` while there is none."""
+        return None if self._held is None else self._held.popen.pid
+
     def take(self, command: LaunchCommand, log: Path) -> PreparedLauncher | None:
         """The prepared launcher, if it can be this launch's; its output is the log then."""
         held, self._held = self._held, None

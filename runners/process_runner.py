@@ -55,6 +55,7 @@ class ProcessRunner(Runner):
 
     Attributes:
         environment: Where it runs.
+        next_launcher: Has, or makes, the next launch's imports.
     """
 
     environment: ServerEnvironment
@@ -81,7 +82,7 @@ class ProcessRunner(Runner):
         self._timeouts = timeouts or StartTimeouts()
         self._workload = study.to_workload()
         self._varied_flags = frozenset(study.space.tuned_flags)
-        self._next = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
+        self.next_launcher = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
 
     @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
@@ -180,7 +181,7 @@ class ProcessRunner(Runner):
             command = replace(command, env=(*command.env, *marks(intent.mark)))
         command = self.environment.wrap(command)
         log = self._log_path(intent)
-        prepared = self._next.take(command, log)
+        prepared = self.next_launcher.take(command, log)
         if prepared is not None:
             process = prepared.process(command, mark=intent.mark, port=port)
         else:
@@ -193,7 +194,7 @@ class ProcessRunner(Runner):
             if prepared is not None:
                 # Not before it is known by whom: what is told to be a server outlives the tuner.
                 prepared.become(command, process)
-            self._next.prepare(command, log.parent)
+            self.next_launcher.prepare(command, log.parent)
             startup = Startup(
                 process,
                 client,
@@ -215,7 +216,7 @@ class ProcessRunner(Runner):
             except RunnerError as error:
                 raise post_mortem.explain(error, READY) from error
             self._check_resolved(resolved)
-            self._next.park()
+            self.next_launcher.park()
             # Also behind a prefix: docker's processes on this machine carry the mark.
             environment = effective_environment(process.members())
             resolved = replace(resolved, environment=environment)

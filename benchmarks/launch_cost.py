@@ -1,0 +1,371 @@
+"""Where the seconds of a launch go, from exec to the proof that it is gone, and what can be saved.
+
+    python -m benchmarks.launch_cost --study FILE [--launches 3] [--ways exec,prepared] [...]
+
+Launches of the study's first configuration, through the runner that `tuner sweep` uses, the ways
+taking turns (exec, prepared, prepared, exec, ...):
+
+- `exec`: `python -m sglang.launch_server`, as always.
+- `prepared`: the next launch's imports made while this one starts up (`TUNER_PREPARE_NEXT=1`). The
+  first launch of this way has none yet: it is told apart as `prepared-first`.
+- `cold-caches`: every kernel cache empty, as in a container that is made anew for every launch.
+- `no-bytecode`: modules compiled at every import, as in an image without `__pycache__`.
+
+`--importtime` says which packages the launcher's imports spend their time in. Every figure is of
+this machine's clock; where something else keeps its cores busy, look at the processor seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from benchmarks.launch_stages import STAGES, StartWatch, seen
+from results.records import LaunchIntent
+from runners.base import RunnerError
+from runners.jit_caches import CACHE_VARIABLES
+from runners.server_client import ServerClient
+from runners.sglang import SGLangRunner
+from search_spaces import Space, load_study
+
+if TYPE_CHECKING:
+    from results.records import ProcessIdentity
+    from runners.base import LaunchCommand, Session
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
+
+WAYS = ("exec", "prepared", "cold-caches", "no-bytecode")
+_IMPORTED = "import sglang.srt.server_args, sglang.srt.entrypoints.http_server"
+_IMPORT_LINE = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \|\s*([\w.]+)")
+_HEALTH_S = 30.0
+
+
+@dataclasses.dataclass
+class LaunchCost:
+    """One launch.
+
+    Attributes:
+        way: How it was started.
+        number: Its number, over all ways.
+        stages: Seconds per stage until it was ready.
+        ready_s: From the start to the first generation.
+        start_s: Until the runner gave a session: read back, and the next one parked.
+        health_s: What `/health` takes once it is ready: what every launch waited for before.
+        measure_s: The windows.
+        stop_s: From asking it to end until the proof that it is gone.
+        cpu_s: Processor seconds until ready, by process.
+        output_tok_s: Of each window.
+        parked: Of the launcher that stood by while it was measured; empty where none did.
+    """
+
+    way: str
+    number: int
+    stages: dict[str, float]
+    ready_s: float
+    start_s: float
+    health_s: float
+    measure_s: float
+    stop_s: float
+    cpu_s: dict[str, float]
+    output_tok_s: list[float]
+    parked: dict[str, Any]
+
+    @property
+    def spent_s(self) -> float:
+        """All of a launch but its windows, and but what only this benchmark does."""
+        return self.start_s + self.stop_s
+
+
+class Bench:
+    """Launches of one configuration, in several ways."""
+
+    def __init__(self, study: Study, configuration: Configuration, logs: Path, blocks: int) -> None:
+        self._study = study
+        self._configuration = configuration
+        self._logs = logs
+        self._blocks = blocks
+        self._runners: dict[str, SGLangRunner] = {}
+        self._empty = tempfile.TemporaryDirectory(prefix="launch-cost-")
+
+    def close(self) -> None:
+        """Ends what is prepared."""
+        for runner in self._runners.values():
+            runner.next_launcher.discard()
+        self._empty.cleanup()
+
+    def launch(self, way: str, number: int) -> LaunchCost:
+        """One launch, from start to proof that it is gone.
+
+        Raises:
+            RunnerError: It failed.
+        """
+        runner = self._runner(way)
+        waiting = runner.next_launcher.pid
+        mark = uuid.uuid4().hex
+        log = self._logs / f"{number:02d}-{way}.log"
+        intent = LaunchIntent(self._configuration, (), mark, str(log))
+        watches: list[StartWatch] = []
+
+        def on_process(process: ProcessIdentity, _: LaunchCommand) -> None:
+            watches.append(StartWatch(log, process.pid))
+
+        begun = time.monotonic()
+        stages: dict[str, float] = {}
+        try:
+            session = runner.start(intent, on_process)
+        finally:
+            for watch in watches:
+                stages = watch.end()
+        start_s = time.monotonic() - begun
+        # What comes after `ready` is none of the server's start.
+        late = start_s - session.ready_s
+        last = max((name for name in stages if stages[name] > 0), key=list(STAGES).index)
+        stages[last] = max(0.0, stages[last] - late)
+        try:
+            cpu_s = {
+                f"{p.name or 'python'}:{pid}": p.cpu_s for pid, p in watches[0].processes.items()
+            }
+            health_s = self._health(session)
+            measured = time.monotonic()
+            before = _parked(runner)
+            speeds = self._windows(session)
+            parked = _difference(before, _parked(runner))
+            measure_s = time.monotonic() - measured
+        except BaseException:
+            session.close()
+            raise
+        closing = time.monotonic()
+        session.close()
+        return LaunchCost(
+            way if way != "prepared" or waiting is not None else "prepared-first",
+            number,
+            stages,
+            session.ready_s,
+            start_s,
+            health_s,
+            measure_s,
+            time.monotonic() - closing,
+            cpu_s,
+            speeds,
+            parked,
+        )
+
+    def _windows(self, session: Session) -> list[float]:
+        point = self._study.to_workload().points[0]
+        found = []
+        for _ in range(self._blocks):
+            measurement = session.measure(point)
+            for reason in measurement.invalid:
+                print(f"  not believed: {reason}", file=sys.stderr)
+            found.append(measurement.output_tok_s or 0.0)
+        return found
+
+    @staticmethod
+    def _health(session: Session) -> float:
+        info = session.resolved.server_info
+        with ServerClient(f"http://{info['host']}:{info['port']}") as client:
+            begun = time.monotonic()
+            client.healthy(_HEALTH_S)
+            return time.monotonic() - begun
+
+    def _runner(self, way: str) -> SGLangRunner:
+        if way == "cold-caches":
+            self._runners.pop(way, None)  # emptied before every launch
+        if way not in self._runners:
+            study = self._study
+            if env := self._variables(way):
+                server = study.server.model_copy(update={"env": {**study.server.env, **env}})
+                study = study.model_copy(update={"server": server})
+            runner = SGLangRunner(study, seed=0, log_dir=self._logs)
+            runner.next_launcher.wanted = way == "prepared"
+            self._runners[way] = runner
+        return self._runners[way]
+
+    def _variables(self, way: str) -> dict[str, str]:
+        folder = tempfile.mkdtemp(dir=self._empty.name)
+        if way == "cold-caches":
+            return dict.fromkeys(CACHE_VARIABLES, folder)
+        if way == "no-bytecode":
+            return {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": folder}
+        return {}
+
+
+def _parked(runner: SGLangRunner) -> dict[str, Any]:
+    """What the launcher that stands by has used so far."""
+    if (pid := runner.next_launcher.pid) is None:
+        return {}
+    process = psutil.Process(pid)
+    switches = process.num_ctx_switches()
+    now = seen(process)
+    return {
+        "cpu_s": now.cpu_s,
+        "switches": switches.voluntary + switches.involuntary,
+        "rss_mb": round(now.rss_mb),
+        "gpu_mb": _gpu_mb(pid),
+        "threads": process.num_threads(),
+    }
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    changed = {n: after[n] - before[n] for n in ("cpu_s", "switches") if n in before and n in after}
+    return after | changed
+
+
+def _gpu_mb(pid: int) -> float | None:
+    """GPU memory that a process holds, as the driver says; `None` without one."""
+    query = ("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = [line.split(",") for line in done.stdout.splitlines() if "," in line]
+    return sum(float(used) for its, used in rows if int(its) == pid)
+
+
+def import_times(python: str, env: dict[str, str]) -> dict[str, float]:
+    """Seconds that the launcher's imports spend in each package itself (`-X importtime`)."""
+    done = subprocess.run(
+        (python, "-X", "importtime", "-c", _IMPORTED),
+        env=env,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=True,
+    )
+    seconds: dict[str, float] = {}
+    for own, _, module in _IMPORT_LINE.findall(done.stderr):
+        package = module.split(".")[0]
+        seconds[package] = seconds.get(package, 0.0) + int(own) / 1e6
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+def table(costs: list[LaunchCost]) -> str:
+    """Medians per way: stages, then what a launch costs in all."""
+    ways = list(dict.fromkeys(cost.way for cost in costs))
+    rows: list[tuple[str, list[float]]] = []
+
+    def row(name: str, of: Any) -> None:  # noqa: ANN401 - a function of a cost
+        rows.append(
+            (name, [statistics.median(of(c) for c in costs if c.way == way) for way in ways])
+        )
+
+    row("launches", lambda c: sum(o.way == c.way for o in costs))
+    for stage in STAGES:
+        row(f"  {stage}", lambda c, stage=stage: c.stages[stage])
+    row("ready_s", lambda c: c.ready_s)
+    row("start_s (read back, next one parked)", lambda c: c.start_s)
+    row("measure_s", lambda c: c.measure_s)
+    row("stop_s", lambda c: c.stop_s)
+    row("not waited for any more: /health", lambda c: c.health_s)
+    row("processor seconds until ready", lambda c: sum(c.cpu_s.values()))
+    row("launches per hour, windows left out", lambda c: 3600 / c.spent_s)
+    row("launches per hour, windows in", lambda c: 3600 / (c.spent_s + c.measure_s))
+    row("output tok/s", lambda c: statistics.median(c.output_tok_s or [0.0]))
+    lines = [f"{'':40}" + "".join(f"{way:>16}" for way in ways)]
+    lines += [f"{name:40}" + "".join(f"{value:16.2f}" for value in values) for name, values in rows]
+    for cost in costs:
+        if cost.parked:
+            lines.append(f"launch {cost.number}: stood by while it was measured: {cost.parked}")
+    return "\n".join(lines)
+
+
+def order(ways: list[str], launches: int) -> list[str]:
+    """The ways in turns, forth and back, so that what drifts does so in all of them."""
+    return [way for turn in range(launches) for way in (ways if turn % 2 == 0 else ways[::-1])]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--study", default="tiny", help="a study file, or the name of a shipped one"
+    )
+    parser.add_argument("--launches", type=int, default=3, help="launches of each way")
+    parser.add_argument("--ways", default="exec,prepared", help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--blocks", type=int, default=2, help="windows in each launch")
+    parser.add_argument(
+        "--point", type=int, default=0, help="number of the study's first candidate"
+    )
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no launch after these")
+    parser.add_argument("--importtime", action="store_true")
+    parser.add_argument("--output", type=Path, default=Path("build/launch-cost"))
+    args = parser.parse_args()
+    ways = args.ways.split(",")
+    if unknown := set(ways) - set(WAYS):
+        parser.error(f"--ways: unknown {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+    study = load_study(args.study)
+    args.output.mkdir(parents=True, exist_ok=True)
+    configuration = list(Space(study))[args.point]
+    bench = Bench(study, configuration, args.output, args.blocks)
+    begun, costs, longest = time.monotonic(), [], 0.0
+    try:
+        if args.importtime:
+            runner = SGLangRunner(study, seed=0, log_dir=args.output)
+            command = runner.command(configuration)
+            found = import_times(command.argv[0], command.environment())
+            print(f"imports of the launcher: {sum(found.values()):.1f} s, of which")
+            for package, seconds in list(found.items())[:12]:
+                print(f"  {package:24}{seconds:8.2f} s")
+        for number, way in enumerate(order(ways, args.launches)):
+            if time.monotonic() - begun + longest > 60 * args.minutes:
+                break
+            since = time.monotonic()
+            try:
+                cost = bench.launch(way, number)
+            except RunnerError as error:
+                print(f"launch {number} ({way}): {error}", file=sys.stderr)
+                continue
+            longest = max(longest, time.monotonic() - since)
+            costs.append(cost)
+            print(
+                f"launch {number} ({cost.way}): ready {cost.ready_s:.1f} s, stop {cost.stop_s:.1f} "
+                f"s, {statistics.median(cost.output_tok_s or [0]):.1f} tok/s",
+                file=sys.stderr,
+            )
+    finally:
+        bench.close()
+        if costs:
+            write(args.output, costs, study, configuration)
+    if not costs:
+        return 1
+    print(table(costs))
+    return 0
+
+
+def write(
+    folder: Path, costs: list[LaunchCost], study: Study, configuration: Configuration
+) -> None:
+    """`launch-cost.json` with everything, `launch-cost.csv` with one row per launch."""
+    load = os.getloadavg()[0]
+    told = {"study": study.name, "configuration": configuration.key, "cores": os.cpu_count()}
+    rows = [dataclasses.asdict(cost) for cost in costs]
+    (folder / "launch-cost.json").write_text(
+        json.dumps(told | {"load_at_the_end": load, "launches": rows}, indent=1) + "\n"
+    )
+    with (folder / "launch-cost.csv").open("w", newline="") as file:
+        figures = ("ready_s", "start_s", "health_s", "measure_s", "stop_s")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("way", "launch", *STAGES, *figures, "cpu_s", "output_tok_s"))
+        for cost in costs:
+            seconds = [round(cost.stages[stage], 3) for stage in STAGES]
+            others = [round(getattr(cost, name), 3) for name in figures]
+            speed = statistics.median(cost.output_tok_s or [0.0])
+            cpu_s = round(sum(cost.cpu_s.values()), 2)
+            writer.writerow((cost.way, cost.number, *seconds, *others, cpu_s, round(speed, 3)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
