@@ -8,22 +8,34 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.failure_rules import RULES
+from runners.phases import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?::.*)?$")
+_TERSE = re.compile(r"(ZeroDivision|Index|Key|Attribute|Type|[\w.]*JSONDecode)Error\b")
+"""What Python says of a slip: it names no flag and no file, so the place says more."""
 _LOCATION = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _NOISE = re.compile(
     r"^\s|^\[[^\]]*\] (kill_process_tree|Received sigquit|SIGQUIT received|Sleeping \d+ seconds"
     r"|No live scheduler)|^###|^Traceback|^During handling|^The above exception|^Possible solutions"
-    r"|^\d\. |^Open an issue|^$|it/s\]|^Capturing batches|UserWarning"
+    r"|^\(?\d[.)] |^Open an issue|^$|it/s\]|^Capturing batches|UserWarning"
+    # C++ traces of torch's store, which tries again and again while it reaches nobody.
+    r"|^frame #|^Exception raised from|^<omitting python frames>"
 )
 # SGLang prints all its arguments, and uvicorn every request: neither is a symptom.
 _ECHO = re.compile(r"^.*(server_args=|INFO: +\S+:\d+ - \"[A-Z]+ ).*\n?", re.MULTILINE)
 _STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]\s*")
+_ITS_OWN_DOING = re.compile(r"kill_process_tree|SIGQUIT received|Received sigquit from a child")
+"""SGLang says so before it ends its own group; 0.5.9 has only the last two."""
+_READING_FLAGS = re.compile(
+    r'server_args\.py", line \d+, in '
+    r"(resolve_once|check_server_args|__post_init__|_handle_\w+|from_cli_args|prepare_server_args)"
+)
 _FLAG = re.compile(r"--([\w-]+)")
 _LONGEST = 400
+_REFUSED = "SGLang refuses these flags: correct `server.flags`, or what the space gives them"
 _FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
 """Signals that somebody sends; the others (SIGSEGV, SIGABRT, ...) a process brings on itself."""
 
@@ -72,14 +84,16 @@ def ready_timeout(tail: str, *, phase: str, seconds: float) -> Failure:
 def _unknown(tail: str, exit_code: int | None, phase: str) -> Failure:
     last = _last_meaningful(tail) or "the log is empty"
     number = _signal_of(exit_code)
-    # SGLang says so when it ends its own group.
-    if number in _FROM_OUTSIDE and "kill_process_tree" not in tail:
+    if number in _FROM_OUTSIDE and _ITS_OWN_DOING.search(tail) is None:
         message = f"ended by signal {number} from outside; last line: {last}"
         return Failure("server_killed", phase, "host", _shortened(message))
     if exit_code == 0:
         # A crash never ends so: SGLang ends in good order when it is told to (SIGTERM).
         message = f"ended in good order although the tuner did not stop it; last line: {last}"
         return Failure("server_ended", phase, "host", _shortened(message))
+    if phase == FIRST and _READING_FLAGS.search(tail):
+        message = f"{_located(tail, last)} ({_REFUSED})"
+        return Failure("invalid_flags", phase, "configuration", _shortened(message))
     how = "lives" if exit_code is None else f"exit code {exit_code}"
     return Failure(
         "server_crashed", phase, "configuration", _shortened(f"{_located(tail, last)} ({how})")
@@ -112,8 +126,8 @@ def _last_meaningful(tail: str) -> str:
 
 
 def _located(tail: str, line: str) -> str:
-    """A bare exception with the place that raised it."""
-    if not _EXCEPTION.match(line) or ":" in line:
+    """An exception that says little with the place that raised it."""
+    if not _EXCEPTION.match(line) or (":" in line and not _TERSE.match(line)):
         return line
     before = tail[: tail.rfind(line)]
     place = None
