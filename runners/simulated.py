@@ -98,6 +98,7 @@ class SimulatedRunner(ProcessRunner):
             sglang=profile.sglang,
             python=platform.python_version(),
             gpus=profile.gpus,
+            topology=_nvlink_topology(len(profile.gpus)) if profile.nvlink else None,
             kernel=platform.release(),
         )
 
@@ -170,6 +171,13 @@ def _played(profile: str) -> str:
         return profile
     counted = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
     return f"{profile} ({counted})" if counted else profile
+
+
+def _nvlink_topology(gpus: int) -> str:
+    """What `nvidia-smi topo -m` shows where NVLink joins all GPUs, without CPUs and cards."""
+    names = [f"GPU{n}" for n in range(gpus)]
+    rows = [[name, *("X" if name == other else "NV18" for other in names)] for name in names]
+    return "\n".join("\t".join(row) for row in [["", *names], *rows])
 
 
 def _is_chain(configuration: Configuration) -> bool:

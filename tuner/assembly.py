@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 from results.records import Purpose
 from results.studies import NewStudy
 from runners import make_runner
+from runners.server_environment import EnvironmentUnusableError
 from search_spaces import Space, violations
 from search_spaces import baselines as baselines_of
 from search_spaces.baseline import PRODUCTION, default_baseline
@@ -20,11 +21,12 @@ from tuner.agenda import Agenda
 from tuner.errors import CommandError
 from tuner.launching import Launcher
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
+from tuner.planners.launches import everything
 from tuner.report import StudyReport
 from tuner.same_servers import SameServers
 from tuner.scoring import Standing
 from tuner.sweep import Sweep
-from tuner.words import fixed_names
+from tuner.words import counted, fixed_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +58,7 @@ class Problem:
         baselines: By name, in the order of measurement.
         launches: Fills launches.
         notes: What its user should know: points left out, baselines that cannot be.
+        expected: Points that will likely need none, by what the machine looks like.
     """
 
     study: Study
@@ -63,6 +66,12 @@ class Problem:
     baselines: Mapping[str, Configuration]
     launches: LaunchBuilder
     notes: tuple[str, ...]
+    expected: frozenset[Configuration] = frozenset()
+
+    def launches_needed(self) -> int:
+        """Launches that the baselines and all points take that are likely to need one."""
+        left = everything(self.space, self.baselines.values(), without=self.expected)
+        return self.launches.launches_needed(left)
 
 
 def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> ProcessRunner:
@@ -113,6 +122,25 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
     return Problem(study, space, known, launches, tuple(notes))
 
 
+def forecast(problem: Problem, runner: Runner) -> Problem:
+    """The problem with the points that will likely be inactive, by what the runner's machine is."""
+    same = SameServers(problem.study, problem.space, problem.baselines)
+    if not same.varies_nccl:
+        return problem
+    try:
+        expected = same.expected(runner.machine())
+    except EnvironmentUnusableError:
+        return problem  # `Runner.check` tells what is missing
+    if not expected:
+        return problem
+    note = (
+        f"{counted(len(expected), 'point')} will likely be inactive, and not be launched: NVLink "
+        "joins all GPUs here, so that SGLang's own all-reduce kernel carries decoding, and NCCL's "
+        "variables do nothing there; the log of a launch decides"
+    )
+    return replace(problem, notes=(*problem.notes, note), expected=expected)
+
+
 def describe_new(
     problem: Problem,
     runner: Runner,
@@ -128,8 +156,11 @@ def describe_new(
     study = problem.study
     budget = launches if launches is not None else study.budget.launches
     if planner == "auto":
+        problem = forecast(problem, runner)
         baselines = problem.baselines.values()
-        planner = choose_planner(problem.space, problem.launches, budget, baselines)
+        planner = choose_planner(
+            problem.space, problem.launches, budget, baselines, without=problem.expected
+        )
     return NewStudy(
         name=name,
         text=study.text,

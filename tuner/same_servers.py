@@ -13,6 +13,8 @@ from results.records import Failure, LaunchState, TrialState
 from runners.all_reduce_log import own_kernel_in
 from search_spaces.own_all_reduce import (
     MIB,
+    V1_BYTES,
+    OwnKernel,
     carries_decoding,
     hidden_size,
     may_have_own_kernel,
@@ -24,12 +26,22 @@ from search_spaces.own_all_reduce import (
 from tuner.words import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
-    from results.records import Launch, Trial
+    from results.records import Launch, Machine, Trial
     from search_spaces import Space, Study
     from search_spaces.configuration import Configuration
-    from search_spaces.own_all_reduce import OwnKernel
+
+MOST_EXPECTED = 100_000
+"""Points of a space beyond which nobody waits for a forecast."""
 
 NCCL_UNUSED = "nccl_unused"
 """Kind of the failure of a point that was not launched since NCCL has no part in its decoding."""
@@ -48,7 +60,8 @@ class SameServers:
         self._study = study
         self._space = space
         self._baselines = frozenset(baselines.values())
-        self._varies = bool(nccl_knobs(study))
+        self.varies_nccl = bool(nccl_knobs(study))
+        """Whether the study searches any of NCCL's variables."""
         self._kernels: dict[Hashable, OwnKernel | None] = {}
         self._read: set[int] = set()
 
@@ -56,7 +69,11 @@ class SameServers:
         """Reads the logs of launches that have ended; returns whether a kernel was found."""
         found = False
         for launch in launches:
-            if not self._varies or launch.id in self._read or launch.state is LaunchState.RUNNING:
+            if (
+                not self.varies_nccl
+                or launch.id in self._read
+                or launch.state is LaunchState.RUNNING
+            ):
                 continue
             self._read.add(launch.id)
             where = scope(self._study, launch.intent.configuration)
@@ -69,6 +86,24 @@ class SameServers:
             elif launch.ready_s is not None:
                 self._kernels[where] = None
         return found
+
+    def expected(self, machine: Machine) -> frozenset[Configuration]:
+        """Points that will be inactive, by what a machine looks like; none where it tells little.
+
+        Only where NVLink joins all its GPUs: whether two reach each other over PCIe is seen when a
+        server tries it (`custom_all_reduce_utils.py`, 0.5.9 to 0.5.23). Versions without the newer
+        kernel have the smaller limit.
+        """
+        from tuner.init.hardware import joined_by_nvlink  # noqa: PLC0415 - few studies ask
+
+        if (
+            not self.varies_nccl
+            or len(self._space) > MOST_EXPECTED
+            or not joined_by_nvlink(machine.topology or "")
+        ):
+            return frozenset()
+        kernel = OwnKernel("custom all-reduce", V1_BYTES)
+        return frozenset(point for point, _, _ in self._doubles((), lambda _: kernel))
 
     def before(self, configuration: Configuration, judged: Collection[str]) -> Configuration:
         """What to launch first, where it is not known yet whether NCCL has a part in decoding.
@@ -90,17 +125,28 @@ class SameServers:
 
     def inactive(self, trials: Sequence[Trial]) -> Iterator[tuple[Configuration, Failure]]:
         """Points that are another one's server, and why; those that were judged are left out."""
+        for point, same, kernel in self._doubles(
+            trials, lambda point: self._kernels.get(scope(self._study, point))
+        ):
+            yield point, self._why(point, same, kernel)
+
+    def _doubles(
+        self,
+        trials: Sequence[Trial],
+        kernel_of: Callable[[Configuration], OwnKernel | None],
+    ) -> Iterator[tuple[Configuration, Configuration, OwnKernel]]:
+        """Points that were not judged, whose server each is, and the kernel that makes it so."""
         measured: dict[Configuration, Configuration] = {}
-        done: set[Configuration] = set()
+        done = set(self._baselines)
         for trial in trials:
             if trial.state is not TrialState.RUNNING:
                 done.add(trial.configuration)
             if trial.state not in {TrialState.FAILED, TrialState.INACTIVE}:
                 measured.setdefault(without_nccl(trial.configuration), trial.configuration)
         for point in self._space:
-            if point in done or point in self._baselines:
+            if point in done:
                 continue
-            kernel = self._kernels.get(scope(self._study, point))
+            kernel = kernel_of(point)
             if kernel is None or not carries_decoding(self._study, point, kernel):
                 continue
             plain = without_nccl(point)
@@ -108,7 +154,7 @@ class SameServers:
                 measured[plain] = plain
             same = measured.setdefault(plain, point)
             if same != point:
-                yield point, self._why(point, same, kernel)
+                yield point, same, kernel
 
     def _why(self, point: Configuration, same: Configuration, kernel: OwnKernel) -> Failure:
         theirs = dict(same.env)

@@ -8,9 +8,7 @@ from runners.all_reduce_log import own_kernel_in
 from search_spaces.own_all_reduce import MIB, V2_LIMIT
 
 NOW = "[2026-11-30 07:41:02 TP0] "
-ARGUMENTS = (
-    "[2026-11-30 07:40:40] server_args=ServerArgs(tp_size=2, disable_custom_all_reduce={})\n"
-)
+ARGUMENTS = "[2026-11-30 07:40:40] server_args=ServerArgs(disable_custom_all_reduce={})\n"
 V2_17 = (
     f"{NOW}All Reduce config: symmetric_memory = 80.01 MB, local_buffer = 2.00 MB, "
     "multicast = False\n"

@@ -9,6 +9,7 @@ from results.records import (
     Launch,
     LaunchIntent,
     LaunchState,
+    Machine,
     Purpose,
     Trial,
     TrialState,
@@ -17,6 +18,8 @@ from results.studies import NewStudy
 from search_spaces import Space, baselines, parse_study
 from search_spaces.configuration import Configuration
 from tuner.same_servers import NCCL_UNUSED, SameServers
+
+from .init_machines import topology
 
 OFF = "disable-custom-all-reduce"
 STUDY = f"""\
@@ -159,8 +162,17 @@ def test_a_study_that_varies_nothing_of_nccl_reads_no_log(posed):
     assert two.inactive() == {}
 
 
+def test_what_a_machine_looks_like_tells_beforehand(posed):
+    two = posed()
+    joined = two.same.expected(Machine(topology=topology(8, "NV18")))
+    two.launch(two.baselines["none"], OWN)
+    assert joined == two.inactive().keys()
+    for shown in (topology(2, "PHB"), topology(4, "SYS", bridged="NV4"), "", None):
+        assert two.same.expected(Machine(topology=shown)) == frozenset()
+
+
 def test_stored_without_a_launch_and_without_budget(store):
-    new = NewStudy("s", "", "d", "sd", "simulated", True, 0, "tpe", True, 4, None, "")  # noqa: FBT003
+    new = NewStudy("s", "", "d", "sd", "simulated", True, 0, "tpe", True, 4, None, "")
     study = store.create_study(new)
     why = Failure(NCCL_UNUSED, "arguments", "configuration", "not launched: because")
     points = [Configuration.of(env={"NCCL_PROTO": name}) for name in ("LL", "Simple")]

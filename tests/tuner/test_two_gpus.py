@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 
 from runners.simulated_server.profile import PROFILES
-from tests.tuner.test_sweep_simulated import SCHEMAS
 
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 OFF = "disable-custom-all-reduce"
 STUDY = f"""\
 study: two
@@ -85,3 +86,12 @@ def test_the_fastest_is_found_and_inactive_points_are_shown_and_not_launched(
     shown, _ = call("show", "--study", "two", "--trial", str(inactive[0]["number"]))
     assert "NCCL is left with the gathering of logits" in shown
     assert "nothing wrong" in call("db", "check")[0]
+
+
+def test_a_dry_run_tells_what_is_known_beforehand(write_two, call):
+    """The space, 8 points, and the default baseline; chains share launches."""
+    plan = json.loads(call("sweep", "--dry-run", "--study", write_two, "--json")[0])
+    assert plan["legal_points"] == 8
+    assert plan["expected_inactive"] == 2
+    assert plan["launches_for_all_points"] == 6
+    assert any("2 points will likely be inactive" in note for note in plan["notes"])

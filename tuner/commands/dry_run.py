@@ -10,9 +10,9 @@ from results.records import Purpose
 from runners.base import LaunchCommand
 from runners.sglang_command import shell
 from search_spaces.secrets import is_export_only
+from tuner.assembly import forecast
 from tuner.json_text import dump
 from tuner.planners import PlannedTrial
-from tuner.planners.launches import everything
 from tuner.words import counted, describe, describe_choices, fixed_names
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def dry_run(
     as_json: bool,
 ) -> None:
     """Says what a sweep would search, how long that may take, and what it would launch first."""
+    problem = forecast(problem, servers)
     known = {c.key for c in problem.baselines.values()}
     firsts: list[tuple[str, LaunchPlan]] = []
     for name, configuration in problem.baselines.items():
@@ -43,7 +44,7 @@ def dry_run(
         known |= {t.configuration.key for t in plan.trials}
         firsts.append((name, plan))
     points = len(problem.space)
-    needed = problem.launches.launches_needed(everything(problem.space, problem.baselines.values()))
+    needed = problem.launches_needed()
     if as_json:
         data: dict[str, Any] = {
             "study": problem.study.name,
@@ -51,6 +52,7 @@ def dry_run(
             "legal_points": points,
             "planner": planner,
             "budget": {"launches": budget, "hours": hours},
+            "expected_inactive": len(problem.expected),
             "launches_for_all_points": needed,
             "baselines": {
                 name: {

@@ -160,6 +160,11 @@ def parse_topology(text: str) -> tuple[tuple[tuple[int, int], str], ...]:
     return tuple(out)
 
 
+def joined_by_nvlink(topology: str) -> bool:
+    """Whether `nvidia-smi topo -m` shows NVLink between every two GPUs of a machine."""
+    return _link_of(kind for _, kind in parse_topology(topology)) == "nvlink"
+
+
 def _link_of(kinds: Iterable[str]) -> Link | None:
     """NVLink where every pair has it: SGLang's own kernel asks for no less (0.5.23)."""
     known = [kind for kind in kinds if _NVLINK.fullmatch(kind) or kind in _PCIE]

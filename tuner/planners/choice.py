@@ -8,7 +8,7 @@ from tuner.planners.enumerated import ExhaustivePlanner, RandomPlanner
 from tuner.planners.launches import everything
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from search_spaces import Space
     from search_spaces.configuration import Configuration
@@ -23,9 +23,20 @@ def choose_planner(
     launches: LaunchBuilder,
     budget: int,
     baselines: Iterable[Configuration] = (),
+    *,
+    without: Collection[Configuration] = frozenset(),
 ) -> str:
-    """Exhaustive where the budget reaches every point beside the baselines, else TPE."""
-    needed = launches.launches_needed(everything(space, baselines), at_most=budget)
+    """Exhaustive where the budget reaches every point beside the baselines, else TPE.
+
+    Args:
+        space: The legal points.
+        launches: Fills launches.
+        budget: Launches that may be spent.
+        baselines: What is measured before them.
+        without: Points that will likely need no launch.
+    """
+    left = everything(space, baselines, without=without)
+    needed = launches.launches_needed(left, at_most=budget)
     return "exhaustive" if needed <= budget else "tpe"
 
 

@@ -97,10 +97,15 @@ class LaunchBuilder:
         return count
 
 
-def everything(space: Space, baselines: Iterable[Configuration]) -> Iterator[Configuration]:
-    """The baselines and every point, each once."""
+def everything(
+    space: Space,
+    baselines: Iterable[Configuration],
+    *,
+    without: Collection[Configuration] = frozenset(),
+) -> Iterator[Configuration]:
+    """The baselines and every point but some, each once."""
     yield from (b for b in dict.fromkeys(baselines) if b not in space)
-    yield from space
+    yield from (point for point in space if point not in without)
 
 
 def _server(configuration: Configuration) -> Hashable:
