@@ -7,10 +7,13 @@ Whoever harms its server says `live.discard()` afterwards, and comes last of its
 
 from __future__ import annotations
 
+import re
+import time
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from results.records import LaunchIntent
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from results.records import ProcessIdentity
     from runners.base import LaunchCommand, Session, StartProgress
+    from runners.load import Renderer
     from runners.process import ServerProcess
     from runners.sglang_cpu import CpuServer
 
@@ -63,6 +67,28 @@ KINDS = {
         Speculation("EAGLE3", 4, 1, 5), draft="eagle3", env={"SGLANG_SIMULATE_ACC_LEN": "3.3"}
     ),
 }
+
+
+def generation(text: str, tokens: int) -> dict[str, Any]:
+    """The body of a request for exactly so many tokens."""
+    sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
+    return {"text": text, "sampling_params": sampling}
+
+
+def metric(server: LiveServer, name: str) -> float:
+    """The sum of a metric's series: tokens have one for streams and one for whole answers."""
+    lines = re.findall(
+        rf"^sglang:{name}(?:{{.*}})? (\S+)$", server.get("/metrics").text, re.MULTILINE
+    )
+    return sum(map(float, lines))
+
+
+def wait_until_it_runs(server: LiveServer) -> None:
+    deadline = time.monotonic() + 120
+    while metric(server, "num_running_reqs") == 0:
+        assert time.monotonic() < deadline, "the request does not run"
+        time.sleep(0.05)
+
 
 every_kind = pytest.mark.parametrize(
     "server", [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in KINDS], indirect=True
@@ -143,6 +169,30 @@ class LiveServer:
         """The process as the runner holds it: `poll()` is its exit code, once it has ended."""
         return self.session._process
 
+    def get(self, path: str, *, timeout: float = 120) -> httpx.Response:
+        """Asks it; its neighbours may have the cores, so time-outs are long."""
+        return httpx.get(self.url + path, timeout=timeout, trust_env=False)
+
+    def post(self, path: str, body: Any = None, *, timeout: float = 120) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=timeout, trust_env=False)
+
+    def generate(self, text: str, tokens: int, **more: Any) -> dict[str, Any]:
+        """One answer of exactly so many tokens, in one piece."""
+        answer = self.post("/generate", generation(text, tokens) | more)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return answer.json()
+
+    def info(self) -> dict[str, Any]:
+        """`/server_info`."""
+        return self.get("/server_info").json()
+
+    def flush(self) -> None:
+        """Waits until it idles, and empties its cache."""
+        deadline = time.monotonic() + 60
+        while self.post("/flush_cache").status_code != httpx.codes.OK:
+            assert time.monotonic() < deadline, "it does not come to rest"
+            time.sleep(0.1)
+
 
 class Live:
     """Gives a server of a kind; at most one runs at any time."""
@@ -151,6 +201,7 @@ class Live:
         self._cpu = cpu
         self._folder = folder
         self._running: LiveServer | None = None
+        self._renderer: Renderer | None = None
 
     def __call__(self, kind: str) -> LiveServer:
         """The running server of this kind; started if there is none."""
@@ -170,7 +221,10 @@ class Live:
         log = self._folder / f"{kind}-{mark[:8]}.log"
         begun: list[tuple[ProcessIdentity, LaunchCommand]] = []
         progress: list[StartProgress] = []
-        session = SGLangRunner(study, seed=0, log_dir=self._folder).start(
+        runner = SGLangRunner(study, seed=0, log_dir=self._folder)
+        # All kinds have one target: what is rendered for one need not be rendered again.
+        runner._renderer = self._renderer = self._renderer or runner.renderer()
+        session = runner.start(
             LaunchIntent(KINDS[kind].configuration, (), mark, str(log)),
             lambda process, command: begun.append((process, command)),
             progress.append,

@@ -1,0 +1,146 @@
+"""Flush and abort on the real server: idle, busy, and what our client makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from runners.base import RunnerError
+from runners.load.client import ClientSettings, LoadClient
+from runners.load.flight import Flight
+from runners.load.prompts import Prompt
+from runners.load.stream import GenerateEndpoint
+from search_spaces.workload import OperatingPoint, Workload
+
+from .servers import every_kind, generation, metric, wait_until_it_runs
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
+
+LONG = 1800
+"""Tokens of an answer that is not through before the test is: 10 s and more on a quiet machine."""
+
+
+def settings(server) -> ClientSettings:
+    return ClientSettings(server.url, 1, 300)
+
+
+def flight(tokens: int) -> Flight:
+    workload = Workload((("chat", 1.0),), tokens, (OperatingPoint(1),))
+    return Flight("one", GenerateEndpoint().body(Prompt("one", "Once upon a time"), workload))
+
+
+@contextlib.contextmanager
+def busy(server):
+    """A long request is being decoded; what it was answered is in the list."""
+    answers = []
+    with ThreadPoolExecutor(1) as pool:
+        body = generation("Once upon a time", LONG)
+        request = pool.submit(server.post, "/generate", body, timeout=300)
+        wait_until_it_runs(server)
+        try:
+            yield answers
+        finally:
+            server.post("/abort_request", {"rid": "", "abort_all": True})
+            answers.append(request.result(300).json())
+
+
+@every_kind
+def test_an_idle_server_is_flushed(server):
+    server.flush()
+
+    async def flush() -> None:
+        async with LoadClient(settings(server)) as client:
+            await client.flush_cache(timeout_s=60)
+
+    asyncio.run(flush())
+
+
+@pytest.mark.kind("plain")
+def test_a_flush_empties_the_prefix_cache(server):
+    text = "A prompt that is asked twice. " * 8
+    server.flush()
+    server.generate(text, 4)
+    assert server.generate(text, 4)["meta_info"]["cached_tokens"] > 0
+    server.flush()
+    assert server.generate(text, 4)["meta_info"]["cached_tokens"] == 0
+
+
+@pytest.mark.kind("plain")
+def test_a_busy_server_refuses_the_flush_and_keeps_its_answer(server):
+    async def flush() -> None:
+        async with LoadClient(settings(server)) as client:
+            await client.flush_cache(timeout_s=0.5)
+
+    with busy(server) as answers:
+        refused = server.post("/flush_cache")
+        assert refused.status_code == httpx.codes.BAD_REQUEST
+        assert "Flush cache failed" in refused.text
+        with pytest.raises(RunnerError) as caught:
+            asyncio.run(flush())
+        failure = caught.value.failure
+        assert (failure.kind, failure.fault) == ("not_idle", "configuration")
+        assert "another client uses the server" in failure.message
+        assert server.get("/health").status_code == httpx.codes.OK
+        assert server.info()["internal_states"]
+    (answer,) = answers
+    assert answer["meta_info"]["finish_reason"]["type"] == "abort"
+    server.flush()
+
+
+@every_kind
+def test_an_aborted_request_is_a_failed_one_and_leaves_the_server_at_rest(server):
+    async def abort() -> Flight:
+        long = flight(LONG)
+        async with LoadClient(settings(server)) as client:
+            request = asyncio.create_task(client.generate(long))
+            while long.tokens == 0:
+                await asyncio.sleep(0.01)
+                assert not request.done()
+            # Its own connection: the other one carries the stream.
+            await client.abort_all()
+            await request
+            await client.flush_cache(timeout_s=60)
+        return long
+
+    long = asyncio.run(abort())
+    assert 0 < long.tokens < LONG
+    assert "aborted by the server" in long.error
+    assert not long.timed_out
+
+
+@pytest.mark.kind("plain")
+def test_a_client_that_goes_away_frees_the_server(server):
+    """A closed connection ends the request: no abort is needed where none can be sent."""
+    body = generation("Once upon a time", LONG) | {"stream": True}
+    before = metric(server, "generation_tokens_total")
+    with httpx.stream(
+        "POST", f"{server.url}/generate", json=body, timeout=120, trust_env=False
+    ) as stream:
+        next(stream.iter_raw())
+    server.flush()
+    assert metric(server, "generation_tokens_total") - before < LONG
+
+
+@pytest.mark.kind("standalone")
+def test_an_interrupt_in_a_window_leaves_the_server_at_rest(server):
+    """Ctrl-C while it measures: what is in flight is aborted before the interrupt leaves."""
+
+    def interrupt() -> None:
+        wait_until_it_runs(server)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    point = OperatingPoint(4, requests=64)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.session.measure(point)
+    thread.join()
+    server.flush()
+    assert server.session.measure(OperatingPoint(1, requests=4)).requests == 4

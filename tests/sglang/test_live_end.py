@@ -1,0 +1,162 @@
+"""How a real server ends, or hangs, and what our client and runner say of it.
+
+Each of these spoils its server, so they come last of their kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+
+from runners.base import RunnerError
+from runners.conformance import marked_pids
+from runners.load import bench
+from runners.load.watches import ServerIdentityWatch
+from runners.ports import is_free
+from runners.process import end_leftover
+from runners.server_facts import read_server_info, refuse_unready
+from search_spaces.workload import OperatingPoint, Workload
+
+from .servers import generation, wait_until_it_runs
+
+pytestmark = [pytest.mark.sglang, pytest.mark.harms, pytest.mark.timeout(600)]
+
+SIGKILLED = -9
+"""137 as a shell shows it."""
+
+LONG = Workload((("chat", 1.0),), 900, (OperatingPoint(concurrency=2),), requests=2)
+
+
+def process_of(server, name: str) -> psutil.Process:
+    (found,) = (
+        process
+        for process in map(psutil.Process, marked_pids(server.identity.mark))
+        if process.name() == name
+    )
+    return found
+
+
+@contextlib.contextmanager
+def while_it_serves(server, act):
+    """Calls `act` as soon as a request runs, beside what the block does."""
+
+    def wait_and_act() -> None:
+        wait_until_it_runs(server)
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def exit_code(server) -> int:
+    deadline = time.monotonic() + 120
+    while (code := server.process.poll()) is None:
+        assert time.monotonic() < deadline, "it does not end"
+        time.sleep(0.1)
+    return code
+
+
+@pytest.mark.kind("plain")
+def test_told_to_end_it_ends_in_good_order(live, server):
+    server.session.close()
+    live.discard()
+    assert exit_code(server) == 0
+    assert marked_pids(server.identity.mark) == []
+    assert is_free(server.port)
+    assert "crashed" not in server.log.read_text(), "it was asked to end, not shot"
+
+
+@pytest.mark.kind("eagle3")
+def test_told_to_end_while_it_serves_it_answers_first(live, server):
+    with ThreadPoolExecutor(1) as pool:
+        body = generation("Once upon a time", 400)
+        request = pool.submit(server.post, "/generate", body, timeout=300)
+        wait_until_it_runs(server)
+        os.kill(server.pid, signal.SIGTERM)
+        answer = request.result(300).json()
+    assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 400}
+    # A fault of nobody: it ended in good order, and not because we told it to.
+    assert exit_code(server) == 0
+    with pytest.raises(RunnerError) as caught:
+        server.session.measure(OperatingPoint(1, requests=4))
+    live.discard()
+    failure = caught.value.failure
+    assert (failure.kind, failure.fault) == ("server_ended", "host")
+    assert marked_pids(server.identity.mark) == []
+
+
+@pytest.mark.kind("standalone")
+def test_a_scheduler_that_is_killed_while_it_serves(live, server):
+    """SGLang notices, and ends itself by killing its own group: 137 says nothing of memory."""
+    with (
+        while_it_serves(server, lambda: process_of(server, "sglang::scheduler").kill()),
+        pytest.raises(RunnerError) as caught,
+    ):
+        server.session.measure(OperatingPoint(4, requests=64))
+    failure = caught.value.failure
+    assert exit_code(server) == SIGKILLED
+    log = server.log.read_text()
+    assert "crashed with exit code -9" in log
+    assert (failure.kind, failure.phase, failure.fault) == ("server_killed", "load", "host")
+    live.discard()
+    assert marked_pids(server.identity.mark) == []
+    assert is_free(server.port)
+
+
+@pytest.mark.kind("ngram")
+def test_a_scheduler_that_stands_still(live, server):
+    """The process lives and listens, and nothing comes: every one of our watches says so."""
+    scheduler = process_of(server, "sglang::scheduler")
+    with while_it_serves(server, scheduler.suspend), pytest.raises(RunnerError) as caught:
+        bench(server.url, LONG, LONG.points[0], stall_timeout_s=5)
+    assert caught.value.failure.kind == "stall"
+    # `/metrics` is the HTTP process's own, what asks the scheduler hangs.
+    assert server.get("/metrics").status_code == httpx.codes.OK
+    with pytest.raises(RunnerError) as caught:
+        read_server_info(server.url, timeout_s=2)
+    assert caught.value.failure.kind == "server_hung"
+    watch = ServerIdentityWatch(server.url, timeout_s=2)
+    watch.begin()
+    (reason,) = watch.end()
+    assert reason.startswith("server_unreadable:")
+    begin = time.monotonic()
+    assert server.get("/health").status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert time.monotonic() - begin >= 19, "SGLANG_HEALTH_CHECK_TIMEOUT is 20 s"
+    with pytest.raises(RunnerError) as caught:
+        refuse_unready(server.url, timeout_s=60)
+    assert caught.value.failure.kind == "not_ready"
+    # Going on it is the same server as before: nothing of it was lost.
+    scheduler.resume()
+    deadline = time.monotonic() + 120
+    while server.get("/health").status_code != httpx.codes.OK:
+        assert time.monotonic() < deadline
+    server.flush()
+    assert server.session.measure(OperatingPoint(1, requests=4)).requests == 4
+    # Standing still for good it is ended all the same, by force if need be.
+    process_of(server, "sglang::scheduler").suspend()
+    server.session.close()
+    live.discard()
+    assert marked_pids(server.identity.mark) == []
+    assert is_free(server.port)
+
+
+@pytest.mark.kind("simulated_acceptance")
+def test_a_server_whose_leader_is_killed_leaves_orphans_that_are_found(live, server):
+    os.kill(server.pid, signal.SIGKILL)
+    assert exit_code(server) == SIGKILLED
+    assert set(end_leftover(server.identity)) or marked_pids(server.identity.mark) == []
+    live.discard()
+    assert marked_pids(server.identity.mark) == []
+    assert is_free(server.port)

@@ -1,0 +1,138 @@
+"""Every endpoint of the real server that we use, through what we use it with."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from runners.base import RunnerError
+from runners.load import bench
+from runners.load.probe import find_target
+from runners.load.watches import identity_of
+from runners.server_client import ServerClient
+from runners.server_facts import (
+    read_models,
+    read_server,
+    read_server_info,
+    refuse_unready,
+    speculation_of,
+)
+from search_spaces.workload import OperatingPoint, Workload
+
+from .servers import KINDS, VERSION, every_kind, generation
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
+
+WORKLOAD = Workload((("chat", 1.0),), 32, (OperatingPoint(concurrency=2),), requests=4)
+
+
+@every_kind
+def test_server_info_tells_version_speculation_and_arguments(server):
+    facts = read_server(server.url)
+    assert facts.version == VERSION
+    assert facts.is_sglang
+    assert not facts.simulated
+    # NGRAM's steps and topk are the server's own; the runner's canonical form leaves them out.
+    asked, told = server.speculation, facts.speculation
+    assert told.algorithm == asked.algorithm
+    assert told.num_draft_tokens == asked.num_draft_tokens
+    if asked.num_steps is not None:
+        assert told == asked
+    assert facts.raw["port"] == server.port
+    assert facts.raw["max_running_requests"] == 16
+    assert facts.raw["max_total_num_tokens"] == 20000
+    assert facts.raw["launch_command"].endswith(f"--port {server.port}")
+
+
+@every_kind
+def test_the_older_spelling_of_server_info_says_the_same(server):
+    new, old = read_server_info(server.url), server.get("/get_server_info").json()
+    assert identity_of(old) == identity_of(new)
+    assert speculation_of(old) == speculation_of(new)
+    assert old.keys() == new.keys()
+
+
+@pytest.mark.kind("plain")
+def test_health_is_a_generation_and_says_nothing(server):
+    """Of an idle server: it looks once a second for the token that it asked itself for (0.5.23)."""
+    begin = time.monotonic()
+    answer = server.get("/health")
+    assert (answer.status_code, answer.content) == (httpx.codes.OK, b"")
+    assert time.monotonic() - begin >= 0.9
+    assert server.get("/health_generate").status_code == httpx.codes.OK
+    refuse_unready(server.url)
+    with ServerClient(server.url) as client:
+        assert client.healthy(60)
+        assert not client.healthy(0.5), "an answer takes a second, also from the best of servers"
+
+
+@pytest.mark.kind("plain")
+def test_a_first_generation_is_whole(server):
+    with ServerClient(server.url) as client:
+        assert client.generates("a mark", 120) is None
+        assert client.model_names() == read_models(server.url) == (server.study.model.path,)
+
+
+@pytest.mark.kind("standalone")
+def test_stock_sglang_takes_no_other_steps_while_it_runs(server):
+    """It answers 200 and `[false]`: whoever believes the status measures the old steps."""
+    body = {"server_args": {"speculative_num_steps": 2}}
+    answer = server.post("/set_internal_state", body)
+    assert (answer.status_code, answer.json()) == (200, [False])
+    with pytest.raises(RunnerError) as caught:
+        server.session.apply(server.session.resolved.configuration.setting.__class__(2))
+    failure = caught.value.failure
+    assert (failure.kind, failure.fault) == ("switch_refused", "configuration")
+    assert "it still runs 3" in failure.message
+    assert read_server(server.url).speculation == KINDS["standalone"].speculation
+
+
+@pytest.mark.parametrize("endpoint", ["generate", "completions", "chat"])
+@pytest.mark.kind("standalone")
+def test_each_endpoint_under_load(server, endpoint):
+    """The OpenAI ones do not tell of acceptance in a stream (0.5.23); it is said so."""
+    target = find_target(server.url, endpoint)
+    assert target.facts.version == VERSION
+    untold = [what for what in target.unchecked if "does not tell of acceptance" in what]
+    assert bool(untold) == (endpoint != "generate")
+    measurement = bench(server.url, WORKLOAD, WORKLOAD.points[0], target=target)
+    assert not [sample.error for sample in measurement.samples if sample.error]
+    assert {sample.completion_tokens for sample in measurement.samples} == {32}
+    assert (measurement.accept_length is None) == (endpoint != "generate")
+
+
+@pytest.mark.kind("standalone")
+def test_chat_tells_of_acceptance_only_when_asked_and_whole(server):
+    body = {
+        "model": "any name will do",
+        "messages": [{"role": "user", "content": "Count."}],
+        "max_tokens": 24,
+        "ignore_eos": True,
+    }
+    silent = server.post("/v1/chat/completions", body).json()
+    assert "meta_info" not in silent["choices"][0]
+    told = server.post("/v1/chat/completions", body | {"return_meta_info": True}).json()
+    assert told["choices"][0]["meta_info"]["spec_verify_ct"] > 0
+    streamed = server.post(
+        "/v1/chat/completions", body | {"return_meta_info": True, "stream": True}
+    )
+    assert streamed.status_code == httpx.codes.BAD_REQUEST
+
+
+@pytest.mark.kind("plain")
+def test_what_it_refuses_is_a_failed_request_and_no_failed_server(server):
+    refused = {
+        "too long": generation("word " * 4000, 8),
+        "bad parameter": {"text": "x", "sampling_params": {"temperature": -1}},
+        "no prompt": {"sampling_params": {}},
+    }
+    for name, body in refused.items():
+        answer = server.post("/generate", body)
+        assert answer.status_code == httpx.codes.BAD_REQUEST, name
+        streamed = server.post("/generate", body | {"stream": True})
+        # A stream has begun before it is found out: the status is 200, the event an error.
+        assert streamed.status_code == 400 or '"error"' in streamed.text, name
+    assert server.get("/nothing").status_code == httpx.codes.NOT_FOUND
+    assert server.generate("still there", 4)["meta_info"]["completion_tokens"] == 4

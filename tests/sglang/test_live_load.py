@@ -1,0 +1,75 @@
+"""The real server under our load, at several concurrencies, through the runner's session."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_spaces.workload import OperatingPoint
+
+from .servers import every_kind
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
+
+LARGEST = {"eagle3": 4, "standalone": 4, "ngram": 8, "simulated_acceptance": 5}
+"""Of a chain or tree its steps and the bonus token; an n-gram's verify takes the whole block."""
+
+OF_THE_MACHINE = ("unsteady:", "silent:", "client_saturated:")
+"""Rightly not believed where others use the cores meanwhile, as they may in a test."""
+
+
+@pytest.mark.parametrize(("concurrency", "requests"), [(1, 4), (4, 8), (16, 32)])
+@every_kind
+def test_a_window_is_believed_and_adds_up(server, concurrency, requests):
+    measurement = server.session.measure(OperatingPoint(concurrency, requests=requests))
+    assert [why for why in measurement.invalid if not why.startswith(OF_THE_MACHINE)] == []
+    samples = measurement.samples
+    assert len(samples) == measurement.requests == requests
+    assert not [sample.error for sample in samples if sample.error]
+    assert {sample.completion_tokens for sample in samples} == {32}
+    assert measurement.output_tok_s == pytest.approx(
+        measurement.output_tokens / measurement.window_s
+    )
+    verify = sum(sample.verify_calls for sample in samples)
+    correct = sum(sample.correct_drafts for sample in samples)
+    if server.kind == "plain":
+        assert measurement.accept_length is None
+        assert verify == correct == 0
+        return
+    assert measurement.accept_length == pytest.approx(1 + correct / verify)
+    assert 1 <= measurement.accept_length <= LARGEST[server.kind]
+    assert sum(measurement.histogram) == verify
+    assert sum(k * n for k, n in enumerate(measurement.histogram)) == correct
+    assert len(measurement.histogram) <= LARGEST[server.kind]
+
+
+@pytest.mark.kind("plain")
+def test_one_at_a_time_the_requests_fill_the_window(server):
+    measurement = server.session.measure(OperatingPoint(1, requests=4))
+    assert measurement.output_tokens == 4 * 32
+    spent = sum(sample.e2e_s for sample in measurement.samples)
+    assert spent <= measurement.window_s
+    assert spent == pytest.approx(measurement.window_s, rel=0.1)
+
+
+@pytest.mark.kind("standalone")
+def test_partial_acceptance_does_not_depend_on_the_batch(server):
+    """The same prompts, greedy: what is accepted is the draft's doing, not the load's."""
+    one, four = (server.session.measure(OperatingPoint(c, requests=8)) for c in (1, 4))
+    assert 1.5 < one.accept_length < 4, "partial acceptance"
+    assert four.accept_length == pytest.approx(one.accept_length, rel=0.05)
+    assert one.workload_fingerprint == four.workload_fingerprint
+
+
+@pytest.mark.kind("eagle3")
+def test_drafts_that_are_never_accepted_are_warned_of(server):
+    measurement = server.session.measure(OperatingPoint(1, requests=4))
+    assert measurement.accept_length < 1.05
+    assert [w for w in measurement.warnings if w.startswith("low_acceptance")]
+
+
+@pytest.mark.kind("simulated_acceptance")
+def test_the_dummy_tokens_of_simulated_acceptance_are_warned_of(server):
+    """Believed, since its figures are what was asked for; its text is one token throughout."""
+    measurement = server.session.measure(OperatingPoint(1, requests=4))
+    assert measurement.accept_length == pytest.approx(3.3, abs=0.4)
+    assert [w for w in measurement.warnings if w.startswith("degenerate_output")]
