@@ -5,18 +5,17 @@ No launch: arguments are parsed, resolved and checked, on this CPU and as if on 
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
 
-from runners.sglang_command import flag_destination, flag_words, sglang_command
+from runners.server_environment import LocalEnvironment
+from runners.sglang_command import flag_destination, flag_words
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
+from runners.sglang_judgement import ask, gpu_named, launch_arguments
 from search_spaces import (
     Configuration,
     Space,
@@ -36,7 +35,6 @@ from .test_rules import BROKEN, with_flags
 pytestmark = pytest.mark.sglang
 
 SERVER = CpuServer(Path(DEFAULT_DIR).resolve())
-SCRIPT = Path(__file__).parent / "resolve_arguments.py"
 
 
 def make_cpu_study():
@@ -77,31 +75,41 @@ def argv_of(study, configuration):
 
 
 def asked_of_sglang(launches, **env):
-    """What SGLang makes of launches, from one process."""
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env
+    """What SGLang makes of launches: one process per machine that is pretended."""
     if not SERVER.python.exists():
         pytest.fail("SGLang is not installed here: run `make sglang-cpu`")
-    done = subprocess.run(
-        [SERVER.python, SCRIPT],
-        input=json.dumps(launches),
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    answers = {}
+    for gpu in dict.fromkeys(gpu for gpu, _ in launches):
+        asked = [n for n, (on, _) in enumerate(launches) if on == gpu]
+        found = ask(
+            LocalEnvironment(str(SERVER.python)),
+            [launches[n][1] for n in asked],
+            seconds=200,
+            gpu=gpu_named(gpu) if gpu else None,
+            variables={"OMP_NUM_THREADS": "1"} | env,
+        )
+        assert found.version == "0.5.23"
+        answers |= zip(asked, found.answers, strict=True)
+    return [answers[n] for n in range(len(launches))]
 
 
-def launch(argv, *, gpu=None, env=(), show=()):
-    return {"argv": list(argv), "gpu": gpu, "env": dict(env), "show": list(show)}
+def launch(argv, *, gpu=None, env=()):
+    return gpu, {"argv": list(argv), "env": dict(env)}
 
 
 def launch_of(study, point, gpu=None):
     """A point as the tuner launches it."""
-    command = sglang_command(study, point, python="python")
-    show = [flag_destination(name) for name, value in point.flags if value is not None]
-    return launch(command.argv[3:], gpu=gpu, env=command.env, show=show)
+    return gpu, launch_arguments(study, point)
+
+
+def speculation_of(found):
+    values = found.values
+    return {
+        "algorithm": values["speculative_algorithm"] or "none",
+        "num_steps": values["speculative_num_steps"],
+        "topk": values["speculative_eagle_topk"],
+        "num_draft_tokens": values["speculative_num_draft_tokens"],
+    }
 
 
 def one(algorithm, steps=None, topk=None, tokens=None, flags=None):
@@ -188,11 +196,12 @@ def answers(study, cpu_answers):
 
 def runs_as_asked(point, found):
     """SGLang takes a canonical point as it stands: nothing of it is rewritten."""
-    assert "error" not in found, (point, found)
+    assert found.refused is None, (point, found.refused)
+    assert found.unanswered is None, (point, found.unanswered)
     asked = {name: value for name, value in asdict(point.speculation).items() if value is not None}
-    assert asked.items() <= found["speculation"].items(), point
-    given = {flag_destination(name): value for name, value in point.flags if value is not None}
-    assert given == found["shown"], point
+    assert asked.items() <= speculation_of(found).items(), point
+    for name, value in point.flags:
+        assert value is None or found.values[flag_destination(name)] == value, (point, name)
 
 
 def test_every_point_is_accepted_as_it_stands(study, answers):
@@ -211,7 +220,7 @@ def test_points_of_tiny_are_accepted_on_this_cpu(tiny, cpu_answers):
 
 @pytest.mark.parametrize("configuration", REWRITTEN, ids=lambda c: str(c.speculation.to_dict()))
 def test_rewrites_are_sglangs(study, answers, configuration):
-    said = Configuration.of(Speculation(**answers[configuration]["speculation"]))
+    said = Configuration.of(Speculation(**speculation_of(answers[configuration])))
     assert canonical(said, study) == canonical(configuration, study)
 
 
@@ -219,16 +228,16 @@ def test_rewrites_are_sglangs(study, answers, configuration):
 def test_what_the_rules_refuse_sglang_refuses(study, answers, rule):
     configuration, says = REFUSED[rule]
     assert rule in [v.rule for v in violations(configuration, study)]
-    assert says in answers[configuration]["error"]
+    assert says in answers[configuration].refused
 
 
 # As if on GPUs: the shipped studies, with models of which only the configuration is there.
 GPU = {
-    "kimi": "rtx_blackwell",
-    "kimi-demo": "rtx_blackwell",
-    "llama-8b": "hopper",
-    "deepseek": "hopper",
-    "qwen": "hopper",
+    "kimi": "rtx pro 6000",
+    "kimi-demo": "rtx pro 6000",
+    "llama-8b": "h200",
+    "deepseek": "h200",
+    "qwen": "h200",
 }
 GRID_OF_108 = {
     "study": "grid",
@@ -252,17 +261,17 @@ MOST = 300
 # By rule, a machine on which it can be broken, how, and SGLang's words.
 REFUSED_ON_GPUS = {
     "trtllm_mha_chain_only": (
-        "blackwell",
+        "b200",
         one("EAGLE3", 3, 2, 8, {"attention-backend": "trtllm_mha"}),
         "trtllm_mha backend only supports topk = 1",
     ),
     "paged_tree_backend": (
-        "hopper",
+        "h200",
         one("EAGLE3", 3, 2, 8, {"attention-backend": "flashmla"}),
         "topk > 1 with page_size > 1",
     ),
     "attention_dp": (
-        "hopper",
+        "h200",
         one("NGRAM", tokens=8, flags={"tp-size": 8, "attn-dp-size": 8}),
         "does not support dp attention",
     ),
@@ -289,7 +298,7 @@ def gpu_answers(tmp_path_factory):
     for name in (*GPU, "grid"):
         study = gpu_study(name, folder)
         asked += [
-            (name, point, launch_of(study, point, GPU.get(name, "hopper")))
+            (name, point, launch_of(study, point, GPU.get(name, "h200")))
             for point in some_points(study)
         ]
     grid = gpu_study("grid", folder / "refused")
@@ -298,7 +307,7 @@ def gpu_answers(tmp_path_factory):
         for rule, (gpu, configuration, _) in REFUSED_ON_GPUS.items()
     ]
     for name, (_, bad, flags, good) in BROKEN_ON_GPUS.items():
-        gpu = "blackwell" if flags.get("attention-backend") == "trtllm_mla" else "hopper"
+        gpu = "b200" if flags.get("attention-backend") == "trtllm_mla" else "h200"
         for kind, configuration in (("bad", bad), ("good", good)):
             whole = with_flags(configuration, {"tp-size": 8, **flags})
             env = {variable: value for variable, value in whole.env if value is not None}
@@ -336,11 +345,12 @@ def test_what_the_rules_refuse_sglang_refuses_on_gpus(rule, gpu_answers, make_st
     _, configuration, says = REFUSED_ON_GPUS[rule]
     assert rule in [v.rule for v in violations(configuration, make_study())]
     ((_, found),) = gpu_answers[rule]
-    assert says in found["error"]
+    assert says in found.refused
 
 
 @pytest.mark.parametrize("name", BROKEN_ON_GPUS)
 def test_sglang_refuses_what_breaks_a_rule_and_takes_its_neighbour(name, gpu_answers):
     ((_, bad),), ((_, good),) = gpu_answers["bad", name], gpu_answers["good", name]
-    assert bad["error"].startswith(("ValueError", "AssertionError"))
-    assert "error" not in good
+    assert bad.refused.startswith(("ValueError", "AssertionError"))
+    assert good.refused is None
+    assert good.unanswered is None
