@@ -74,8 +74,8 @@ def _own_kernel(study: Study, searched: tuple[str, ...], sizes: set[FixedValue])
         )
         yield (
             f"{_and(searched)} {_are(searched)} searched, but NCCL carries decoding only where "
-            f"SGLang's own all-reduce kernel does not, which is on {where}: write "
-            f"`{OWN_OFF}: true` under server.flags, or search it"
+            f"SGLang's own all-reduce kernel does not, which is on {where}. If it is on here, the "
+            f"points are shown as inactive and not launched; search `{OWN_OFF}: [null, true]` too"
         )
     for flag, what in _IN_NCCLS_PLACE.items():
         if _flag(study, flag) == {True}:

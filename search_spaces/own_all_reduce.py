@@ -5,7 +5,7 @@ every all-reduce of a decode or verify forward is below the kernel's limit. NCCL
 ones (prefills) and with the gathering of logits.
 
 Read in SGLang 0.5.9, 0.5.17 and 0.5.23, `srt/distributed/`: `parallel_state.py` (`all_reduce`:
-MSCCL++ and NCCL's symmetric memory come before the kernel, all else after it),
+MSCCL++, NCCL's symmetric memory and, in 0.5.23, FlashInfer's come before it, all else after it),
 `device_communicators/custom_all_reduce.py:41` and `custom_all_reduce_v2.py` (limits).
 """
 

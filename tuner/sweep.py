@@ -141,7 +141,7 @@ class Sweep:
             plan = self._agenda.next(standing.trials, launches)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
-                return Outcome(plan.reason, _REASONS[plan.reason])
+                return Outcome(plan.reason, _REASONS[plan.reason] + _aside(standing))
             if (outcome := self._budget_spent()) is not None:
                 return outcome
             launch = self._launcher.intend(plan, standing.trials, number=len(launches))
@@ -227,6 +227,12 @@ class Sweep:
         if left is None:
             return None
         return left * sum(s for _, s in self._launch_seconds) / len(self._launch_seconds)
+
+
+def _aside(standing: Standing) -> str:
+    """What is said of points that needed no launch to be judged."""
+    count = sum(t.state is TrialState.INACTIVE and not t.launches for t in standing.trials)
+    return f", {count} of them without a launch" if count else ""
 
 
 def _check_reference(standing: Standing) -> None:

@@ -39,7 +39,7 @@ OFF_BESIDE_P2P = [{"when": {"env": {"NCCL_P2P_DISABLE": "1"}}, "then": {"flags":
         ),
         (
             {"flags": {"tp-size": 2}, "env": PROTO},
-            "on wherever the two GPUs reach each other's memory: write `disable-custom-all-reduce",
+            "on wherever the two GPUs reach each other's memory. If it is on here, the points are",
         ),
         ({"flags": {"tp-size": 8}, "env": PROTO}, "where NVLink joins all GPUs"),
         (

@@ -72,6 +72,7 @@ def test_the_fastest_is_found_and_inactive_points_are_shown_and_not_launched(
         *((steps, True, name) for steps in (None, 2) for name in (None, "Simple")),
     }
     assert report["budget"]["stopped"] == "exhausted"
+    assert "2 of them without a launch" in report["budget"]["reason"]
     # 2 and 3 steps share a launch
     assert report["budget"]["launches_spent"] == len(report["launches"]) == 6
     best = report["trials"][report["best"]["trial"]]
