@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -20,9 +21,9 @@ from .exchange import ask, get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
-TIME_SCALE = 50.0
+ROOT = Path(__file__).parents[2]
+TIME_SCALE = 10.0
 START_S = 120.0
 
 
@@ -78,6 +79,7 @@ def simulated(
     folder: Path,
     env: Mapping[str, str] | None = None,
     port: int | None = None,
+    program: Sequence[str] = ("-m", "runners.simulated_server"),
 ) -> Iterator[Simulated]:
     """Starts one; it is gone afterwards.
 
@@ -86,15 +88,17 @@ def simulated(
         folder: For its profile and its log.
         env: More variables.
         port: Where it is to listen; a free one unless given.
+        program: What the interpreter runs.
     """
     port = port or free_port_block()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TUNER_", "NCCL", "SGLANG"))}
     kept |= {
         "TUNER_SIM_PROFILE": str(quick_profile(folder)),
         "TUNER_SIM_TIME_SCALE": str(TIME_SCALE),
+        "PYTHONPATH": str(ROOT),
     }
     log_path = folder / f"simulated-{port}.log"
-    argv = [sys.executable, "-m", "runners.simulated_server", *flags, "--port", str(port)]
+    argv = [sys.executable, *program, *flags, "--port", str(port)]
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             argv,

@@ -1,0 +1,75 @@
+"""The contract between the simulated server and the real one: neither may drift from the other.
+
+Both are started with the same flags and asked the same things, in the same order: bodies, streams,
+headers, refusals, `/metrics`, `/server_info` and the log are compared, and their numbers must keep
+the same rules (`tests/contract/`). What the two cannot have in common is named there, with the
+reason, and nowhere else. How starts fail and servers end is in `tests/contract/ends.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..contract.drifts import DRIFTS  # noqa: TID252 - the tests are no package
+from ..contract.exchanges import exchanges  # noqa: TID252
+from ..contract.meanings import Depth  # noqa: TID252
+from ..contract.observation import Observation, breaches, observe  # noqa: TID252
+from ..contract.simulated import simulated  # noqa: TID252
+from .servers import KINDS, every_kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .servers import LiveServer
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
+
+EVERYTHING = "standalone"
+"""The kind that is asked everything; the others what they could answer otherwise."""
+
+Pair = tuple[Observation, Observation]
+
+
+def depth_of(server: LiveServer) -> Depth | None:
+    speculation = server.speculation
+    width = speculation.num_draft_tokens
+    if width is None:
+        return None
+    return Depth(deepest=speculation.num_steps or width - 1, width=width)
+
+
+def observed(server: LiveServer, folder: Path) -> Pair:
+    """Both servers, one after the other."""
+    argv = server.command.argv
+    flags = argv[argv.index("sglang.launch_server") + 1 :]
+    asked = exchanges(every=server.kind == EVERYTHING)
+    depth = depth_of(server)
+    real = observe(server.url, server.log.read_text, depth, asked)
+    # The simulated server reads no model's files, which say this of the tiny model.
+    flags = (*flags, "--context-length", "2048")
+    with simulated(flags, folder, KINDS[server.kind].env) as other:
+        other.wait_ready()
+        return real, observe(other.url, lambda: other.log, depth, asked)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    """What was seen so far, by kind."""
+    return {}
+
+
+@every_kind
+def test_the_simulated_server_answers_and_counts_as_the_real_one(server, pairs, tmp_path):
+    pairs[server.kind] = observed(server, tmp_path)
+    assert breaches(*pairs[server.kind]) == []
+
+
+@pytest.mark.kind(EVERYTHING)
+def test_every_planted_drift_is_caught_beside_the_real_one(server, pairs, tmp_path):
+    real, same = pairs.get(EVERYTHING) or observed(server, tmp_path)
+    for drift in DRIFTS:
+        found = breaches(real, same.changed(drift.change))
+        assert any(re.search(drift.caught, breach) for breach in found), (drift.name, found)
