@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ class Machine:
         topology: What `nvidia-smi topo -m` prints.
         kernel: Version of the operating system's kernel.
         cpu: Name and count of the processors.
+        caches: Folder of each cache of compiled kernels, by the package that fills it: what a
+            launch finds there need not be compiled.
     """
 
     host: str | None = None
@@ -36,6 +38,7 @@ class Machine:
     topology: str | None = None
     kernel: str | None = None
     cpu: str | None = None
+    caches: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, for a database column."""
@@ -45,4 +48,5 @@ class Machine:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`; keys of newer versions are not read."""
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
-        return cls(**known | {"gpus": tuple(data.get("gpus") or ())})
+        gpus, caches = tuple(data.get("gpus") or ()), dict(data.get("caches") or {})
+        return cls(**known | {"gpus": gpus, "caches": caches})

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _BEARING: Final = (
     "CUDA_",
+    "DG_",
     "FLASHINFER_",
     "GLOO_",
     "HF_",
@@ -23,10 +24,12 @@ _BEARING: Final = (
     "PYTORCH_",
     "SGLANG_",
     "SGL_",
+    "TILELANG_",
     "TORCH",
     "TRANSFORMERS_",
     "TRITON_",
     "TRTLLM_",
+    "TVM_FFI_",
 )
 """Beginnings of the names that bear on serving."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from results.records import Machine
+from runners.jit_caches import CACHES_SCRIPT
 from runners.server_environment import EnvironmentUnusableError
 from search_spaces.gpus import gpus_of_node
 from search_spaces.production import production_configuration
@@ -104,6 +105,7 @@ print(json.dumps({
         "topology": topology or None,
         "kernel": platform.release(),
         "cpu": cpu(),
+        "caches": caches(),
     },
     "uuids": [gpu["uuid"] for gpu in gpus],
 }))
@@ -140,7 +142,9 @@ def read_machine(
     Raises:
         EnvironmentUnusableError: The interpreter could not be run.
     """
-    done = environment.run(["-c", _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S)
+    done = environment.run(
+        ["-c", CACHES_SCRIPT + _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S
+    )
     try:
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         return MachineFacts(Machine.from_dict(found["machine"]), tuple(found["uuids"]))

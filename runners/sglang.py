@@ -5,22 +5,25 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from runners.bytecode import bytecode_variables
 from runners.load import ChatTemplateRenderer
 from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.process_runner import ProcessRunner
+from runners.read_ahead import ReadAhead
 from runners.server_environment import (
     EnvironmentUnusableError,
     server_environment,
     server_python,
 )
-from runners.sglang_command import sglang_command
+from runners.sglang_command import server_flags, sglang_command
 from search_spaces.version_flags import flags_not_had
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from results.records import LaunchIntent, Machine
-    from runners.base import LaunchCommand
+    from results.records import LaunchIntent, Machine, ProcessIdentity
+    from runners.base import LaunchCommand, Session, StartProgress
     from runners.load import Renderer, ServerPython
     from runners.machine_facts import MachineFacts
     from runners.phases import StartTimeouts
@@ -95,8 +98,27 @@ class SGLangRunner(ProcessRunner):
             host=host,
             port=port,
             extra=self.environment.ownership_flags(intent.mark),
+            env=self._bytecode,
             for_export=False,
         )
+
+    def start(
+        self,
+        intent: LaunchIntent,
+        on_process: Callable[[ProcessIdentity, LaunchCommand], None],
+        on_progress: Callable[[StartProgress], None] | None = None,
+    ) -> Session:
+        """See `Runner.start`; weights are read ahead while the server imports."""
+        with ReadAhead(self._weights(intent.configuration)):
+            return super().start(intent, on_process, on_progress)
+
+    def _weights(self, configuration: Configuration) -> list[str]:
+        """Folders of the weights that a launch reads, where they are on this machine."""
+        flags = server_flags(self._study, configuration, for_export=False)
+        if not self.environment.sees_processes or flags.get("load-format") == "dummy":
+            return []
+        paths = (flags.get("model-path"), flags.get("speculative-draft-model-path"))
+        return [str(path) for path in paths if path]
 
     def renderer(self) -> Renderer:
         """The chat template, applied by the server environment's `transformers`; kept."""
@@ -115,6 +137,10 @@ class SGLangRunner(ProcessRunner):
     def devices(self) -> tuple[str, ...]:
         """See `Runner.devices`."""
         return device_names(self._study, self._machine_facts)
+
+    @functools.cached_property
+    def _bytecode(self) -> dict[str, str | None]:
+        return bytecode_variables(self.environment, self._study.server.env)
 
     @functools.cached_property
     def _machine_facts(self) -> MachineFacts:
