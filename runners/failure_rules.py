@@ -56,6 +56,12 @@ RULES: tuple[Rule, ...] = (
         ),
         "another process listens on a port of this launch",
     ),
+    Rule(
+        "lora_not_found",
+        "study",
+        ignoring_case(r"RuntimeError: Failed to load LoRA adapter .*"),
+        "correct `lora-paths` under `server.flags`",
+    ),
     Rule("disk_full", "host", ignoring_case(r"No space left on device"), "free some disk space"),
     Rule(
         "too_many_files",
@@ -114,6 +120,7 @@ RULES: tuple[Rule, ...] = (
             r"ValueError: .*is not supported in \w+ attention backend.*"
             r"|ValueError: .*backend only supports topk = 1.*"
             r"|ValueError: .*topk > 1 with page_size > 1.*"
+            r"|AssertionError: .*Backend requires SM.*"
         ),
     ),
     Rule(
@@ -128,6 +135,13 @@ RULES: tuple[Rule, ...] = (
         "SGLang rejects this combination of speculation flags",
         "arguments",
         also=_in_speculation_flags,
+    ),
+    Rule(
+        "invalid_speculation",
+        "configuration",
+        re.compile(r".*shared logits buffer holds .*"),
+        "adaptive speculation must start with the deepest of its candidate steps (0.5.17)",
+        "cuda_graph",
     ),
     # NCCL. Before memory: a capture that fails on NCCL ends with hints about memory (0.5.17).
     Rule(
@@ -166,8 +180,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "kv_pool_too_small",
         "configuration",
-        # The warm-up's own prompt, of 15 tokens (0.5.23).
-        ignoring_case(r".*Input length .* exceeds the maximum allowed length.*"),
+        # The warm-up's own prompt, of 15 tokens.
+        ignoring_case(r"AssertionError: .*Input length .* exceeds the maximum allowed length.*"),
         "the KV pool holds fewer tokens than one request: raise max-total-tokens or "
         "mem-fraction-static",
         "kv_cache",
@@ -202,7 +216,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "missing_module",
         "configuration",
-        re.compile(r"^(ImportError|ModuleNotFoundError): .*", re.MULTILINE),
+        re.compile(
+            r"^(ImportError|ModuleNotFoundError): .*"
+            r"|^Exception: \S+ with minimum required version .*is not installed.*",
+            re.MULTILINE,
+        ),
         "SGLang's installation lacks what this configuration needs",
     ),
     Rule(

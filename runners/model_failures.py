@@ -18,14 +18,18 @@ _UNREADABLE = ignoring_case(r"PermissionError: .*(config|safetensors|model|token
 _UNKNOWN = re.compile(
     r"^ValueError: (Unrecognized model in|The checkpoint you are trying to load has model type"
     r"|Cannot find model module|Model architectures .* are not supported|No model architectures"
-    # 0.5.9 and 0.5.17, where the architecture is Transformers' own but cannot be served:
     r"|.* has no SGLang implementation).*",
-    re.MULTILINE,
+    re.MULTILINE | re.IGNORECASE,
 )
 _BAD_CONFIG = ignoring_case(r"OSError: .*the config file at .* is not a valid JSON file.*")
 _BAD_WEIGHTS = ignoring_case(
     r".*SafetensorError: .*|RuntimeError: Cannot find any model weights with.*"
     r"|.*UnpicklingError: .*|RuntimeError: PytorchStreamReader failed.*"
+)
+_OTHER_SHAPES = ignoring_case(
+    r"RuntimeError: The size of tensor a .* must match the size of tensor b .*"
+    r"|AssertionError: Attempted to load weight .* into parameter .*"
+    r"|AssertionError: .*org_vocab_size=.*loaded_weight\.shape.*"
 )
 _DRAFT_FRAMES = re.compile(
     r"speculative_hook\.py"
@@ -43,10 +47,6 @@ def of_the_draft(tail: str) -> bool:
 
 def _drafting(tail: str) -> bool:
     return bool(re.search(r"/speculative/|eagle|draft", tail, re.IGNORECASE))
-
-
-def _loading(tail: str) -> bool:
-    return "load_weights" in tail or "weight_loader" in tail
 
 
 _NOT_FOUND = "was not found: check `model.{}`, HF_HUB_OFFLINE and the cache"
@@ -126,7 +126,7 @@ MODEL_RULES: tuple[Rule, ...] = (
         "draft_missing",
         "study",
         ignoring_case(r"has no attribute 'hot_token_id'"),
-        "this algorithm needs a draft of its own: set `model.draft`",
+        "this algorithm needs a draft that was made for it, an EAGLE-3 head: set `model.draft`",
     ),
     Rule(
         "draft_mismatch",
@@ -141,15 +141,15 @@ MODEL_RULES: tuple[Rule, ...] = (
     Rule(
         "draft_mismatch",
         "study",
-        ignoring_case(r"RuntimeError: The size of tensor a .* must match the size of tensor b .*"),
+        _OTHER_SHAPES,
         "the draft's weights do not have the shapes that its config.json says",
-        also=lambda tail: _loading(tail) and of_the_draft(tail),
+        also=of_the_draft,
     ),
     Rule(
         "bad_weights",
         "study",
-        ignoring_case(r"RuntimeError: The size of tensor a .* must match the size of tensor b .*"),
+        _OTHER_SHAPES,
         "the weights do not have the shapes that the model's config.json says",
-        also=_loading,
+        also=lambda tail: "load_weights" in tail,
     ),
 )
