@@ -1,167 +1,256 @@
 """Whether our figures and those of `sglang.bench_serving` agree, on any running SGLang server.
 
     python benchmarks/agreement.py --url http://127.0.0.1:30000 --tokenizer MODEL
-        [--sglang-python PYTHON] [--concurrency 1 8 64] [--rounds 3] [--output FILE.json]
+        [--sglang-python PYTHON] [--concurrency 1 8 32] [--rounds 6] [--table FILE.csv --name NAME]
 
-Both send as many prompts of random token ids, of the same length, for answers of the same fixed
-length, and take turns. `bench_serving` sends its first requests all at once, so that they stay in
-step, and divides all output tokens by the time from the first request to the last answer. For the
-comparison ours does the same (no warm-up of its own, so no stagger; the same whole is made of its
-requests). "window" is what the tuner really measures: lanes staggered as in steady traffic, without
-ramp and drain.
+Both send the same prompts in the same order, for answers of the same fixed length, and take turns
+(ours first in one round, theirs in the next). `bench_serving` sends its first requests all at once,
+so that they stay in step; for the comparison ours does the same (no warm-up of its own, so no
+stagger), and the same whole is made of its requests: all output tokens over the time from the first
+request to the last token. "window" is what the tuner really measures: lanes staggered as in steady
+traffic, without ramp and drain.
+
+Two runs differ by what server and machine do in each of them. `--same-run` compares one run with
+itself: `bench_serving` is sent through a tap (`benchmarks/tap.py`), and "ours" is what our reader
+and definitions make of the streams that passed it. That needs no quiet machine.
+
+What differs by definition is measured too. The clock of `bench_serving` runs on until the server
+has answered `/server_info`: "without info" is its speed without the time of that call (as the tap
+saw it, else on the idle server). Its TTFT begins before it connects, each request on a connection
+of its own, and ends with the first chunk that has text.
+
+On a machine with few cores the client takes time from the server. Give both clients a core that
+the server does not use: start the server under `taskset -c 0`, this script under `taskset -c 1`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.sglang_bench import BenchServing, order_of_sending
+from benchmarks.tap import Tap
 from runners.load import Prompt, PromptSource, bench
+from runners.server_facts import read_server, read_server_info
 from search_spaces.workload import OperatingPoint, Workload
 
 if TYPE_CHECKING:
-    from results.records import Measurement
+    from collections.abc import Sequence
 
-FIGURES = ("output_tok_s", "ttft_p50_ms", "tpot_p50_ms", "accept_length")
+    from benchmarks.sglang_bench import Said
+    from results.records import Measurement, RequestSample
+
+FIGURES = ("output_tok_s", "output_tok_s_without_info", "ttft_p50_ms", "tpot_p50_ms",
+           "accept_length")  # fmt: skip
+COLUMNS = ("study", "sglang", "concurrency", "round", "figure", "ours", "theirs", "ratio")
+INFO_CALLS = 5
 
 
-class RandomIds(PromptSource):
-    """Prompts of random token ids that share nothing."""
+class Texts(PromptSource):
+    """The given prompts, in their order."""
 
-    def __init__(self, tokens: int, largest: int, salt: int) -> None:
-        self._tokens = tokens
-        self._largest = largest
-        self._salt = salt
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._prompts = tuple(Prompt(f"text/{n}", text) for n, text in enumerate(texts))
 
     def select(self, count: int, seed: int) -> tuple[Prompt, ...]:
-        """See `PromptSource.select`."""
-        made = []
-        for number in range(count):
-            draw = random.Random(f"{self._salt}/{seed}/{number}")
-            ids = tuple(draw.randrange(10, self._largest) for _ in range(self._tokens))
-            made.append(Prompt(f"random/{number}", input_ids=ids))
-        return tuple(made)
+        """See `PromptSource.select`; the seed has no say."""
+        del seed
+        return self._prompts[:count]
 
 
-def measure(args: argparse.Namespace, concurrency: int, salt: int, warmup: int) -> Measurement:
-    """One measurement of ours."""
-    point = OperatingPoint(concurrency, requests=requests(args, concurrency))
-    workload = Workload(
-        prompts=(("random", 1.0),),
-        output_tokens=args.output_tokens,
-        points=(point,),
-        warmup_requests=warmup,
-    )
-    source = RandomIds(args.prompt_tokens, args.vocabulary, salt)
-    measured = bench(args.url, workload, point, prompts=source)
+def texts(count: int, words: int, salt: int) -> list[str]:
+    """Prompts that share no beginning, of `words` numbers and up to a quarter more."""
+    draw = random.Random(salt)
+    lengths = [words + draw.randrange(words // 4 + 1) for _ in range(count)]
+    return [" ".join(f"w{draw.randrange(1000, 100_000)}" for _ in range(n)) for n in lengths]
+
+
+def measure(args: argparse.Namespace, prompts: Sequence[str], concurrency: int, warmup: int
+            ) -> Measurement:  # fmt: skip
+    """One measurement of ours; the prompts of a warm-up come after the window's."""
+    count = len(prompts) - warmup
+    point = OperatingPoint(concurrency, requests=count)
+    workload = Workload((("texts", 1.0),), args.output_tokens, (point,), warmup_requests=warmup)
+    measured = bench(args.url, workload, point, prompts=Texts(prompts), processes=args.processes)
     for reason in (*measured.invalid, *measured.warnings):
         print(f"  ours: {reason}", file=sys.stderr)
     return measured
 
 
-def ours(args: argparse.Namespace, concurrency: int, salt: int) -> dict[str, float | None]:
-    """One measurement that starts as theirs does, and one as the tuner makes it."""
-    window = measure(args, concurrency, 2 * salt, warmup=1)
-    whole = measure(args, concurrency, 2 * salt + 1, warmup=0)
+def whole(measured: Measurement) -> dict[str, float | None]:
+    """The figures over all requests of a load, as `bench_serving` makes them."""
+    figures = whole_of(measured.samples)
     return {
-        "output_tok_s": whole_tok_s(whole),
-        "ttft_p50_ms": statistics.median(s.ttft_s for s in whole.samples) * 1000.0,
-        "tpot_p50_ms": statistics.median(
-            (s.e2e_s - s.ttft_s) / (s.completion_tokens - 1) for s in whole.samples
+        **figures,
+        "accept_length": measured.accept_length,
+        "client_cpu_share": measured.client_cpu_share,
+    }
+
+
+def whole_of(samples: Sequence[RequestSample]) -> dict[str, float | None]:
+    """The same, of any requests."""
+    first = min(sample.sent_s for sample in samples)
+    last = max(sample.sent_s + sample.e2e_s for sample in samples)
+    speed = sum(sample.completion_tokens for sample in samples) / (last - first)
+    paces = [(s.e2e_s - s.ttft_s) / (s.completion_tokens - 1) for s in samples]
+    return {
+        "output_tok_s": speed,
+        "output_tok_s_without_info": speed,
+        "ttft_p50_ms": 1000 * statistics.median(sample.ttft_s for sample in samples),
+        "tpot_p50_ms": 1000 * statistics.median(paces),
+        "prompt_tokens": sum(sample.prompt_tokens for sample in samples),
+        "output_tokens": sum(sample.completion_tokens for sample in samples),
+    }
+
+
+def info_s(url: str) -> float:
+    """Seconds that `/server_info` takes on the idle server: the median of a few calls."""
+    taken = []
+    for _ in range(INFO_CALLS):
+        begun = time.perf_counter()
+        read_server_info(url)
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
+
+
+def figures_of(said: Said, info: float) -> dict[str, float | None]:
+    """What `bench_serving` says; `info` is how long its call of `/server_info` took."""
+    return {
+        "output_tok_s": said.output_tok_s,
+        "output_tok_s_without_info": said.output_tokens / (said.duration_s - info),
+        "ttft_p50_ms": said.ttft_p50_ms,
+        "tpot_p50_ms": said.tpot_p50_ms,
+        "accept_length": said.accept_length,
+        "prompt_tokens": sum(said.prompt_tokens),
+        "output_tokens": said.output_tokens,
+    }
+
+
+def same_run(client: BenchServing, made: Sequence[str], concurrency: int) -> Round:
+    """One run of theirs: what we make of its streams, and what it says."""
+    with Tap(int(client.url.rpartition(":")[2])) as tap:
+        said = client.at(tap.url).run(made, concurrency)
+    if sorted(sample.prompt for sample in tap.samples()) != sorted(made):
+        sys.exit("bench_serving did not send the prompts that it was given")
+    mine = whole_of(tap.samples()) | {"accept_length": tap.accept_length()}
+    return mine, figures_of(said, tap.info_s)
+
+
+Round = tuple[dict[str, float | None], dict[str, float | None]]
+
+
+def one_round(args: argparse.Namespace, concurrency: int, number: int) -> Round:
+    """Ours and theirs over the same new prompts; who begins changes from round to round."""
+    count = max(16, args.waves * concurrency)
+    made = texts(count, args.prompt_words, hash((args.seed, concurrency, number)))
+    client = BenchServing(args.sglang_python, args.url, args.tokenizer, args.output_tokens)
+    if args.same_run:
+        return same_run(client, made, concurrency)
+    mine: dict[str, float | None] = {}
+    other: dict[str, float | None] = {}
+
+    def ours() -> None:
+        mine.update(whole(measure(args, order_of_sending(made), concurrency, warmup=0)))
+
+    def theirs() -> None:
+        other.update(figures_of(client.run(made, concurrency), info_s(args.url)))
+
+    for act in (ours, theirs) if number % 2 == 0 else (theirs, ours):
+        act()
+    for name in ("prompt_tokens", "output_tokens"):
+        if mine[name] != other[name]:
+            sys.exit(f"not the same load: {name} {mine[name]} of ours and {other[name]} of theirs")
+    if args.window:
+        more = texts(concurrency, args.prompt_words, hash((args.seed, concurrency, number, 1)))
+        window = measure(args, [*order_of_sending(made), *more], concurrency, len(more))
+        mine |= {"window_tok_s": window.output_tok_s, "window_tpot_p50_ms": window.tpot_p50_ms}
+    return mine, other
+
+
+def pairs(rounds: Sequence[Round], name: str) -> list[tuple[float, float]]:
+    """Ours and theirs of every round that has the figure on both sides."""
+    return [
+        (ours, theirs)
+        for mine, other in rounds
+        if (ours := mine.get(name)) is not None and (theirs := other.get(name)) is not None
+    ]
+
+
+def show(concurrency: int, rounds: Sequence[Round]) -> None:
+    """One line per figure: medians, and the median and range of the ratio within a round."""
+    for name in FIGURES:
+        both = pairs(rounds, name)
+        if not both:
+            continue
+        ratios = [a / b for a, b in both]
+        ours, theirs = (statistics.median(side) for side in zip(*both, strict=True))
+        print(
+            f"{concurrency:>11} {name:<26}{ours:>10.3f}{theirs:>10.3f}"
+            f"{statistics.median(ratios):>8.4f}  {min(ratios):.4f} to {max(ratios):.4f}"
         )
-        * 1000.0,
-        "accept_length": whole.accept_length,
-        "window_tok_s": window.output_tok_s,
-        "window_tpot_p50_ms": window.tpot_p50_ms,
-        "client_cpu_share": window.client_cpu_share,
-    }
+    for name in ("window_tok_s", "client_cpu_share"):
+        seen = [value for mine, _ in rounds if (value := mine.get(name)) is not None]
+        if seen:
+            print(f"{concurrency:>11} {name:<26}{statistics.median(seen):>10.3f}")
+    sys.stdout.flush()
 
 
-def whole_tok_s(measured: Measurement) -> float:
-    """All output tokens over the time from the first request to the last token."""
-    tokens = sum(sample.completion_tokens for sample in measured.samples)
-    first = min(sample.sent_s for sample in measured.samples)
-    last = max(sample.sent_s + sample.e2e_s for sample in measured.samples)
-    return tokens / (last - first)
+def rows(name: str, version: str, concurrency: int, rounds: Sequence[Round]
+         ) -> list[dict[str, Any]]:  # fmt: skip
+    """The table's rows of one concurrency."""
+    return [
+        {
+            **dict(zip(COLUMNS, (name, version, concurrency, number, figure), strict=False)),
+            "ours": f"{ours:.6g}", "theirs": f"{theirs:.6g}", "ratio": f"{ours / theirs:.5f}",
+        }
+        for number, one in enumerate(rounds)
+        for figure in FIGURES
+        for ours, theirs in pairs([one], figure)
+    ]  # fmt: skip
 
 
-def theirs(args: argparse.Namespace, concurrency: int, seed: int) -> dict[str, float | None]:
-    """One run of `sglang.bench_serving`, unchanged."""
-    host, _, port = args.url.removeprefix("http://").partition(":")
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "bench.jsonl"
-        command = [
-            *(args.sglang_python, "-m", "sglang.bench_serving", "--backend", "sglang"),
-            *("--host", host, "--port", port, "--output-file", str(output)),
-            *("--model", args.tokenizer, "--tokenizer", args.tokenizer),
-            *("--dataset-name", "random-ids", "--random-range-ratio", "1.0"),
-            *("--random-input-len", str(args.prompt_tokens)),
-            *("--random-output-len", str(args.output_tokens)),
-            *("--num-prompts", str(requests(args, concurrency))),
-            *("--max-concurrency", str(concurrency), "--warmup-requests", str(concurrency)),
-            *("--seed", str(seed), "--flush-cache", "--disable-tqdm"),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr[-2000:]}")
-        found: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
-    return {
-        "output_tok_s": found["output_throughput"],
-        "ttft_p50_ms": found["median_ttft_ms"],
-        "tpot_p50_ms": found["median_tpot_ms"],
-        "accept_length": found.get("accept_length"),
-    }
-
-
-def requests(args: argparse.Namespace, concurrency: int) -> int:
-    """Prompts of one run at a concurrency."""
-    return int(max(16, args.waves * concurrency))
-
-
-def median(rounds: list[dict[str, float | None]], name: str) -> float | None:
-    """The median of a figure over rounds; `None` where it is missing."""
-    values = [value for found in rounds if (value := found.get(name)) is not None]
-    return statistics.median(values) if values else None
-
-
-def main() -> None:
-    """Runs both and prints the ratios."""
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", required=True)
     parser.add_argument("--tokenizer", required=True, help="path of the served model's tokenizer")
     parser.add_argument("--sglang-python", default=sys.executable)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--waves", type=int, default=4, help="requests per unit of concurrency")
-    parser.add_argument("--prompt-tokens", type=int, default=128)
+    parser.add_argument("--prompt-words", type=int, default=64)
     parser.add_argument("--output-tokens", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=30_000)
-    parser.add_argument("--output", type=Path, help="where all rounds go, as JSON")
-    args = parser.parse_args()
-    everything: dict[int, Any] = {}
-    print(f"{'concurrency':>11} {'figure':<14}{'ours':>10}{'theirs':>10}{'ratio':>8}")
+    parser.add_argument("--processes", type=int, help="our client processes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--same-run", action="store_true", help="theirs alone, seen through a tap")
+    parser.add_argument("--no-window", dest="window", action="store_false")
+    parser.add_argument("--table", type=Path, help="CSV that the rounds are added to")
+    parser.add_argument("--name", default="", help="what the table calls this server")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs both and prints the ratios."""
+    args = arguments()
+    facts = read_server(args.url)
+    print(f"SGLang {facts.version}, {facts.speculation}", file=sys.stderr)
+    print(f"{'concurrency':>11} {'figure':<26}{'ours':>10}{'theirs':>10}{'ratio':>8}  its range")
     for concurrency in args.concurrency:
-        rounds = [
-            (ours(args, concurrency, number), theirs(args, concurrency, 1000 + number))
-            for number in range(args.rounds)
-        ]
-        mine, other = [pair[0] for pair in rounds], [pair[1] for pair in rounds]
-        everything[concurrency] = {"ours": mine, "theirs": other}
-        for name in FIGURES:
-            a, b = median(mine, name), median(other, name)
-            if a is not None and b is not None:
-                print(f"{concurrency:>11} {name:<14}{a:>10.2f}{b:>10.2f}{a / b:>8.3f}", flush=True)
-        window = median(mine, "window_tok_s")
-        print(f"{concurrency:>11} {'window':<14}{window:>10.2f}", flush=True)
-        if args.output:
-            args.output.write_text(json.dumps(everything, indent=1))
+        rounds = [one_round(args, concurrency, number) for number in range(args.rounds)]
+        show(concurrency, rounds)
+        if args.table:
+            is_new = not args.table.exists()
+            with args.table.open("a", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                if is_new:
+                    writer.writeheader()
+                writer.writerows(rows(args.name, facts.version, concurrency, rounds))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,124 @@
+"""`sglang.bench_serving`, unchanged, as another opinion of the same requests.
+
+It reads the prompts from a file in its `custom` format, shuffles them with its seed, sends as many
+at a time as it is told, and divides all output tokens by the time from its first request to the
+end of a call of `/server_info` (0.5.9 to 0.5.23).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class BenchServing:
+    """How it is called.
+
+    Attributes:
+        python: An interpreter that has SGLang.
+        url: `http://host:port` of the server.
+        tokenizer: Path of the served model's tokenizer.
+        output_tokens: Tokens of every answer.
+        model: The name that is sent along; SGLang's `/generate` does not look at it.
+    """
+
+    python: str
+    url: str
+    tokenizer: str
+    output_tokens: int
+    model: str = "model"
+
+    def at(self, url: str) -> BenchServing:
+        """The same, sent to another address."""
+        return replace(self, url=url)
+
+    def run(
+        self, prompts: Sequence[str], concurrency: int, *, seed: int = 0, timeout_s: float = 600.0
+    ) -> Said:
+        """One run over `prompts`, with a warm-up before it and an emptied cache between.
+
+        Raises:
+            RuntimeError: It failed, or some of its requests did.
+        """
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            data, output = folder / "prompts.jsonl", folder / "result.jsonl"
+            turns = [
+                [{"content": text}, {"content": "an answer of some words"}] for text in prompts
+            ]
+            data.write_text("\n".join(json.dumps({"conversations": turn}) for turn in turns))
+            command = [
+                *(self.python, "-m", "sglang.bench_serving", "--backend", "sglang"),
+                *("--base-url", self.url, "--model", self.model, "--tokenizer", self.tokenizer),
+                *("--dataset-name", "custom", "--dataset-path", str(data)),
+                *("--sharegpt-output-len", str(self.output_tokens), "--seed", str(seed)),
+                *("--num-prompts", str(len(prompts)), "--max-concurrency", str(concurrency)),
+                *("--warmup-requests", str(concurrency), "--flush-cache", "--disable-tqdm"),
+                *("--output-details", "--output-file", str(output)),
+            ]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+                check=False,
+            )
+            if done.returncode != 0:
+                raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: "
+                                   f"{(done.stdout + done.stderr)[-2000:]}")  # fmt: skip
+            said: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
+        if said["completed"] != len(prompts):
+            raise RuntimeError(f"{said['completed']} of {len(prompts)} requests succeeded")
+        return Said(
+            output_tok_s=said["output_throughput"],
+            ttft_p50_ms=said["median_ttft_ms"],
+            tpot_p50_ms=said["median_tpot_ms"],
+            accept_length=said.get("accept_length"),
+            output_tokens=said["total_output_tokens"],
+            prompt_tokens=tuple(said["input_lens"]),
+            duration_s=said["duration"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What it says of a run.
+
+    Attributes:
+        output_tok_s: All output tokens over `duration_s`.
+        ttft_p50_ms: From before it connects (each request on a connection of its own) to the first
+            chunk with text in it: a chunk whose bytes are no whole character yet does not count.
+        tpot_p50_ms: (end to end - TTFT) / (tokens - 1).
+        accept_length: The server's own average since its cache was emptied, over whole log
+            intervals; `None` without speculation.
+        output_tokens: Of all answers.
+        prompt_tokens: Of each prompt, by its own tokenizer, in the order of sending.
+        duration_s: From the first request until `/server_info` has answered after the last.
+    """
+
+    output_tok_s: float
+    ttft_p50_ms: float
+    tpot_p50_ms: float
+    accept_length: float | None
+    output_tokens: int
+    prompt_tokens: tuple[int, ...]
+    duration_s: float
+
+
+def order_of_sending(prompts: Sequence[str], seed: int = 0) -> list[str]:
+    """The order in which it sends the prompts of a file."""
+    ordered = list(prompts)
+    # It seeds Python's own generator and shuffles before it draws anything else.
+    random.Random(seed).shuffle(ordered)
+    return ordered

@@ -1,0 +1,194 @@
+"""A tap between another client and a server: what passes is read with our own eyes.
+
+Speeds of two runs differ by what the server and the machine do in each. To compare definitions,
+both must look at one run: the other client is sent through the tap, which passes every byte on and
+notes when, so that our figures can be made of the very run that the client reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+import orjson
+
+from results.records import RequestSample
+from runners.load.acceptance import accept_length
+from runners.load.answer import Answer
+from runners.load.flight import Flight
+from runners.load.http_response import ResponseParser
+from runners.load.stream import GenerateReader
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+    from collections.abc import Callable
+    from types import TracebackType
+
+_PIECE = 1 << 20
+
+
+class Tap:
+    """Listens on a port of its own while it is entered, and passes everything on.
+
+    Attributes:
+        flights: The `/generate` streams since the last `/flush_cache`, in the order of sending;
+            `prompt` is the text that was sent.
+        info_s: How long the last call of `/server_info` took.
+    """
+
+    def __init__(self, port: int, host: str = "127.0.0.1", *, delay_s: float = 0.0) -> None:
+        """Listens to nothing yet.
+
+        Args:
+            port: The server's.
+            host: Where it listens.
+            delay_s: Seconds that each request is held back, as if the client were so much slower.
+        """
+        self._delay_s = delay_s
+        self.flights: list[Flight] = []
+        self.info_s = 0.0
+        self._server = (host, port)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        assert self._listener is not None
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return f"http://{host}:{port}"
+
+    def samples(self) -> list[RequestSample]:
+        """The requests as our client would have seen them; times since the first was sent."""
+        first = min(flight.sent for flight in self.flights)
+        return [_sample(flight, first) for flight in self.flights]
+
+    def accept_length(self) -> float | None:
+        """Tokens per verify over all of them, by the servers' accounts."""
+        samples = self.samples()
+        return accept_length(
+            sum(sample.verify_calls for sample in samples),
+            sum(sample.correct_drafts for sample in samples),
+        )
+
+    async def _pass(self, client: StreamReader, back: StreamWriter) -> None:
+        server, forth = await asyncio.open_connection(*self._server)
+        ear = _Ear(self)
+        answers = asyncio.create_task(_copy(server, back, ear.answers))
+        try:
+            await _copy(client, forth, ear.asks, self._delay_s)
+        except asyncio.CancelledError:
+            pass  # the tap ends
+        finally:
+            # Nobody is left to hear the rest.
+            answers.cancel()
+            await asyncio.gather(answers, return_exceptions=True)
+            forth.close()
+            back.close()
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._pass, "127.0.0.1", 0)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._listener = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(30)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _copy(
+    source: StreamReader,
+    sink: StreamWriter,
+    hear: Callable[[float, bytes], None],
+    delay_s: float = 0.0,
+) -> None:
+    with contextlib.suppress(ConnectionError):
+        while raw := await source.read(_PIECE):
+            now = time.perf_counter()
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            sink.write(raw)
+            hear(now, raw)
+            await sink.drain()
+
+
+class _Ear:
+    """Hears what passes on one connection: one request after the other."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._flight: Flight | None = None
+        self._reader = GenerateReader()
+        self._parser = ResponseParser(self._body)
+        self._now = 0.0
+        self._asked_info: float | None = None
+
+    def asks(self, now: float, raw: bytes) -> None:
+        """From the client: a request begins, or goes on."""
+        start = raw[:40]
+        self._asked_info = now if b" /server_info" in start else None
+        if b" /flush_cache" in start:
+            self._tap.flights.clear()
+        if start.startswith(b"POST /generate "):
+            self._flight = Flight("", raw, sent=now)
+            self._reader, self._parser = GenerateReader(), ResponseParser(self._body)
+            self._tap.flights.append(self._flight)
+        elif self._flight is not None:
+            self._flight.body += raw
+
+    def answers(self, now: float, raw: bytes) -> None:
+        """From the server."""
+        if self._asked_info is not None:
+            self._tap.info_s = now - self._asked_info
+        self._now = now
+        if self._flight is not None and self._parser.feed(raw):
+            self._flight.answer = self._reader.answer()
+            self._flight = None
+
+    def _body(self, status: int, raw: bytes) -> None:
+        tokens = self._reader.feed(raw) if status == 200 else None
+        flight = self._flight
+        if flight is not None and tokens is not None and tokens > flight.tokens:
+            flight.chunk_times.append(self._now)
+            flight.chunk_tokens.append(tokens)
+
+
+def _sample(flight: Flight, first: float) -> RequestSample:
+    answer = flight.answer or Answer()
+    return RequestSample(
+        prompt=str(orjson.loads(flight.body[flight.body.index(b"\r\n\r\n") :])["text"]),
+        sent_s=flight.sent - first,
+        ttft_s=flight.first - flight.sent,
+        e2e_s=flight.last - flight.sent,
+        prompt_tokens=answer.prompt_tokens or 0,
+        completion_tokens=answer.completion_tokens or flight.tokens,
+        cached_tokens=answer.cached_tokens or 0,
+        verify_calls=answer.verify_calls,
+        correct_drafts=answer.correct_drafts,
+        histogram=answer.histogram,
+        error=None if answer.error is None and flight.answer is not None else "no whole answer",
+        proposed_drafts=answer.proposed_drafts,
+        chunks=len(flight.chunk_times),
+    )
