@@ -3,7 +3,7 @@
     python -m benchmarks.noise --study STUDY --output FOLDER/NAME
         [--configuration none EAGLE3:2,1,3] [--concurrency 1 8 32]
         [--launches 3] [--blocks 8] [--requests 8] [--output-tokens 64]
-        [--drift-minutes 5] [--disturb idle_server imports busy_core pinned_client]
+        [--drift-minutes 5] [--cycles 4] [--disturb idle_server imports busy_core pinned_client]
         [--minutes 9] [--resume] [--runner simulated] [--json]
 
 Launches each configuration several times through the runner of `tuner sweep`, takes turns between
@@ -24,91 +24,23 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.noise_disturbances import DISTURBANCES, IDLE_SERVER
 from benchmarks.noise_files import QUIET, Files
 from benchmarks.noise_report import document, tables
 from benchmarks.noise_runs import Sitting, TooManyFailuresError, label
+from benchmarks.noise_study import UsageError, configuration_of, study_of
 from benchmarks.noise_summary import summarize
 from runners import RunnerError, make_runner
 from runners.gpu_locks import DeviceBusyError, DeviceLocks
-from search_spaces.baseline import baselines
-from search_spaces.configuration import Configuration, Speculation
-from search_spaces.legality import canonical, violations
-from search_spaces.problems import StudyFileError
-from search_spaces.study import Study, load_study
-from search_spaces.workload_parts import PointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runners import ProcessRunner
-
-
-class UsageError(Exception):
-    """Something on the command line cannot be; the message says what to do."""
-
-
-def configuration_of(text: str, study: Study) -> Configuration:
-    """A configuration as it is written: a baseline, `ALGORITHM:steps,topk,tokens`, or JSON.
-
-    Args:
-        text: `none`, `default`, `production`; `EAGLE3:2,1,3`, `EAGLE3:2`; or a JSON object in the
-            shape of `docs/contract.md`, of which what is left out is not set.
-        study: Whose it is.
-
-    Raises:
-        UsageError: It is none of these, or a rule speaks against it.
-    """
-    known = baselines(study)
-    if text in known:
-        return known[text]
-    try:
-        if text.startswith("{"):
-            data = json.loads(text)
-            made = Configuration.from_dict({"speculation": {"algorithm": "none"}} | data)
-        else:
-            algorithm, _, numbers = text.partition(":")
-            given = [int(number) for number in numbers.split(",") if number]
-            steps, topk, tokens, *more = (*given, *(None,) * 3)[: max(3, len(given))]
-            if more or not given:
-                raise ValueError(numbers)  # noqa: TRY301 - told below, as the others are
-            made = Configuration.of(
-                Speculation(algorithm.upper(), steps, topk or 1, tokens or (steps or 0) + 1)
-            )
-    except (ValueError, TypeError, KeyError) as error:
-        names = ", ".join(known)
-        raise UsageError(
-            f"--configuration {text}: write one of {names}, ALGORITHM:steps,topk,tokens, or JSON"
-        ) from error
-    configuration = canonical(made, study)
-    if broken := violations(configuration, study):
-        raise UsageError(f"--configuration {text}: {broken[0].message}")
-    return configuration
-
-
-def study_of(args: argparse.Namespace) -> Study:
-    """The study file with the load of the command line.
-
-    Raises:
-        UsageError: The file cannot be used.
-    """
-    try:
-        study = load_study(args.study)
-    except StudyFileError as error:
-        raise UsageError(str(error)) from error
-    changes: dict[str, Any] = {}
-    if args.concurrency:
-        changes["points"] = tuple(PointSpec(concurrency=c) for c in args.concurrency)
-    if args.requests:
-        changes["requests"] = args.requests
-    if args.output_tokens:
-        changes["output_tokens"] = args.output_tokens
-    study = study.model_copy(update={"workload": study.workload.model_copy(update=changes)})
-    if any(point.concurrency is None for point in study.workload.points):
-        raise UsageError("only closed loops are measured here: name them with --concurrency")
-    return study
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
 
 
 def launches_left(

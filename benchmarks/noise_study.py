@@ -1,0 +1,120 @@
+"""What `benchmarks.noise` measures: a study with another load, and some of its configurations."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.baseline import baselines
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.legality import canonical, violations
+from search_spaces.problems import StudyFileError
+from search_spaces.space import Space, SpaceTooLargeError
+from search_spaces.study import Study, load_study
+from search_spaces.workload_parts import PointSpec
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class UsageError(Exception):
+    """Something on the command line cannot be; the message says what to do."""
+
+
+def configuration_of(text: str, study: Study) -> Configuration:
+    """A configuration as it is written on a command line.
+
+    Args:
+        text: A baseline (`none`, `default`, `production`); `EAGLE3:2,1,3` or `EAGLE3:2`, and
+            variables behind it (`EAGLE3:2 NCCL_PROTO=LL128`); or a JSON object in the shape of
+            `docs/contract.md`. What the second kind leaves open is what the study's space has with
+            it, where that is one point; else it is not set.
+        study: Whose it is.
+
+    Raises:
+        UsageError: It is none of these, or a rule speaks against it.
+    """
+    known = baselines(study)
+    if text in known:
+        return known[text]
+    try:
+        if text.startswith("{"):
+            data = {"speculation": {"algorithm": "none"}} | json.loads(text)
+            configuration = canonical(Configuration.from_dict(data), study)
+        else:
+            configuration = _named(text, study)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(
+            f"--configuration {text}: write one of {', '.join(known)}, "
+            "ALGORITHM:steps,topk,tokens [NAME=VALUE ...], or JSON"
+        ) from error
+    if broken := violations(configuration, study):
+        raise UsageError(f"--configuration {text}: {broken[0].message}")
+    return configuration
+
+
+def _named(text: str, study: Study) -> Configuration:
+    """A configuration that is written in short.
+
+    Raises:
+        ValueError: It cannot be read.
+        UsageError: The space has several such points.
+    """
+    first, *variables = shlex.split(text)
+    algorithm, _, numbers = first.partition(":")
+    steps, topk, tokens = _numbers(numbers)
+    env = dict(variable.split("=", 1) for variable in variables)
+    speculation = Speculation(algorithm.upper(), steps, topk or 1, tokens or steps + 1)
+    alone = canonical(Configuration.of(speculation, env=env), study)
+    try:
+        points = Space(study).points
+    except SpaceTooLargeError:
+        return alone
+    # What the study's own server has already is not in it, nor in any point.
+    given = {name: dict(alone.env).get(name) for name in env}
+    alike = [
+        point
+        for point in points
+        if point.speculation == alone.speculation
+        and all(dict(point.env).get(name) == value for name, value in given.items())
+    ]
+    if alone in alike or not alike:
+        return alone
+    if len(alike) > 1:
+        raise UsageError(
+            f"--configuration {text}: the space has {len(alike)} such points; add NAME=VALUE, or "
+            "write JSON"
+        )
+    return alike[0]
+
+
+def _numbers(text: str) -> tuple[int, int | None, int | None]:
+    given = [int(number) for number in text.split(",")]
+    if len(given) > 3:
+        raise ValueError(f"{len(given)} numbers, and not steps, topk and tokens")
+    steps, topk, tokens = (*given, None, None)[:3]
+    return int(steps or 0), topk, tokens
+
+
+def study_of(args: argparse.Namespace) -> Study:
+    """The study file with the load of the command line.
+
+    Raises:
+        UsageError: The file cannot be used.
+    """
+    try:
+        study = load_study(args.study)
+    except StudyFileError as error:
+        raise UsageError(str(error)) from error
+    changes: dict[str, Any] = {}
+    if args.concurrency:
+        changes["points"] = tuple(PointSpec(concurrency=c) for c in args.concurrency)
+    if args.requests:
+        changes["requests"] = args.requests
+    if args.output_tokens:
+        changes["output_tokens"] = args.output_tokens
+    study = study.model_copy(update={"workload": study.workload.model_copy(update=changes)})
+    if any(point.concurrency is None for point in study.workload.points):
+        raise UsageError("only closed loops are measured here: name them with --concurrency")
+    return study
