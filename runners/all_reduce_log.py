@@ -26,21 +26,29 @@ _REFUSED = re.compile(r"Setup Custom allreduce failed with|disable_custom_all_re
 """`parallel_state.py`, and the arguments as SGLang resolved them: deterministic inference switches
 the kernel off."""
 
+_REFUSES = re.compile(r"Custom[Aa]ll[Rr]educe\w* is disabled (?:because|due to)")
+"""Warnings of `custom_all_reduce.py` and `custom_all_reduce_utils.py`. The newer kernel's may come
+before the older one runs, so they count only where neither was seen."""
+
+_TELLS = "server_args="
+"""`engine.py`, at level `info`: without it the kernel would not be told of either."""
+
 _READY = "The server is fired up and ready to roll"
 _MOST_BYTES = 32 * MIB
 
 
 def own_kernel_in(
-    log: Path | str, environment: Mapping[str, str] | None = None
+    log: Path | str, environment: Mapping[str, str] | None = None, *, nvlink: bool = False
 ) -> OwnKernel | None:
     """SGLang's own kernel, where the log of a server shows that it runs.
 
-    `None` where it does not, and where the log cannot be read or says nothing (a log level above
-    `info`).
+    `None` where it does not, and where that cannot be told.
 
     Args:
         log: The server's log file.
         environment: The server's variables, of which one sets the limit.
+        nvlink: Whether the server served, on a machine where NVLink joins all GPUs: then it is
+            enough that a log above level `info` holds no warning that the kernel is off.
     """
     try:
         with Path(log).open("rb") as file:
@@ -54,6 +62,8 @@ def own_kernel_in(
         return OwnKernel("custom all-reduce v2", _v2_limit(environment or {}))
     if _V1.search(start_up):
         return OwnKernel("custom all-reduce", V1_BYTES)
+    if nvlink and _TELLS not in start_up and not _REFUSES.search(start_up):
+        return OwnKernel("custom all-reduce over NVLink", V1_BYTES)
     return None
 
 

@@ -79,11 +79,16 @@ class SameServers:
             where = scope(self._study, launch.intent.configuration)
             if self._kernels.get(where) is not None:
                 continue
-            kernel = own_kernel_in(launch.intent.log, dict(launch.effective_environment))
+            served = launch.ready_s is not None
+            kernel = own_kernel_in(
+                launch.intent.log,
+                dict(launch.effective_environment),
+                nvlink=served and _nvlink(launch.machine),
+            )
             if kernel is not None:
                 self._kernels[where] = replace(kernel, seen=f"log of launch {launch.id}")
                 found = True
-            elif launch.ready_s is not None:
+            elif served:
                 self._kernels[where] = None
         return found
 
@@ -94,13 +99,7 @@ class SameServers:
         server tries it (`custom_all_reduce_utils.py`, 0.5.9 to 0.5.23). Versions without the newer
         kernel have the smaller limit.
         """
-        from tuner.init.hardware import joined_by_nvlink  # noqa: PLC0415 - few studies ask
-
-        if (
-            not self.varies_nccl
-            or len(self._space) > MOST_EXPECTED
-            or not joined_by_nvlink(machine.topology or "")
-        ):
+        if not self.varies_nccl or len(self._space) > MOST_EXPECTED or not _nvlink(machine):
             return frozenset()
         kernel = OwnKernel("custom all-reduce", V1_BYTES)
         return frozenset(point for point, _, _ in self._doubles((), lambda _: kernel))
@@ -173,3 +172,9 @@ class SameServers:
             f"`{describe(same)}`. NCCL is left with the gathering of logits and with "
             f"{prefills}; `--disable-custom-all-reduce` gives it decoding.",
         )
+
+
+def _nvlink(machine: Machine | None) -> bool:
+    from tuner.init.hardware import joined_by_nvlink  # noqa: PLC0415 - few studies ask
+
+    return machine is not None and joined_by_nvlink(machine.topology or "")

@@ -22,6 +22,7 @@ PCIE = (
     f"{NOW}CustomAllreduce is disabled because it's not supported on more than two PCIe-only "
     "GPUs.\n"
 )
+UNSUPPORTED = f"{NOW}CustomAllReduceV2 is disabled due to an unsupported world size: 3. ...\n"
 READY = "[2026-11-30 07:41:30] The server is fired up and ready to roll!\n"
 OFF = ARGUMENTS.format(True)
 ON = ARGUMENTS.format(False)
@@ -60,6 +61,24 @@ def test_a_kernel_that_runs(tmp_path, log, name, mib):
 def test_none_that_is_known_to_run(tmp_path, log):
     (tmp_path / "log").write_text(log)
     assert own_kernel_in(tmp_path / "log") is None
+
+
+@pytest.mark.parametrize(
+    ("log", "nvlink", "runs"),
+    [
+        ("", True, True),
+        ("", False, False),
+        (f"{NOW}Some warning of another kind\n", True, True),
+        (PCIE, True, False),
+        (UNSUPPORTED, True, False),
+        (FAILED, True, False),
+        (ON + READY, True, False),  # would have told
+    ],
+)
+def test_a_log_above_info_tells_only_where_nvlink_joins_all_gpus(tmp_path, log, nvlink, runs):
+    (tmp_path / "log").write_text(log)
+    assert (own_kernel_in(tmp_path / "log", nvlink=nvlink) is not None) is runs
+    assert own_kernel_in(tmp_path / "missing", nvlink=True) is None
 
 
 def test_no_log_and_a_lower_limit(tmp_path):
