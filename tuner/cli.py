@@ -191,11 +191,26 @@ app.command()(cli_export.export)
 
 
 @app.command()
-def validate(study: FileOption, *, as_json: JsonOption = False) -> None:
+def validate(
+    study: FileOption,
+    *,
+    sglang: Annotated[
+        bool,
+        typer.Option(
+            help="Ask SGLang, where the study says it is installed, what it would refuse or "
+            "rewrite; nothing is launched."
+        ),
+    ] = True,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The GPU that is meant (h100, b200, ...), where there is none here."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check a study file, and count its legal configurations."""
     from tuner.commands import study_files  # noqa: PLC0415
 
-    _leave(study_files.validate(study, as_json=as_json))
+    _leave(study_files.validate(study, as_json=as_json, ask=sglang, gpu=gpu))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from tuner.identity import Difference, machine_differences, study_differences
 from tuner.planners import choose_planner
 from tuner.prompt_check import check_prompts
 from tuner.same_load import SameLoad
+from tuner.sglang_judgement import heeded
 from tuner.words import counted
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def _go_on(
         found.append(Difference("space", message))
     found += _of_load(store, stored, study, servers)
     _refuse(stored, found, shown)
+    problem = heeded(
+        problem,
+        servers,
+        hot_switch=stored.hot_switch,
+        study=stored.name,
+        storage=store.shown,
+    )
     return run_study(
         store,
         stored,
@@ -165,6 +173,7 @@ def _fork(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
+    problem = heeded(problem, servers, hot_switch=stored.hot_switch)
     differences = [*study_differences(old, study, simulated=servers.simulated)]
     of_machine, notes = _of_machine(store, stored, servers)
     differences += of_machine

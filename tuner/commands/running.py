@@ -22,6 +22,7 @@ from tuner.interrupts import Interrupts
 from tuner.leftovers import end_leftovers, seconds_seen
 from tuner.progress import Lines
 from tuner.prompt_check import check_prompts
+from tuner.sglang_judgement import heeded
 from tuner.sweep import Outcome
 from tuner.words import fixed_names
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from results.studies import StoredStudy
+    from results.studies import NewStudy, StoredStudy
     from runners.base import Runner
     from tuner.assembly import Problem
     from tuner.launching import Launcher
@@ -63,17 +64,22 @@ def sweep(
     kind = runner or study.runner
     servers = assembly.make_servers(kind, study, seed=seed)
     problem = assembly.pose(study, servers, hot_switch=hot_switch)
-    new = assembly.describe_new(
-        problem,
-        servers,
-        name=name or study.name,
-        seed=seed,
-        planner=planner,
-        hot_switch=hot_switch,
-        launches=launches,
-        hours=hours,
-    )
+
+    def described(problem: Problem) -> NewStudy:
+        return assembly.describe_new(
+            problem,
+            servers,
+            name=name or study.name,
+            seed=seed,
+            planner=planner,
+            hot_switch=hot_switch,
+            launches=launches,
+            hours=hours,
+        )
+
     if dry:
+        problem = heeded(problem, servers, hot_switch=hot_switch)
+        new = described(problem)
         dry_run(
             problem,
             servers,
@@ -88,17 +94,18 @@ def sweep(
     # The devices first: a study that cannot begin is not created.
     with (
         Store.open(storage) as store,
-        holding(servers, new.name, store.shown, wait=wait) as held,
+        holding(servers, name or study.name, store.shown, wait=wait) as held,
     ):
         if store.in_memory:
             raise CommandError(
                 f"--storage {store.shown} keeps nothing; name a file, such as sqlite:///tuner.db"
             )
+        problem = heeded(problem, servers, hot_switch=hot_switch, held=True)
         try:
-            stored = store.create_study(new)
+            stored = store.create_study(described(problem))
         except StudyExists as error:
             raise CommandError(
-                f"{error}. `tuner resume --study {new.name}` goes on with it; "
+                f"{error}. `tuner resume --study {name or study.name}` goes on with it; "
                 f"`tuner sweep --study {name_or_path} --name NAME` begins another one."
             ) from error
         locks = contextlib.nullcontext(held)
