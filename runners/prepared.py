@@ -39,6 +39,9 @@ _READ_LATE = ("NCCL_",)
 """Beginnings of variables that are read by schedulers alone: NCCL is first used there (0.5.17,
 0.5.23), and they are given the launcher's environment as it is when they are started."""
 
+_GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
+"""Open in a process that uses CUDA, or ROCm; not in one that only asks the driver (NVML)."""
+
 _PARK_S = 60.0
 """Real seconds to let the imports end before a measurement; they began with the start-up."""
 
@@ -211,16 +214,13 @@ class NextLauncher:
 
 
 def holds_gpu(pid: int) -> bool:
-    """Whether a process has begun to use CUDA: then it has `/dev/nvidia-uvm` open.
-
-    What only asks the driver (NVML) has not. Where that can't be seen, it may.
-    """
+    """Whether a process has begun to use a GPU; where that can't be seen, it may have."""
     try:
         files = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return psutil.pid_exists(pid)
     for file in files:
         with suppress(OSError):
-            if str(file.readlink()).startswith(("/dev/nvidia-uvm", "/dev/kfd")):
+            if str(file.readlink()).startswith(_GPU_FILES):
                 return True
     return False

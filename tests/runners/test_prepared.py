@@ -1,0 +1,277 @@
+"""Launchers that have imported SGLang before they are told which server to be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from results.records import LaunchIntent
+from runners import prepared
+from runners.base import LaunchCommand
+from runners.prepared import NextLauncher, PreparedLauncher, holds_gpu
+from runners.process import MARK, ServerProcess
+from runners.sglang import SGLangRunner
+from search_spaces.configuration import Configuration
+from search_spaces.study import parse_study
+
+from .fake_sglang import SERVES, write_sglang
+
+LONG_S = 120
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return write_sglang(tmp_path / "site")
+
+
+@pytest.fixture
+def held():
+    """Ends what a test prepared."""
+    launchers: list[NextLauncher] = []
+    yield launchers.append
+    for launcher in launchers:
+        launcher.discard()
+
+
+def command(site: Path, *flags: str, **env: str) -> LaunchCommand:
+    argv = (sys.executable, "-m", "sglang.launch_server", *flags)
+    return LaunchCommand(argv, tuple(sorted(({"PYTHONPATH": str(site)} | env).items())))
+
+
+def told(log: Path) -> dict[str, object]:
+    return json.loads(log.read_text().splitlines()[-1])
+
+
+def ended(process: ServerProcess) -> int:
+    deadline = time.monotonic() + LONG_S
+    while (code := process.poll()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return code
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + LONG_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def launch_prepared(
+    before: LaunchCommand, now: LaunchCommand, log: Path, held
+) -> dict[str, object]:
+    """Prepares for a launch like `before`, and launches `now`."""
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(before, log.parent)
+    launcher.park()
+    parked = launcher.pid
+    assert parked is not None
+    taken = launcher.take(now, log)
+    assert taken is not None
+    assert launcher.pid is None
+    process = taken.process(now, mark="a-mark", port=1)
+    assert process.identity.pid == parked
+    assert "argv" not in log.read_text(), "it waits to be told"
+    taken.become(now, process)
+    assert ended(process) == 0
+    assert process.environ()[MARK] == "a-mark"
+    return told(log)
+
+
+def test_a_prepared_launcher_becomes_what_would_have_been_started(site, tmp_path, held):
+    now = command(site, "--port", "7", NCCL_PROTO="LL128")
+    log = tmp_path / "logs" / "exec.log"
+    process = ServerProcess.start(now, mark="a-mark", port=1, log=log)
+    assert ended(process) == 0
+    started = told(log)
+    before = command(site, "--port", "6", NCCL_ALGO="Ring")
+    prepared_ = launch_prepared(before, now, tmp_path / "logs" / "prepared.log", held)
+    assert started.pop("pid") != prepared_.pop("pid")
+    assert prepared_ == started
+    assert prepared_["environ"]["NCCL_PROTO"] == "LL128"
+    assert "NCCL_ALGO" not in prepared_["environ"]
+    assert prepared_["environ"]["FROM_IMPORT"] == "1", "what imports set is kept"
+    assert sorted(path.name for path in log.parent.iterdir()) == ["exec.log", "prepared.log"]
+
+
+def test_its_log_begins_with_its_imports(site, tmp_path, held):
+    log = tmp_path / "a.log"
+    launch_prepared(command(site), command(site), log, held)
+    assert log.read_text().splitlines()[:2] == ["arguments", "http"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"SGLANG_SIMULATE_ACC_LEN": "2.5"},
+        {"OMP_NUM_THREADS": "3"},
+        {"CUDA_VISIBLE_DEVICES": "1"},
+    ],
+)
+def test_a_variable_that_imports_may_read_needs_a_launcher_of_its_own(site, tmp_path, held, other):
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(command(site), tmp_path)
+    pid = launcher.pid
+    assert launcher.take(command(site, **other), tmp_path / "a.log") is None
+    assert gone(pid)
+    assert [path.name for path in tmp_path.iterdir()] == ["site"], "its output is gone with it"
+
+
+def test_another_interpreter_or_program_needs_one_of_its_own(site, tmp_path, held):
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(replace(command(site), argv=("docker", "exec", "x")), tmp_path)
+    assert launcher.pid is None
+    launcher.prepare(command(site), tmp_path)
+    other = command(site)
+    other = replace(other, argv=("/usr/bin/other", *other.argv[1:]))
+    assert launcher.take(other, tmp_path / "a.log") is None
+
+
+def test_none_is_prepared_unless_it_is_wanted(site, tmp_path):
+    launcher = NextLauncher(wanted=False)
+    launcher.prepare(command(site), tmp_path)
+    assert launcher.pid is None
+    launcher.park()
+    assert launcher.take(command(site), tmp_path / "a.log") is None
+
+
+def test_once_parked_it_does_nothing(site, tmp_path, held):
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(command(site), tmp_path)
+    launcher.park()
+    process = psutil.Process(launcher.pid)
+
+    def used() -> object:
+        return process.cpu_times(), process.num_ctx_switches()
+
+    deadline = time.monotonic() + LONG_S
+    while True:
+        before = used()
+        time.sleep(1.0)
+        if used() == before:  # not even woken for a second
+            break
+        assert time.monotonic() < deadline
+    assert process.children() == []
+
+
+def test_imports_that_fail_are_left_to_the_launch(tmp_path, held):
+    site = write_sglang(tmp_path / "site", imports="raise ImportError('no such kernel')")
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(command(site), tmp_path)
+    launcher.park()
+    assert launcher.pid is None
+    launcher.prepare(command(site), tmp_path)
+    assert launcher.pid is None, "the next would fail as well"
+    assert launcher.take(command(site), tmp_path / "a.log") is None
+
+
+def test_one_that_does_not_come_to_rest_is_ended_before_anything_is_measured(tmp_path):
+    site = write_sglang(tmp_path / "site", imports="import time; time.sleep(600)")
+    launcher = PreparedLauncher.start(command(site), tmp_path)
+    assert launcher is not None
+    assert not launcher.park(wait_s=0.2)
+    launcher.discard()
+    assert gone(launcher.popen.pid)
+
+
+def test_one_that_holds_a_gpu_does_not_stand_by_a_measurement(tmp_path, held, monkeypatch):
+    device = tmp_path / "nvidia-uvm"
+    device.touch()
+    monkeypatch.setattr(prepared, "_GPU_FILES", (str(device),))
+    site = write_sglang(tmp_path / "site", imports=f"file = open({str(device)!r})")
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(command(site), tmp_path)
+    pid = launcher.pid
+    launcher.park()
+    assert launcher.pid is None
+    assert gone(pid)
+    assert not holds_gpu(os.getpid())
+
+
+@pytest.mark.parametrize("stage", ["importing", "parked"])
+def test_it_ends_with_the_tuner(tmp_path, stage):
+    sleep = "import time; time.sleep(600)" if stage == "importing" else ""
+    site = write_sglang(tmp_path / "site", imports=sleep)
+    script = (
+        "import pathlib, sys, time\n"
+        "from runners.base import LaunchCommand\n"
+        "from runners.prepared import PreparedLauncher\n"
+        f"command = LaunchCommand({command(site).argv!r}, {command(site).env!r})\n"
+        f"made = PreparedLauncher.start(command, pathlib.Path({str(tmp_path)!r}))\n"
+        f"if {stage == 'parked'}: assert made.park()\n"
+        "print(made.popen.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    tuner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert tuner.stdout is not None
+    pid = int(tuner.stdout.readline())
+    tuner.kill()
+    tuner.wait()
+    tuner.stdout.close()
+    assert gone(pid)
+
+
+def test_plugins_find_nothing_imported_that_they_might_change(tmp_path, held):
+    site = write_sglang(tmp_path / "site", plugin=True)
+    log = tmp_path / "a.log"
+    launch_prepared(command(site), command(site), log, held)
+    assert log.read_text().splitlines()[:2] == ["arguments", "http"]
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(command(site), tmp_path)
+    launcher.park()
+    [spool] = tmp_path.glob(".prepared-*.log")
+    assert spool.read_text().splitlines() == ["arguments"], "the HTTP server's modules wait"
+
+
+class _Runner(SGLangRunner):
+    """Of a package that calls itself SGLang and serves simulations."""
+
+    simulated = True
+
+
+def test_the_second_launch_of_a_runner_is_prepared_while_the_first_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNER_PREPARE_NEXT", "1")
+    site = write_sglang(tmp_path / "site", SERVES)
+    root = Path(prepared.__file__).parent.parent
+    study = parse_study(
+        "study: s\nmodel: {path: org/model}\n"
+        f"server: {{python: {sys.executable}, flags: {{device: cpu}}, env: {{"
+        f"PYTHONPATH: '{site}:{root}', TUNER_SIM_PROFILE: equal, TUNER_SIM_TIME_SCALE: 100}}}}\n"
+        "space: {speculation: [{algorithm: none}], env: {NCCL_PROTO: [null, LL128]}}\n"
+        "workload: {prompts: {chat: 1}, output_tokens: 8, points: [{concurrency: 1}]}\n"
+        "budget: {launches: 2}\n",
+        "s",
+    )
+    runner = _Runner(study, seed=0, log_dir=tmp_path / "logs")
+    pids, parked = [], []
+    try:
+        for protocol in (None, "LL128"):
+            configuration = Configuration.of(env={"NCCL_PROTO": protocol})
+            mark = f"mark-{protocol}"
+            intent = LaunchIntent(configuration, (), mark, str(tmp_path / "logs" / f"{mark}.log"))
+            with runner.start(intent, lambda process, _: pids.append(process.pid)) as session:
+                assert session.resolved.configuration == configuration
+                parked.append(runner.next_launcher.pid)
+            assert gone(pids[-1])
+        assert pids[1] == parked[0]
+        assert parked[1] not in {None, *pids}
+    finally:
+        runner.next_launcher.discard()
+    assert gone(parked[1])
