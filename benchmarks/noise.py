@@ -22,6 +22,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +118,7 @@ def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
         points.pop(block.concurrency, None)
 
 
-def measure(args: argparse.Namespace, files: Files) -> int:
+def measure(args: argparse.Namespace, files: Files, began: float) -> int:
     """Makes the launches; the exit code.
 
     Raises:
@@ -150,6 +151,7 @@ def measure(args: argparse.Namespace, files: Files) -> int:
             say,
             locks.announce,
             seconds=60 * args.minutes if args.minutes else float("inf"),
+            began=began,
         )
         blocks = args.blocks * len(sitting.points)
         left = launches_left(configurations, args.launches, blocks, files)
@@ -209,6 +211,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code."""
+    began = time.monotonic()
     args = parser().parse_args(arguments)
     files = Files(args.output)
     code = 0
@@ -218,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not args.report:
             check_files(args, files)
-            code = measure(args, files)
+            code = measure(args, files, began)
     except UsageError as error:
         say(f"error: {error}")
         return 2

@@ -33,7 +33,7 @@ def tables(summary: Summary) -> str:
             "Standard deviations in %, of one request's tok/s",
             *_aligned(_requests(summary.points)),
             "",
-            "Within launches: change of tok/s in % per hour",
+            "Within launches: change of tok/s in % from a launch's first block to its last",
             *_aligned(_within(summary.points)),
         ]
     if summary.pairs:
@@ -103,13 +103,14 @@ def _requests(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
 
 
 def _within(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
-    yield "configuration", "users", "change per hour", "neighbours' correlation"
+    yield "configuration", "users", "minutes", "change", "neighbours' correlation"
     for point in points:
         if point.drift is not None:
             yield (
                 label(point.configuration),
                 str(point.concurrency),
-                _signed(point.drift.slope, _HOUR_S),
+                f"{point.span_s / 60:.1f}",
+                _signed(point.drift.slope, point.span_s),
                 f"{point.drift.after:+.2f}",
             )
 
@@ -139,7 +140,7 @@ def _pairs(pairs: Sequence[PairNoise]) -> Iterator[Sequence[str]]:
 
 def _drifts(drifts: Sequence[LongDrift]) -> Iterator[Sequence[str]]:
     yield (
-        *("configuration", "users", "blocks", "minutes", "% per hour"),
+        *("configuration", "users", "blocks", "minutes", "change, %"),
         *("neighbours' correlation", "quarters, %", "block, %"),
     )
     for drift in drifts:
@@ -148,7 +149,7 @@ def _drifts(drifts: Sequence[LongDrift]) -> Iterator[Sequence[str]]:
             str(drift.concurrency),
             str(drift.blocks),
             f"{drift.seconds / 60:.1f}",
-            _signed(drift.trend.slope, _HOUR_S),
+            _signed(drift.trend.slope, drift.seconds),
             f"{drift.trend.after:+.2f}",
             " ".join(f"{100 * each:+.2f}" for each in drift.quarters),
             f"{100 * drift.deviation:.2f}",
@@ -259,6 +260,7 @@ def _point(point: PointNoise) -> dict[str, Any]:
         "slope_per_hour": (
             None if drift is None else drift.slope.map(lambda s: s * _HOUR_S).to_dict()
         ),
+        "span_s": point.span_s,
         "client_cpu_share": point.client_cpu_share,
     }
 

@@ -60,6 +60,7 @@ class Sitting:
         say: Told of what happens.
         announce: Told of a launch's mark before its server is started.
         seconds: Longest that it may take; no launch is begun that would not fit.
+        began: Since when, by the monotonic clock.
     """
 
     runner: ProcessRunner
@@ -70,7 +71,7 @@ class Sitting:
     say: Callable[[str], None]
     announce: Callable[[str], None] = lambda _: None
     seconds: float = float("inf")
-    _began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)
     _longest: dict[str, float] = field(default_factory=dict)
     _failed: int = 0
 
@@ -96,8 +97,8 @@ class Sitting:
         """One launch with blocks at the first point, on and on."""
 
         def measure(launch: _Launch) -> None:
-            end = min(time.monotonic() + 60 * minutes, self._began + self.seconds - _STOPPING_S)
-            while time.monotonic() < end:
+            end = time.monotonic() + 60 * minutes
+            while time.monotonic() < end and not self._is_over():
                 launch.block(self.points[0], DRIFT, quiet_launch=False)
 
         # Cut short, it is still a drift.
@@ -131,6 +132,8 @@ class Sitting:
 
             def measure(launch: _Launch) -> None:
                 for cycle in range(cycles):
+                    if self._is_over():
+                        return
                     order = [QUIET, *names, QUIET]
                     for point in self.points:
                         for name in order if cycle % 2 == 0 else order[::-1]:
@@ -138,6 +141,9 @@ class Sitting:
                                 launch.block(point, name, quiet_launch=False)
 
             return self._carry_out("disturbed", configuration, measure)
+
+    def _is_over(self) -> bool:
+        return time.monotonic() - self.began > self.seconds - _STOPPING_S
 
     @contextlib.contextmanager
     def _second(self, configuration: Configuration) -> Iterator[PausedServer]:
@@ -174,7 +180,7 @@ class Sitting:
         self, kind: str, configuration: Configuration, measure: Callable[[_Launch], None]
     ) -> bool:
         began = time.monotonic()
-        if began - self._began + self._longest.get(kind, 0.0) > self.seconds:
+        if began - self.began + self._longest.get(kind, 0.0) > self.seconds:
             return False
         number = self.files.next_launch()
         self.say(f"launch {number}: {label(configuration)}, {kind}")

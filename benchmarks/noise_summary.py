@@ -60,6 +60,7 @@ class PointNoise:
         of_requests: Components of a single request's figure, by figure.
         cells: The requests, by launch, block and prompt.
         drift: Of tok/s within launches.
+        span_s: Seconds from a launch's first block to its last, on the average.
         client_cpu_share: Most that a client process used in any block.
     """
 
@@ -72,6 +73,7 @@ class PointNoise:
     of_requests: Mapping[str, Split]
     cells: _Cells
     drift: Trend | None
+    span_s: float
     client_cpu_share: float
 
     @property
@@ -288,6 +290,7 @@ def _point(
         of_requests,
         requests,
         _drift(used),
+        statistics.fmean(each[-1].started_at - each[0].started_at for each in used),
         max(block.client_cpu_share for each in used for block in each),
     )
 
