@@ -30,6 +30,9 @@ def tables(summary: Summary) -> str:
             f"Standard deviations in %, of one window (same prompts in every window); {limits}",
             *_aligned(_windows(summary.points)),
             "",
+            "The same of time per verify (per token without speculation) and of accept length",
+            *_aligned(_cycles(summary.points)),
+            "",
             "Standard deviations in %, of one request's tok/s",
             *_aligned(_requests(summary.points)),
             "",
@@ -58,12 +61,10 @@ def tables(summary: Summary) -> str:
 def _windows(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
     yield (
         *("configuration", "users", "launches x blocks", "tok/s", "launch", "block"),
-        *("one window", "other prompts", "ms/verify launch", "block", "accept length block"),
+        *("one window", "other prompts"),
     )
     for point in points:
-        speed, cycle = (point.of_blocks.get(name) for name in ("output_tok_s", "cycle_ms"))
-        accept = point.of_blocks.get("accept_length")
-        assert speed is not None
+        speed = point.of_blocks["output_tok_s"]
         out = f" (-{point.left_out})" if point.left_out else ""
         yield (
             label(point.configuration),
@@ -74,10 +75,27 @@ def _windows(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
             _percent(speed.deviation("block")),
             _percent(point.same_prompts),
             f"{100 * point.other_prompts:.2f}",
-            "" if cycle is None else _percent(cycle.deviation("launch")),
-            "" if cycle is None else _percent(cycle.deviation("block")),
-            "" if accept is None else _percent(accept.deviation("block")),
         )
+
+
+def _cycles(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:
+    yield (
+        *("configuration", "users", "ms/verify", "launch", "block"),
+        *("accept length", "launch", "block"),
+    )
+    for point in points:
+        row = [label(point.configuration), str(point.concurrency)]
+        for figure in ("cycle_ms", "accept_length"):
+            split = point.of_blocks.get(figure)
+            row += (
+                [""] * 3
+                if split is None
+                else [
+                    f"{point.means[figure]:.3f}",
+                    *(_percent(split.deviation(name)) for name in ("launch", "block")),
+                ]
+            )
+        yield row
 
 
 _OF_REQUESTS = ("prompt", "launch", "block", "prompt_launch", "residual")
