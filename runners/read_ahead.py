@@ -1,8 +1,11 @@
 """Weights read into the page cache while the server still imports.
 
 Before a server reads a byte of its weights it imports for ten seconds or more, with the disk idle.
-The kernel is asked to read them meanwhile; what is there already costs nothing. Not where they
-would not fit into free memory: then they would only push each other out.
+They are read meanwhile, for the page cache to have them; what is there already is left alone. Not
+where they would not fit into free memory: then they would only push each other out.
+
+They are read, not announced: of a range that `posix_fadvise` says will be needed, Linux reads no
+more than one read-ahead's worth (`mm/readahead.c`, force_page_cache_readahead).
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf"})
-_CHUNK = 64 << 20
-"""Bytes asked for at a time, so that it can be told to stop in between."""
+_CHUNK = 4 << 20
+"""Bytes read at a time, so that it can be told to stop in between."""
 
 _SHARE = 0.8
 """Of the memory that is available: the server and its loading need some as well."""
@@ -46,6 +49,11 @@ class ReadAhead:
             self._thread.start()
         return self
 
+    @property
+    def reads(self) -> bool:
+        """Whether it is still at it."""
+        return self._thread is not None and self._thread.is_alive()
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -58,13 +66,24 @@ class ReadAhead:
             self._thread.join()
 
     def _read(self) -> None:
+        buffer = bytearray(_CHUNK)
         for path in self.files:
-            with suppress(OSError), path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                for offset in range(0, size, _CHUNK):
+            with suppress(OSError), path.open("rb", buffering=0) as file:
+                number = file.fileno()
+                for offset in range(0, os.fstat(number).st_size, _CHUNK):
                     if self._stop.is_set():
                         return
-                    os.posix_fadvise(file.fileno(), offset, _CHUNK, os.POSIX_FADV_WILLNEED)
+                    if not (_cached(number, offset) and _cached(number, offset + _CHUNK // 2)):
+                        os.preadv(number, [buffer], offset)
+
+
+def _cached(file: int, offset: int) -> bool:
+    """Whether a byte can be had without the disk; past the end, too."""
+    try:
+        os.preadv(file, [bytearray(1)], offset, os.RWF_NOWAIT)
+    except OSError:  # not now, or this file system does not tell
+        return False
+    return True
 
 
 def weight_files(folders: Iterable[str | Path]) -> tuple[Path, ...]:

@@ -9,11 +9,14 @@ import sys
 import pytest
 
 from results.records import Machine
+from runners.jit_caches import CACHE_VARIABLES
 from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
 from runners.sglang import SGLangRunner
 from search_spaces import parse_study
 from search_spaces.study_parts import Production
+
+from .fake_sglang import write_sglang
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -150,3 +153,30 @@ def test_the_sglang_runner_asks_its_own_environment(gpu_box, tmp_path):
     runner = SGLangRunner(study.model_copy(update={"server": server}), seed=0, log_dir=tmp_path)
     assert runner.machine().gpus == ("NVIDIA H100 80GB HBM3",)
     assert runner.devices() == ("gpu-cccc3333-0",)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["0.5.17", "0.5.23"])
+def test_where_compiled_kernels_are_kept(tmp_path, monkeypatch, moves):
+    """SGLang 0.5.23 moves other packages' caches under its own."""
+    for name in CACHE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    site = write_sglang(tmp_path)
+    source = "def third_party_cache_defaults(): ..." if moves else ""
+    (site / "sglang" / "srt" / "environ.py").write_text(source)
+    here = LocalEnvironment(sys.executable)
+    variables = {"PYTHONPATH": str(site), "HOME": "/h", "TMPDIR": str(tmp_path), "USER": "me"}
+    caches = read_machine(here, variables | {"LOGNAME": "me"}).machine.caches
+    own = "/h/.cache/sglang"
+    assert caches == {
+        "sglang": own,
+        "triton": f"{own}/triton" if moves else "/h/.triton/cache",
+        "inductor": f"{own}/inductor" if moves else f"{tmp_path}/torchinductor_me",
+        "flashinfer": f"{own}/.cache/flashinfer" if moves else "/h/.cache/flashinfer",
+        "tvm_ffi": "/h/.cache/tvm-ffi",
+        "deep_gemm": f"{own}/deep_gemm" if moves else "/h/.cache/deep_gemm",
+        "cuda": f"{own}/nv" if moves else "/h/.nv/ComputeCache",
+    }
+    given = dict.fromkeys(CACHE_VARIABLES, "/given")
+    chosen = read_machine(here, variables | given).machine
+    assert set(chosen.caches.values()) == {"/given", "/given/.cache/flashinfer"}
+    assert Machine.from_dict(chosen.to_dict()) == chosen

@@ -1,0 +1,123 @@
+"""Weights are in the page cache before a server asks for them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from runners import read_ahead
+from runners.read_ahead import ReadAhead, weight_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SIZE = 32 << 20
+WAIT_S = 120
+
+
+def cached_share(path: Path) -> float:
+    """Share of a file's pages that are in the page cache (mincore)."""
+    size = path.stat().st_size
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as pages:
+        count = -(-size // mmap.PAGESIZE)
+        found = (ctypes.c_ubyte * count)()
+        at = ctypes.c_char.from_buffer(pages)
+        done = ctypes.CDLL(None, use_errno=True).mincore(
+            ctypes.c_void_p(ctypes.addressof(at)), ctypes.c_size_t(size), found
+        )
+        del at
+        assert done == 0, os.strerror(ctypes.get_errno())
+        return sum(page & 1 for page in found) / count
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """A model's file that is on the disk and not in memory."""
+    path = tmp_path / "model" / "model.safetensors"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.write(os.urandom(SIZE))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_share(path) > 0.5:
+        pytest.skip("this file system is the page cache (tmpfs)")
+    return path
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_weights_are_read_while_something_else_is_done(weights):
+    with ReadAhead([weights.parent]):
+        assert eventually(lambda: cached_share(weights) > 0.9)
+
+
+def test_not_where_they_would_not_fit(weights, monkeypatch):
+    free = psutil.virtual_memory()._replace(available=SIZE)
+    monkeypatch.setattr(read_ahead.psutil, "virtual_memory", lambda: free)
+    with ReadAhead([weights.parent]) as reading:
+        assert reading.files == (weights,)
+        time.sleep(0.3)
+    assert cached_share(weights) < 0.5
+
+
+def test_what_is_cached_is_not_read_again(weights, monkeypatch):
+    whole = []
+    read = os.preadv
+
+    def reading(file: int, buffers: list[bytearray], offset: int, flags: int = 0) -> int:
+        if len(buffers[0]) > 1:
+            whole.append(offset)
+        return read(file, buffers, offset, flags)
+
+    monkeypatch.setattr(read_ahead.os, "preadv", reading)
+    with ReadAhead([weights.parent]) as first:
+        assert eventually(lambda: not first.reads)
+    assert whole
+    whole.clear()
+    with ReadAhead([weights.parent]) as second:
+        assert eventually(lambda: not second.reads)
+    assert not whole
+
+
+def test_it_stops_when_the_server_is_ready(weights, monkeypatch):
+    asked = []
+
+    def slowly(*call: object) -> None:
+        asked.append(call)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(read_ahead, "_cached", lambda *_: False)
+    monkeypatch.setattr(read_ahead, "_CHUNK", 1 << 10)
+    monkeypatch.setattr(read_ahead.os, "preadv", slowly)
+    with ReadAhead([weights.parent]):
+        assert eventually(lambda: len(asked) > 1)
+    before = len(asked)
+    assert before < SIZE >> 10
+    time.sleep(0.3)
+    assert len(asked) == before
+
+
+def test_which_files_are_weights(tmp_path):
+    for name in ("b.safetensors", "a.safetensors", "config.json", "x.gguf"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.bin").mkdir()
+    (tmp_path / "link.bin").symlink_to(tmp_path / "a.safetensors")
+    names = [
+        path.name for path in weight_files([tmp_path, tmp_path, tmp_path / "none", "org/name"])
+    ]
+    assert names == ["a.safetensors", "b.safetensors", "x.gguf"]
