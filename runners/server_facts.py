@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +14,6 @@ from search_spaces.configuration import NO_SPECULATION, Speculation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-READ_VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
-"""SGLang's versions whose field names and meanings were read in its source, oldest first."""
 
 _ENDPOINTS = ("/server_info", "/get_server_info")  # the second is the older spelling
 _GONE = frozenset({502, 503, 504})
@@ -200,19 +196,6 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
         num_steps=value("speculative_num_steps"),
         topk=value("speculative_eagle_topk"),
         num_draft_tokens=value("speculative_num_draft_tokens"),
-    )
-
-
-def version_note(version: str) -> str | None:
-    """What is not known of a server of this version; `None` from the oldest to the newest read."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    numbers = tuple(int(part) for part in found.groups()) if found else None
-    oldest, newest = (tuple(int(part) for part in READ_VERSIONS[end].split(".")) for end in (0, -1))
-    if numbers is not None and oldest <= numbers <= newest:
-        return None
-    return (
-        f"SGLang {version}: names and meanings of its figures were read in "
-        f"{', '.join(READ_VERSIONS)}; in other versions they may differ"
     )
 
 

@@ -19,6 +19,7 @@ from results.records import (
 )
 from runners.base import RunnerError
 from runners.sglang_command import redacted
+from runners.sglang_versions import version_note
 from tuner.blame import KILLED, blame, killed_again
 from tuner.judging import Judge
 from tuner.leftovers import log_digest
@@ -211,6 +212,10 @@ class Launcher:
 
         return self._runner.start(launch.intent, on_process, self._progress.starting)
 
+    def _say_version(self, version: str) -> None:
+        if (note := version_note(version)) is not None:
+            self._progress.message(note)
+
     def _measure(self, session: Session, launch: Launch, plan: LaunchPlan) -> _Result:
         version = session.resolved.sglang_version
         with self._shielded():
@@ -230,6 +235,8 @@ class Launcher:
                 f"{version}: their figures cannot be compared. Go back to {self._version}, or "
                 f"`tuner resume --study {self._stored.name} --fork NEW`",
             )
+        if self._version is None and not session.resolved.simulated:
+            self._say_version(version)
         self._version = version
         for number, planned in _numbered(launch, plan):
             try:

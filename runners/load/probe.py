@@ -12,13 +12,8 @@ from runners.load.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dia
 from runners.load.prompts import Prompt
 from runners.load.rendering import IdentityRenderer
 from runners.load.stream import GenerateEndpoint
-from runners.server_facts import (
-    read_any_server,
-    read_models,
-    read_server,
-    refuse_unready,
-    version_note,
-)
+from runners.server_facts import read_any_server, read_models, read_server, refuse_unready
+from runners.sglang_versions import version_note
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

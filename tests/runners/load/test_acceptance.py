@@ -54,6 +54,7 @@ from search_spaces.workload import OperatingPoint, Workload
             {
                 "spec_verify_ct": 20,
                 "spec_accept_token_num": 24,
+                "spec_draft_token_num": 100,
                 "spec_accept_histogram": [5, 6, 9],
             },
             (20, 24, (5, 6, 9)),

@@ -16,8 +16,8 @@ from runners.server_facts import (
     running_limit_of,
     simulated_of,
     speculation_of,
-    version_note,
 )
+from runners.sglang_versions import version_note
 from search_spaces.configuration import Speculation
 
 
