@@ -38,7 +38,8 @@ class TrialState(enum.StrEnum):
     FAILED = "failed"
     """A fault of the host or the study, not of the configuration."""
     INACTIVE = "inactive"
-    """The server ignored a knob, so this is not the configuration that was asked for."""
+    """The server ignored a knob, so this is not the configuration that was asked for; or it would
+    ignore one, so that it is another trial's, and it was not launched."""
 
     @property
     def is_verdict(self) -> bool:
