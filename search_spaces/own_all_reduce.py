@@ -40,6 +40,9 @@ at least that, and is cut to it (0.5.17, 0.5.23: `configs/custom_all_reduce_v2.p
 V2_LIMIT = "SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB"
 """SGLang's variable for the newer kernel's limit."""
 
+NCCL_UNUSED = "nccl_unused"
+"""Kind of the failure of a point that is not launched since NCCL has no part in its decoding."""
+
 _ALONE = {
     "pp-size": 1,
     "nnodes": 1,

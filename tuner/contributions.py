@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.configuration import NO_SPECULATION, Speculation
 from search_spaces.figures import OUTPUT_TOK_S
+from search_spaces.nccl.variables import VARIABLES
+from search_spaces.own_all_reduce import NCCL_UNUSED, without_nccl
 from tuner.knobs import (
     SPECULATION,
     Kind,
@@ -47,6 +49,8 @@ class Basis(StrEnum):
     """The exported trial against the best that has any other value there, and all else equal."""
     UNMEASURED = "unmeasured"
     """No two trials differ in it alone."""
+    INACTIVE = "inactive"
+    """It does nothing in the exported server: what it did in others says nothing of this one."""
 
 
 _NONE = (NO_SPECULATION, None, None)
@@ -157,7 +161,7 @@ def contributions(
         for t in (*standing.trials, base, trial)
     }
     measured = [t for t in standing.trials if comparable(t)]
-    view = _View(measured, known, standing.figure)
+    view = _View(measured, known, standing.figure, _unused(standing.trials, trial))
     changes = [
         Change(
             knob,
@@ -218,9 +222,13 @@ class _View:
     trials: Sequence[Trial]
     knobs: Mapping[int, Knobs]
     figure: Figure
+    unused: frozenset[str] = frozenset()
+    """Variables that do nothing in the exported server."""
 
     def worth(self, knob: Knob, before: Any, after: Any, chosen: Trial) -> Worth:  # noqa: ANN401
         """What `chosen`'s value of a knob brings in place of another one."""
+        if knob.kind is Kind.VARIABLE and knob.name in self.unused:
+            return Worth(Basis.INACTIVE)
         having = [t for t in self.trials if self._value(t, knob) == after]
         others = [t for t in self.trials if self._value(t, knob) != after]
         pairs = [
@@ -267,6 +275,21 @@ class _View:
         reference = Reference.of([other], self.figure)
         # Both are comparable, so there is one.
         return reference.gain(trial.measurements) if reference is not None else 1.0
+
+
+def _unused(trials: Iterable[Trial], chosen: Trial) -> frozenset[str]:
+    """NCCL's variables, where points like the exported one but for them were found inactive."""
+
+    def server(trial: Trial) -> tuple[object, object]:
+        return trial.configuration.flags, without_nccl(trial.configuration).env
+
+    alike = any(
+        trial.failure is not None
+        and trial.failure.kind == NCCL_UNUSED
+        and server(trial) == server(chosen)
+        for trial in trials
+    )
+    return frozenset(VARIABLES) if alike else frozenset()
 
 
 def _reference_name(standing: Standing) -> str | None:

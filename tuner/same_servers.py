@@ -13,6 +13,7 @@ from results.records import Failure, LaunchState, TrialState
 from runners.all_reduce_log import own_kernel_in
 from search_spaces.own_all_reduce import (
     MIB,
+    NCCL_UNUSED,
     V1_BYTES,
     OwnKernel,
     carries_decoding,
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 MOST_EXPECTED = 100_000
 """Points of a space beyond which nobody waits for a forecast."""
-
-NCCL_UNUSED = "nccl_unused"
-"""Kind of the failure of a point that was not launched since NCCL has no part in its decoding."""
 
 
 class SameServers:

@@ -189,6 +189,34 @@ def test_trials_without_figures_prove_nothing():
     assert "not known" in "\n".join(describe_changes(result, simulated=False))
 
 
+def test_a_variable_of_nccl_is_not_credited_where_it_does_nothing():
+    """What it did where NCCL carries decoding says nothing of a server where it does not."""
+    off, own = {"disable-custom-all-reduce": True}, {"disable-custom-all-reduce": None}
+
+    def at(flags, proto):
+        return Configuration.of(flags=flags, env={"NCCL_PROTO": proto})
+
+    why = Failure("nccl_unused", "arguments", "configuration", "not launched: ...")
+    unused = Trial(3, Purpose.SEARCH, TrialState.INACTIVE, at(own, "LL"), failure=why)
+    trials = [
+        trial(0, at(off, "LL"), 70.0),
+        trial(1, at(off, None), 77.0),
+        trial(2, at(own, None), 94.0),
+    ]
+    before = found(trials, 2, {"production": at(off, "LL")})
+    assert by_name(before)["NCCL_PROTO"].worth.basis is Basis.ELSEWHERE
+    result = found([*trials, unused], 2, {"production": at(off, "LL")})
+    changes = by_name(result)
+    assert changes["NCCL_PROTO"].worth.basis is Basis.INACTIVE
+    assert changes["NCCL_PROTO"].worth.gain is None
+    assert changes["disable-custom-all-reduce"].worth.gain == pytest.approx(94 / 77)
+    assert "NCCL_PROTO: LL -> not set: nothing" in "\n".join(
+        describe_changes(result, simulated=False)
+    )
+    elsewhere = found([*trials, unused], 1, {"production": at(off, "LL")})
+    assert by_name(elsewhere)["NCCL_PROTO"].worth.basis is Basis.ALONE
+
+
 def test_a_baseline_changes_nothing_against_itself():
     trials = [trial(0, chain(3), 70.0)]
     result = found(trials, 0, {"default": chain(3)})

@@ -17,7 +17,8 @@ from results.records import (
 from results.studies import NewStudy
 from search_spaces import Space, baselines, parse_study
 from search_spaces.configuration import Configuration
-from tuner.same_servers import NCCL_UNUSED, SameServers
+from search_spaces.own_all_reduce import NCCL_UNUSED
+from tuner.same_servers import SameServers
 
 from .init_machines import topology
 

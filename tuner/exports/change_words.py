@@ -163,6 +163,8 @@ def _of_what(found: Contributions) -> str:
 
 
 def _unmeasured(worth: Worth) -> str:
+    if worth.basis is Basis.INACTIVE:
+        return "nothing: SGLang's own all-reduce kernel carries decoding here, not NCCL"
     if not worth.together:
         return "not measured by itself: no measured trial has another value"
     trials = "1 trial differs" if worth.together == 1 else f"{worth.together} trials differ"
