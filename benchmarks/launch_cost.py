@@ -18,10 +18,6 @@ this machine's clock; where something else keeps its cores busy, look at the pro
 from __future__ import annotations
 
 import argparse
-import csv
-import dataclasses
-import json
-import os
 import re
 import statistics
 import subprocess
@@ -35,6 +31,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.launch_stages import STAGES, StartWatch, seen
+from benchmarks.launch_table import LaunchCost, table, write
+from benchmarks.table import of_measurement
 from results.records import LaunchIntent
 from runners.base import RunnerError
 from runners.jit_caches import CACHE_VARIABLES
@@ -52,42 +50,6 @@ WAYS = ("exec", "prepared", "cold-caches", "no-bytecode")
 _IMPORTED = "import sglang.srt.server_args, sglang.srt.entrypoints.http_server"
 _IMPORT_LINE = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \|\s*([\w.]+)")
 _HEALTH_S = 30.0
-
-
-@dataclasses.dataclass
-class LaunchCost:
-    """One launch.
-
-    Attributes:
-        way: How it was started.
-        number: Its number, over all ways.
-        stages: Seconds per stage until it was ready.
-        ready_s: From the start to the first generation.
-        start_s: Until the runner gave a session: read back, and the next one parked.
-        health_s: What `/health` takes once it is ready: what every launch waited for before.
-        measure_s: The windows.
-        stop_s: From asking it to end until the proof that it is gone.
-        cpu_s: Processor seconds until ready, by process.
-        output_tok_s: Of each window.
-        parked: Of the launcher that stood by while it was measured; empty where none did.
-    """
-
-    way: str
-    number: int
-    stages: dict[str, float]
-    ready_s: float
-    start_s: float
-    health_s: float
-    measure_s: float
-    stop_s: float
-    cpu_s: dict[str, float]
-    output_tok_s: list[float]
-    parked: dict[str, Any]
-
-    @property
-    def spent_s(self) -> float:
-        """All of a launch but its windows, and but what only this benchmark does."""
-        return self.start_s + self.stop_s
 
 
 class Bench:
@@ -142,8 +104,10 @@ class Bench:
             health_s = self._health(session)
             measured = time.monotonic()
             before = _parked(runner)
-            speeds = self._windows(session)
+            speeds, cycles = self._windows(session)
             parked = _difference(before, _parked(runner))
+            if runner.next_launcher.given_up is not None:
+                parked = {"given up": runner.next_launcher.given_up}
             measure_s = time.monotonic() - measured
         except BaseException:
             session.close()
@@ -161,18 +125,20 @@ class Bench:
             time.monotonic() - closing,
             cpu_s,
             speeds,
+            cycles,
             parked,
         )
 
-    def _windows(self, session: Session) -> list[float]:
+    def _windows(self, session: Session) -> tuple[list[float], list[float]]:
         point = self._study.to_workload().points[0]
-        found = []
+        speeds, cycles = [], []
         for _ in range(self._blocks):
             measurement = session.measure(point)
             for reason in measurement.invalid:
                 print(f"  not believed: {reason}", file=sys.stderr)
-            found.append(measurement.output_tok_s or 0.0)
-        return found
+            speeds.append(measurement.output_tok_s or 0.0)
+            cycles.append(of_measurement(measurement)["cycle_ms"] or 0.0)
+        return speeds, cycles
 
     @staticmethod
     def _health(session: Session) -> float:
@@ -253,36 +219,6 @@ def import_times(python: str, env: dict[str, str]) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def table(costs: list[LaunchCost]) -> str:
-    """Medians per way: stages, then what a launch costs in all."""
-    ways = list(dict.fromkeys(cost.way for cost in costs))
-    rows: list[tuple[str, list[float]]] = []
-
-    def row(name: str, of: Any) -> None:  # noqa: ANN401 - a function of a cost
-        rows.append(
-            (name, [statistics.median(of(c) for c in costs if c.way == way) for way in ways])
-        )
-
-    row("launches", lambda c: sum(o.way == c.way for o in costs))
-    for stage in STAGES:
-        row(f"  {stage}", lambda c, stage=stage: c.stages[stage])
-    row("ready_s", lambda c: c.ready_s)
-    row("start_s (read back, next one parked)", lambda c: c.start_s)
-    row("measure_s", lambda c: c.measure_s)
-    row("stop_s", lambda c: c.stop_s)
-    row("not waited for any more: /health", lambda c: c.health_s)
-    row("processor seconds until ready", lambda c: sum(c.cpu_s.values()))
-    row("launches per hour, windows left out", lambda c: 3600 / c.spent_s)
-    row("launches per hour, windows in", lambda c: 3600 / (c.spent_s + c.measure_s))
-    row("output tok/s", lambda c: statistics.median(c.output_tok_s or [0.0]))
-    lines = [f"{'':40}" + "".join(f"{way:>16}" for way in ways)]
-    lines += [f"{name:40}" + "".join(f"{value:16.2f}" for value in values) for name, values in rows]
-    for cost in costs:
-        if cost.parked:
-            lines.append(f"launch {cost.number}: stood by while it was measured: {cost.parked}")
-    return "\n".join(lines)
-
-
 def order(ways: list[str], launches: int) -> list[str]:
     """The ways in turns, forth and back, so that what drifts does so in all of them."""
     return [way for turn in range(launches) for way in (ways if turn % 2 == 0 else ways[::-1])]
@@ -309,6 +245,7 @@ def main() -> int:
     study = load_study(args.study)
     args.output.mkdir(parents=True, exist_ok=True)
     configuration = list(Space(study))[args.point]
+    print(f"{study.name}: {configuration.key}", file=sys.stderr)
     bench = Bench(study, configuration, args.output, args.blocks)
     begun, costs, longest = time.monotonic(), [], 0.0
     try:
@@ -343,28 +280,6 @@ def main() -> int:
         return 1
     print(table(costs))
     return 0
-
-
-def write(
-    folder: Path, costs: list[LaunchCost], study: Study, configuration: Configuration
-) -> None:
-    """`launch-cost.json` with everything, `launch-cost.csv` with one row per launch."""
-    load = os.getloadavg()[0]
-    told = {"study": study.name, "configuration": configuration.key, "cores": os.cpu_count()}
-    rows = [dataclasses.asdict(cost) for cost in costs]
-    (folder / "launch-cost.json").write_text(
-        json.dumps(told | {"load_at_the_end": load, "launches": rows}, indent=1) + "\n"
-    )
-    with (folder / "launch-cost.csv").open("w", newline="") as file:
-        figures = ("ready_s", "start_s", "health_s", "measure_s", "stop_s")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("way", "launch", *STAGES, *figures, "cpu_s", "output_tok_s"))
-        for cost in costs:
-            seconds = [round(cost.stages[stage], 3) for stage in STAGES]
-            others = [round(getattr(cost, name), 3) for name in figures]
-            speed = statistics.median(cost.output_tok_s or [0.0])
-            cpu_s = round(sum(cost.cpu_s.values()), 2)
-            writer.writerow((cost.way, cost.number, *seconds, *others, cpu_s, round(speed, 3)))
 
 
 if __name__ == "__main__":

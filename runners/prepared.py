@@ -107,22 +107,25 @@ class PreparedLauncher:
         del wanted[MARK]
         return all(name.startswith(_READ_LATE) for name in self._changed(wanted))
 
-    def park(self, wait_s: float = _PARK_S) -> bool:
-        """Waits until it has imported and does nothing; whether it may stand by a measurement.
+    def park(self, wait_s: float = _PARK_S) -> str | None:
+        """Waits until it has imported and does nothing, so that it may stand by a measurement.
 
-        It may not if it holds a GPU: a context takes memory from the server that is measured.
+        Returns:
+            Why it may not: one that holds a GPU takes memory from the server that is measured.
         """
         deadline = time.monotonic() + wait_s
         try:
             while not self._said.endswith(b"\n"):
                 self._channel.settimeout(max(0.01, deadline - time.monotonic()))
                 if not (part := self._channel.recv(4096)):
-                    return False  # it has failed: the launch itself will say why
+                    return "its imports failed"  # the launch itself will say why
                 self._said += part
             self._channel.settimeout(None)
-        except OSError:
-            return False
-        return self._lives() and not holds_gpu(self.popen.pid)
+        except TimeoutError:
+            return f"its imports did not end within {wait_s:g} s of the server's"
+        except OSError as error:
+            return str(error)
+        return "its imports begin to use a GPU" if holds_gpu(self.popen.pid) else None
 
     def take_log(self, log: Path) -> bool:
         """Lets its output, that of its imports included, be a launch's log; whether it could."""
@@ -174,10 +177,14 @@ class NextLauncher:
 
     Args:
         wanted: Whether any is to be prepared.
+
+    Attributes:
+        given_up: Why none is prepared any more.
     """
 
     def __init__(self, *, wanted: bool) -> None:
         self.wanted = wanted
+        self.given_up: str | None = None
         self._held: PreparedLauncher | None = None
 
     @property
@@ -202,9 +209,10 @@ class NextLauncher:
 
     def park(self) -> None:
         """Returns once nothing of it works or holds a GPU, so that others may be measured."""
-        if self._held is not None and not self._held.park():
+        if self._held is not None and (why := self._held.park()) is not None:
             self.discard()
-            self.wanted = False  # the next would be no better
+            # The next would be no better.
+            self.wanted, self.given_up = False, why
 
     def discard(self) -> None:
         """Ends what is prepared. Idempotent."""

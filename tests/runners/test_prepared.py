@@ -175,6 +175,7 @@ def test_imports_that_fail_are_left_to_the_launch(tmp_path, held):
     launcher.prepare(command(site), tmp_path)
     launcher.park()
     assert launcher.pid is None
+    assert launcher.given_up == "its imports failed"
     launcher.prepare(command(site), tmp_path)
     assert launcher.pid is None, "the next would fail as well"
     assert launcher.take(command(site), tmp_path / "a.log") is None
@@ -184,7 +185,7 @@ def test_one_that_does_not_come_to_rest_is_ended_before_anything_is_measured(tmp
     site = write_sglang(tmp_path / "site", imports="import time; time.sleep(600)")
     launcher = PreparedLauncher.start(command(site), tmp_path)
     assert launcher is not None
-    assert not launcher.park(wait_s=0.2)
+    assert launcher.park(wait_s=0.2) == "its imports did not end within 0.2 s of the server's"
     launcher.discard()
     assert gone(launcher.popen.pid)
 
@@ -200,6 +201,7 @@ def test_one_that_holds_a_gpu_does_not_stand_by_a_measurement(tmp_path, held, mo
     pid = launcher.pid
     launcher.park()
     assert launcher.pid is None
+    assert launcher.given_up == "its imports begin to use a GPU"
     assert gone(pid)
     assert not holds_gpu(os.getpid())
 
@@ -214,7 +216,7 @@ def test_it_ends_with_the_tuner(tmp_path, stage):
         "from runners.prepared import PreparedLauncher\n"
         f"command = LaunchCommand({command(site).argv!r}, {command(site).env!r})\n"
         f"made = PreparedLauncher.start(command, pathlib.Path({str(tmp_path)!r}))\n"
-        f"if {stage == 'parked'}: assert made.park()\n"
+        f"if {stage == 'parked'}: assert made.park() is None\n"
         "print(made.popen.pid, flush=True)\n"
         "time.sleep(600)\n"
     )

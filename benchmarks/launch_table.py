@@ -1,0 +1,116 @@
+"""What launches cost, as a table to read and as files."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.launch_stages import STAGES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from search_spaces.configuration import Configuration
+    from search_spaces.study import Study
+
+
+@dataclasses.dataclass
+class LaunchCost:
+    """One launch.
+
+    Attributes:
+        way: How it was started.
+        number: Its number, over all ways.
+        stages: Seconds per stage until it was ready.
+        ready_s: From the start to the first generation.
+        start_s: Until the runner gave a session: read back, and the next one parked.
+        health_s: What `/health` takes once it is ready: what every launch waited for before.
+        measure_s: The windows.
+        stop_s: From asking it to end until the proof that it is gone.
+        cpu_s: Processor seconds until ready, by process.
+        output_tok_s: Of each window.
+        cycle_ms: Of each window, per verify (per token, without speculation).
+        parked: Of the launcher that stood by while it was measured; empty where none did.
+    """
+
+    way: str
+    number: int
+    stages: dict[str, float]
+    ready_s: float
+    start_s: float
+    health_s: float
+    measure_s: float
+    stop_s: float
+    cpu_s: dict[str, float]
+    output_tok_s: list[float]
+    cycle_ms: list[float]
+    parked: dict[str, Any]
+
+    @property
+    def spent_s(self) -> float:
+        """All of a launch but its windows, and but what only this benchmark does."""
+        return self.start_s + self.stop_s
+
+
+def table(costs: list[LaunchCost]) -> str:
+    """Medians per way: stages, then what a launch costs in all."""
+    ways = list(dict.fromkeys(cost.way for cost in costs))
+    rows: list[tuple[str, list[float]]] = []
+    windows: list[str] = []
+
+    def row(name: str, of: Any) -> None:  # noqa: ANN401 - a function of a cost
+        rows.append(
+            (name, [statistics.median(of(c) for c in costs if c.way == way) for way in ways])
+        )
+
+    row("launches", lambda c: sum(o.way == c.way for o in costs))
+    for stage in STAGES:
+        row(f"  {stage}", lambda c, stage=stage: c.stages[stage])
+    row("ready_s", lambda c: c.ready_s)
+    row("start_s (read back, next one parked)", lambda c: c.start_s)
+    row("measure_s", lambda c: c.measure_s)
+    row("stop_s", lambda c: c.stop_s)
+    row("not waited for any more: /health", lambda c: c.health_s)
+    row("processor seconds until ready", lambda c: sum(c.cpu_s.values()))
+    row("launches per hour, windows left out", lambda c: 3600 / c.spent_s)
+    row("launches per hour, windows in", lambda c: 3600 / (c.spent_s + c.measure_s))
+    row("output tok/s", lambda c: statistics.median(c.output_tok_s or [0.0]))
+    row("ms per verify, or token", lambda c: statistics.median(c.cycle_ms or [0.0]))
+    for cost in costs:
+        told = ", ".join(f"{speed:.2f}" for speed in cost.output_tok_s)
+        windows.append(f"launch {cost.number} ({cost.way}): tok/s of its windows: {told}")
+    lines = [f"{'':40}" + "".join(f"{way:>16}" for way in ways)]
+    lines += [f"{name:40}" + "".join(f"{value:16.2f}" for value in values) for name, values in rows]
+    for cost in costs:
+        if cost.parked:
+            lines.append(f"launch {cost.number}: stood by while it was measured: {cost.parked}")
+    return "\n".join((*lines, *windows))
+
+
+def write(
+    folder: Path, costs: list[LaunchCost], study: Study, configuration: Configuration
+) -> None:
+    """`launch-cost.json` with everything, `launch-cost.csv` with one row per launch."""
+    load = os.getloadavg()[0]
+    told = {"study": study.name, "configuration": configuration.key, "cores": os.cpu_count()}
+    rows = [dataclasses.asdict(cost) for cost in costs]
+    (folder / "launch-cost.json").write_text(
+        json.dumps(told | {"load_at_the_end": load, "launches": rows}, indent=1) + "\n"
+    )
+    with (folder / "launch-cost.csv").open("w", newline="") as file:
+        figures = ("ready_s", "start_s", "health_s", "measure_s", "stop_s")
+        writer = csv.writer(file, lineterminator="\n")
+        last = ("cpu_s", "output_tok_s", "cycle_ms")
+        writer.writerow(("way", "launch", *STAGES, *figures, *last))
+        for cost in costs:
+            seconds = [round(cost.stages[stage], 3) for stage in STAGES]
+            others = [round(getattr(cost, name), 3) for name in figures]
+            speed = statistics.median(cost.output_tok_s or [0.0])
+            cpu_s = round(sum(cost.cpu_s.values()), 2)
+            cycle = statistics.median(cost.cycle_ms or [0.0])
+            tail = (cpu_s, round(speed, 3), round(cycle, 4))
+            writer.writerow((cost.way, cost.number, *seconds, *others, *tail))
