@@ -57,6 +57,11 @@ def server(live: Live, request: pytest.FixtureRequest) -> LiveServer:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Live servers in one worker of `pytest -n 2 --dist loadgroup`, all other starts in another."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            group = "started by the test" if kind_of(item) is None else "live"
+            item.add_marker(pytest.mark.xdist_group(group))
     items[:] = by_kind(items)
 
 

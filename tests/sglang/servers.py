@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 VERSION = "0.5.23"
 
-HARMS = 99
-"""Place of the tests that harm their server, after all others of their kind."""
+TOKENS = 32
+"""Length of the answers under load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +90,14 @@ def wait_until_it_runs(server: LiveServer) -> None:
         time.sleep(0.05)
 
 
-every_kind = pytest.mark.parametrize(
-    "server", [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in KINDS], indirect=True
-)
-"""For tests that hold for every kind: `@every_kind def test_it(server): ...`."""
+def of_kinds(*kinds: str) -> pytest.MarkDecorator:
+    """For tests that hold for several kinds: `@of_kinds("plain", "ngram") def test_it(server)`."""
+    each = [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in kinds]
+    return pytest.mark.parametrize("server", each, indirect=True)
 
-speculating = pytest.mark.parametrize(
-    "server",
-    [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in KINDS if kind != "plain"],
-    indirect=True,
-)
-"""The same, without the one that does not speculate."""
+
+every_kind = of_kinds(*KINDS)
+speculating = of_kinds(*(kind for kind in KINDS if kind != "plain"))
 
 
 def study_of(cpu: CpuServer, kind: str) -> Study:
@@ -117,7 +114,7 @@ def study_of(cpu: CpuServer, kind: str) -> Study:
         update={
             "model": study.model.model_copy(update=model),
             "server": study.server.model_copy(update=server),
-            "workload": study.workload.model_copy(update={"output_tokens": 32, "requests": 6}),
+            "workload": study.workload.model_copy(update={"output_tokens": TOKENS}),
         }
     )
 
@@ -247,6 +244,6 @@ def by_kind(items: list[pytest.Item]) -> list[pytest.Item]:
         kind = kind_of(item)
         if kind is None:
             return (0, 0)
-        return (order[kind], HARMS if item.get_closest_marker("harms") else 0)
+        return (order[kind], int(item.get_closest_marker("harms") is not None))
 
     return sorted(items, key=place)

@@ -109,7 +109,7 @@ def test_a_scheduler_that_is_killed_while_it_serves(live, server):
     assert exit_code(server) == SIGKILLED
     log = server.log.read_text()
     assert "crashed with exit code -9" in log
-    assert (failure.kind, failure.phase, failure.fault) == ("server_killed", "load", "host")
+    assert (failure.kind, failure.phase, failure.fault) == ("scheduler_killed", "load", "host")
     live.discard()
     assert marked_pids(server.identity.mark) == []
     assert is_free(server.port)

@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.workload import OperatingPoint
 
-from .servers import every_kind
+from .servers import TOKENS, every_kind
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
 
@@ -17,7 +17,7 @@ OF_THE_MACHINE = ("unsteady:", "silent:", "client_saturated:")
 """Rightly not believed where others use the cores meanwhile, as they may in a test."""
 
 
-@pytest.mark.parametrize(("concurrency", "requests"), [(1, 4), (4, 8), (16, 32)])
+@pytest.mark.parametrize(("concurrency", "requests"), [(1, 4), (4, 8), (16, 16)])
 @every_kind
 def test_a_window_is_believed_and_adds_up(server, concurrency, requests):
     measurement = server.session.measure(OperatingPoint(concurrency, requests=requests))
@@ -25,7 +25,7 @@ def test_a_window_is_believed_and_adds_up(server, concurrency, requests):
     samples = measurement.samples
     assert len(samples) == measurement.requests == requests
     assert not [sample.error for sample in samples if sample.error]
-    assert {sample.completion_tokens for sample in samples} == {32}
+    assert {sample.completion_tokens for sample in samples} == {TOKENS}
     assert measurement.output_tok_s == pytest.approx(
         measurement.output_tokens / measurement.window_s
     )
@@ -45,10 +45,10 @@ def test_a_window_is_believed_and_adds_up(server, concurrency, requests):
 @pytest.mark.kind("plain")
 def test_one_at_a_time_the_requests_fill_the_window(server):
     measurement = server.session.measure(OperatingPoint(1, requests=4))
-    assert measurement.output_tokens == 4 * 32
-    spent = sum(sample.e2e_s for sample in measurement.samples)
-    assert spent <= measurement.window_s
-    assert spent == pytest.approx(measurement.window_s, rel=0.1)
+    assert measurement.output_tokens == 4 * TOKENS
+    last = measurement.samples[-1]
+    assert sum(sample.e2e_s for sample in measurement.samples) <= measurement.window_s
+    assert measurement.window_s == pytest.approx(last.sent_s + last.e2e_s, rel=0.02)
 
 
 @pytest.mark.kind("standalone")
@@ -56,7 +56,7 @@ def test_partial_acceptance_does_not_depend_on_the_batch(server):
     """The same prompts, greedy: what is accepted is the draft's doing, not the load's."""
     one, four = (server.session.measure(OperatingPoint(c, requests=8)) for c in (1, 4))
     assert 1.5 < one.accept_length < 4, "partial acceptance"
-    assert four.accept_length == pytest.approx(one.accept_length, rel=0.05)
+    assert four.accept_length == pytest.approx(one.accept_length, rel=0.1)
     assert one.workload_fingerprint == four.workload_fingerprint
 
 

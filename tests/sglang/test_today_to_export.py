@@ -1,13 +1,13 @@
-"""From today's command to the exported one, on the real SGLang: all of them start one server.
+"""The main job on the real SGLang: from today's command to the exported one, with a kill between.
 
-`tuner init` makes a study of a command, a sweep measures its baselines, and what it exports is
-started as a user would start it.
+`tuner init` makes a study of a command, a sweep measures its baselines, is killed and resumed, and
+what it exports is started as a user would start it: all of them are one server.
 """
 
 from __future__ import annotations
 
-import json
 import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,10 @@ from results.store import Store
 from search_spaces import Configuration, load_study
 
 from .by_hand import free_port, resolved, started
+from .killed_sweep import check_against_the_samples, swept_with_a_kill
+
+if TYPE_CHECKING:
+    from runners.sglang_cpu import CpuServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(3000)]
 
@@ -26,29 +30,46 @@ REWRITTEN = {
 """What SGLang 0.5.23 sets by itself where nobody did (entrypoints/engine.py)."""
 
 
-def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tuner):
-    port, models = free_port(), cpu_server.models
-    today = (
+def todays_command(cpu: CpuServer, port: int) -> str:
+    models = cpu.models
+    return (
         "env SGLANG_USE_CPU_ENGINE=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 NCCL_PROTO=LL,Simple "
-        f"{cpu_server.python} -m sglang.launch_server --model-path {models}/tiny --device cpu "
+        f"{cpu.python} -m sglang.launch_server --model-path {models}/tiny --device cpu "
         "--dtype float32 --max-total-tokens 20000 --max-running-requests 16 "
         "--chunked-prefill-size 512 --speculative-algorithm STANDALONE "
         f"--speculative-draft-model-path {models}/noisy --speculative-num-steps 2 "
         f"--speculative-eagle-topk 1 --speculative-num-draft-tokens 3 --port {port}"
     )
+
+
+def exported(tuner: Any, number: int) -> dict[str, str]:
+    """The lines for the shell that start what a trial ran, by the form of the export."""
+    export = ("export", "--study", "today", "--trial", str(number))
+    tuner.run(*export, "--output", "best.sh")
+    tuner.run(*export, "--format", "sglang-config", "--output", "best.yaml")
+    (line,) = re.findall(
+        r"^# +(\S.* --config FILE\.yaml.*)$",
+        (tuner.folder / "best.yaml").read_text(),
+        re.MULTILINE,
+    )
+    return {"script": "sh best.sh", "sglang-config": line.replace("FILE.yaml", "best.yaml")}
+
+
+def what_is_started_again(tuner: Any, cpu: CpuServer, forms: set[str]) -> None:
+    """The whole job; then each of `forms` (`"today"` is the command itself) is started by hand."""
+    port = free_port()
+    today = todays_command(cpu, port)
     tuner.run(
         *("init", "--yes", "--from-command", today, "--output", "today.yaml", "--name", "today"),
         *("--output-tokens", "48", "--launches", "3"),
     )
     text = (tuner.folder / "today.yaml").read_text()
     (point,) = re.findall(r"^ +points: .*\n", text, re.MULTILINE)
-    short = f"{point}  requests: 2\n  warmup_requests: 1\n"
+    short = f"{point}  requests: 4\n  warmup_requests: 1\n"
     (tuner.folder / "today.yaml").write_text(text.replace(point, short))
-    study = load_study(tuner.folder / "today.yaml")
-    assert study.production is not None
-    report = json.loads(
-        tuner.run("sweep", "--study", "./today.yaml", "--json", timeout=2000).stdout
-    )
+    assert load_study(tuner.folder / "today.yaml").production is not None
+    report = swept_with_a_kill(tuner, "./today.yaml", "today", launches=3)
+    check_against_the_samples(tuner, report)
     number = report["baselines"]["production"]
     trial = report["trials"][number]
     assert trial["configuration"]["speculation"] == {
@@ -68,17 +89,18 @@ def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tune
     variables = {**REWRITTEN, "NCCL_PROTO": "LL,Simple", "OMP_NUM_THREADS": "1"}
     assert variables.items() <= effective.items()
 
-    export = ("export", "--study", "today", "--trial", str(number))
-    tuner.run(*export, "--format", "sglang-config", "--output", "best.yaml")
-    (line,) = re.findall(
-        r"^# +(\S.* --config FILE\.yaml.*)$",
-        (tuner.folder / "best.yaml").read_text(),
-        re.MULTILINE,
-    )
-    # Its script, the third that is started, is in `test_sweep`.
-    lines = {"today": today, "sglang-config": line.replace("FILE.yaml", "best.yaml")}
-    for name, command in lines.items():
-        with started(tuner, command, port) as (info, environment):
-            assert info["port"] == port, name
-            assert resolved(info) == measured, name
-            assert variables.items() <= environment.items(), name
+    lines = {"today": today, **exported(tuner, number)}
+    for form in sorted(forms):
+        with started(tuner, lines[form], port) as (info, environment):
+            assert info["port"] == port, form
+            assert resolved(info) == measured, form
+            assert variables.items() <= environment.items(), form
+
+
+def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tuner):
+    what_is_started_again(tuner, cpu_server, {"script"})
+
+
+@pytest.mark.sglang_long
+def test_every_form_of_the_command_starts_the_same_server(cpu_server, tuner):
+    what_is_started_again(tuner, cpu_server, {"today", "script", "sglang-config"})

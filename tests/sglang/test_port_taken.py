@@ -1,0 +1,35 @@
+"""A launch on a port that another SGLang server listens on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runners import RunnerError
+from runners.conformance import marked_pids
+from runners.load.watches import identity_of
+from runners.sglang import SGLangRunner
+
+from .servers import KINDS
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
+
+
+@pytest.mark.kind("plain")
+def test_a_taken_port_is_the_hosts_fault_whatever_the_log_says(
+    server, tmp_path, intent, monkeypatch
+):
+    """SGLang 0.5.23 binds last, and calls itself ready when its warm-up reached the other one."""
+    before = identity_of(server.info())
+    monkeypatch.setattr("runners.process_runner.free_port_block", lambda: server.port)
+    wanted = intent(KINDS["plain"].configuration)
+    with pytest.raises(RunnerError) as caught:
+        SGLangRunner(server.study, seed=0, log_dir=tmp_path).start(wanted, lambda *_: None)
+    failure = caught.value.failure
+    assert (failure.kind, failure.fault) == ("port_taken", "host")
+    assert marked_pids(wanted.mark) == []
+    assert "fired up and ready to roll" in Path(wanted.log).read_text()
+    # The other server is none of ours: it was asked for a generation by SGLang, and that is all.
+    assert identity_of(server.info()) == before
+    assert server.session.resolved.server_info["port"] == server.port
