@@ -3,8 +3,9 @@
     python -m benchmarks.noise --study STUDY --output FOLDER/NAME
         [--configuration none EAGLE3:2,1,3] [--concurrency 1 8 32]
         [--launches 3] [--blocks 8] [--requests 8] [--output-tokens 64]
-        [--drift-minutes 5] [--cycles 4] [--disturb idle_server imports busy_core pinned_client]
-        [--minutes 9] [--resume] [--runner simulated] [--json]
+        [--drift-minutes 5] [--minutes 9]
+        [--disturb idle_server imports busy_core pinned_client unstreamed] [--cycles 4]
+        [--resume] [--runner simulated] [--json]
 
 Launches each configuration several times through the runner of `tuner sweep`, takes turns between
 them, and measures blocks of the same prompts in each, the operating points taking turns. Then it
@@ -150,6 +151,7 @@ def measure(args: argparse.Namespace, files: Files, began: float) -> int:
             args.logs.absolute(),
             say,
             locks.announce,
+            seed=args.seed,
             seconds=60 * args.minutes if args.minutes else float("inf"),
             began=began,
         )

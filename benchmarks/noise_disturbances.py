@@ -22,12 +22,14 @@ IDLE_SERVER = "idle_server"
 IMPORTS = "imports"
 BUSY_CORE = "busy_core"
 PINNED_CLIENT = "pinned_client"
+UNSTREAMED = "unstreamed"
 
 DISTURBANCES = {
     IDLE_SERVER: "a second server, ready and idle (its scheduler polls a core)",
     IMPORTS: "SGLang's imports, over and over, as the next server's start would run them",
     BUSY_CORE: "a process that keeps one core busy and does nothing else",
     PINNED_CLIENT: "the load generator tied to one core",
+    UNSTREAMED: "answers in one piece, so that the load generator has nothing to do (at 1 user)",
 }
 
 _SETTLE_S = 0.5
@@ -160,6 +162,7 @@ def made(
         IMPORTS: lambda: repeated(imports, environment),
         BUSY_CORE: lambda: repeated((sys.executable, "-c", "while True: pass")),
         PINNED_CLIENT: pinned,
+        UNSTREAMED: nothing,
     }
     if second is not None:
         known[IDLE_SERVER] = second.awake

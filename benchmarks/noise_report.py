@@ -183,7 +183,7 @@ def _disturbed(disturbances: Sequence[Disturbance]) -> Iterator[Sequence[str]]:
             each.condition,
             str(each.cycles),
             _signed(each.tok_s),
-            _signed(each.cycle_ms),
+            "" if math.isnan(each.cycle_ms.value) else _signed(each.cycle_ms),
             str(each.not_believed),
         )
 
@@ -237,7 +237,7 @@ def document(summary: Summary, facts: dict[str, str]) -> dict[str, Any]:
                 "cycles": each.cycles,
                 "not_believed": each.not_believed,
                 "output_tok_s": each.tok_s.to_dict(),
-                "cycle_ms": each.cycle_ms.to_dict(),
+                "cycle_ms": (None if math.isnan(each.cycle_ms.value) else each.cycle_ms.to_dict()),
             }
             for each in summary.disturbances
         ],

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.noise_disturbances import (
     IDLE_SERVER,
+    UNSTREAMED,
     PausedServer,
     made,
     nothing,
 )
 from benchmarks.noise_files import DRIFT, QUIET, about_launch
+from benchmarks.noise_unstreamed import unstreamed
 from results.records import LaunchIntent
 from runners.base import RunnerError
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from results.records import Measurement, ProcessIdentity
     from runners import ProcessRunner
     from runners.base import LaunchCommand, Session
+    from runners.load import LoadGenerator
     from search_spaces.configuration import Configuration
     from search_spaces.study import Study
     from search_spaces.workload import OperatingPoint
@@ -59,6 +62,7 @@ class Sitting:
         logs: Folder of the servers' logs.
         say: Told of what happens.
         announce: Told of a launch's mark before its server is started.
+        seed: Selects the prompts.
         seconds: Longest that it may take; no launch is begun that would not fit.
         began: Since when, by the monotonic clock.
     """
@@ -70,6 +74,7 @@ class Sitting:
     logs: Path
     say: Callable[[str], None]
     announce: Callable[[str], None] = lambda _: None
+    seed: int = 0
     seconds: float = float("inf")
     began: float = field(default_factory=time.monotonic)
     _longest: dict[str, float] = field(default_factory=dict)
@@ -137,6 +142,9 @@ class Sitting:
                     order = [QUIET, *names, QUIET]
                     for point in self.points:
                         for name in order if cycle % 2 == 0 else order[::-1]:
+                            # At more users than one a window cuts answers, which are whole here.
+                            if name == UNSTREAMED and point.concurrency != 1:
+                                continue
                             with ways[name]():
                                 launch.block(point, name, quiet_launch=False)
 
@@ -190,9 +198,14 @@ class Sitting:
             self.runner.machine(),
             simulated=self.runner.simulated,
         ) | {"launch": number}
+        processes: list[ProcessIdentity] = []
         try:
-            with self._started(configuration, number) as session:
-                launch = _Launch(session, self.files, about)
+            with self._started(configuration, number, processes.append) as session:
+                host = self.runner.environment.trial_host(self.study)
+                base_url = f"http://{host}:{processes[0].port}"
+                workload = self.study.to_workload()
+                whole = unstreamed(base_url, workload, self.runner, session, seed=self.seed)
+                launch = _Launch(session, whole, self.files, about)
                 measure(launch)
         except RunnerError as error:
             if error.failure.phase == "stop":
@@ -226,8 +239,11 @@ class Sitting:
 class _Launch:
     """A running server and what becomes of its blocks."""
 
-    def __init__(self, session: Session, files: Files, about: dict[str, Any]) -> None:
+    def __init__(
+        self, session: Session, unstreamed: LoadGenerator, files: Files, about: dict[str, Any]
+    ) -> None:
         self._session = session
+        self._unstreamed = unstreamed
         self._files = files
         self._about = about | {"launch_s": session.ready_s, "ready_s": session.ready_s}
         self._block = 0
@@ -235,7 +251,11 @@ class _Launch:
 
     def block(self, point: OperatingPoint, condition: str, *, quiet_launch: bool) -> None:
         """Measures one block and writes it."""
-        measurement = self._session.measure(point)
+        if condition == UNSTREAMED:
+            speculation = self._session.resolved.configuration.speculation
+            measurement = self._unstreamed.measure(point, speculation=speculation)
+        else:
+            measurement = self._session.measure(point)
         about = self._about | {
             "sglang": self._session.resolved.sglang_version,
             "block": self._block,

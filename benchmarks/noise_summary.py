@@ -393,7 +393,7 @@ def _disturbances(launches: Mapping[int, Sequence[Block]]) -> list[Disturbance]:
             len(found),
             refused[condition],
             mean_of([tok_s for tok_s, _ in found]),
-            mean_of([cycle for _, cycle in found]),
+            mean_of([cycle for _, cycle in found if not math.isnan(cycle)] or [math.nan]),
         )
         for condition, found in changes.items()
     ]
@@ -415,4 +415,6 @@ def _cycles(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _change(block: Block, quiet: Sequence[Block], of: Callable[[Block], float]) -> float:
+    if not of(block) > 0:
+        return math.nan  # no stream, no cycles
     return math.log(of(block)) - statistics.fmean(math.log(of(each)) for each in quiet)

@@ -94,7 +94,7 @@ def test_what_is_planted_in_prompts_and_blocks_and_pairing_by_prompt(noise, mark
 
 def test_disturbances_take_turns_with_quiet_blocks_and_leave_nothing(noise, marked):
     noise.plant(launch=0.0, block=0.0, prompt=0.0)
-    kinds = ("idle_server", "imports", "busy_core", "pinned_client")
+    kinds = ("idle_server", "imports", "busy_core", "pinned_client", "unstreamed")
     out, _ = noise.run(
         *("--configuration", "EAGLE3:2", "--launches", "0", "--drift-minutes", "0.06"),
         *("--cycles", "2", "--disturb", *kinds, "--json"),
@@ -114,6 +114,13 @@ def test_disturbances_take_turns_with_quiet_blocks_and_leave_nothing(noise, mark
     found = {each["beside"]: each for each in report["disturbances"]}
     assert set(found) == set(kinds)
     assert all(each["cycles"] == 2 for each in found.values())
+    whole = [row for row in written if row["condition"] == "unstreamed"]
+    quiet = [row for row in disturbed if row == "quiet"]
+    assert len(whole) == 2 < len(quiet)
+    # The same load, and all of its tokens.
+    assert len({(row["fingerprint"], row["output_tokens"]) for row in written}) == 1
+    assert found["unstreamed"]["cycle_ms"] is None  # no stream, no cycles
+    assert abs(found["unstreamed"]["output_tok_s"]["value"]) < 0.5
 
 
 def test_launch_after_launch_that_fails_ends_the_sitting(noise):
