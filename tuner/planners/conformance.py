@@ -130,6 +130,22 @@ class PlannerConformance(abc.ABC):
         seen = {t.configuration.key for plan in self._play(planner) for t in plan.trials}
         assert not seen & {point.key for point in space.points[:3]}
 
+    def test_inactive_points_are_not_proposed(self) -> None:
+        """They become known between launches, and have no score."""
+        space, planner = self._new()
+        idle = [point for point in space.points if dict(point.env)["NCCL_PROTO"] == "LL128"]
+        seen: list[Configuration] = []
+        for plan in self._play(planner):
+            seen += [trial.configuration for trial in plan.trials]
+            if idle:
+                for point in idle:
+                    if point not in seen:
+                        planner.observe(Observation(point, TrialState.INACTIVE, None))
+                idle = []
+        assert len(seen) == len(set(seen))
+        assert {dict(point.env)["NCCL_PROTO"] for point in seen[1:]} == {None}
+        assert len(seen) in {len(space) // 2, len(space) // 2 + 1}
+
     def test_a_space_without_a_feasible_point_still_ends(self) -> None:
         """Nothing but failures is no reason to loop."""
         space, planner = self._new()
