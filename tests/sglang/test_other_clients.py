@@ -1,6 +1,7 @@
 """Other people's clients, unchanged, against the simulated server: they see what we see.
 
-The same prompts, answers of the same fixed length, one request at a time and eight.
+The same prompts in the same order, answers of the same fixed length, one request at a time and
+eight.
 `sglang.bench_serving` divides all output tokens by the time from its first request to its last
 answer, and so do we here; its clock also runs while it reads `/server_info` at the end, so the run
 is long enough for that not to count. Its accept length is the server's own since the cache was
@@ -24,6 +25,7 @@ import httpx
 import pytest
 import yaml
 
+from benchmarks.sglang_bench import BenchServing, order_of_sending
 from runners.load import Prompt, PromptSource, bench
 from runners.load.probe import find_target
 from runners.ports import free_port_block
@@ -41,8 +43,7 @@ OUTPUT_TOKENS = 48
 LOADS = [(1, 5), (8, 40)]
 AIPERF = ROOT / "build" / "aiperf" / "bin" / "aiperf"
 # Without noise, and slow enough that what a client itself takes does not count. Prefills are short:
-# of lanes that end together, those whose next request is there a millisecond earlier are prefilled
-# by themselves, so that with prefills of 100 ms the quicker client saw 3 % less.
+# a quicker client's next requests share fewer of them (docs/bench.md, "Beside other tools").
 PROFILE = {
     "name": "agreement",
     "decode_ms": 60.0,
@@ -62,14 +63,16 @@ PROFILE = {
 }
 
 
-class Sentences(PromptSource):
+def sentences(count):
     """Prompts that share no beginning."""
+    return [f"{n:03d}{999 - n} is a number; what is it good for?" for n in range(count)]
+
+
+class Sentences(PromptSource):
+    """Those, in the order in which `bench_serving` sends them."""
 
     def select(self, count, seed):
-        return tuple(
-            Prompt(f"{n:03d}", f"{n:03d}{999 - n} is a number; what is it good for?")
-            for n in range(count)
-        )
+        return tuple(Prompt(text, text) for text in order_of_sending(sentences(count)))
 
 
 @pytest.fixture
@@ -120,54 +123,31 @@ def url(tmp_path):
 
 
 def ours(url, concurrency, requests, endpoint="generate", *, within_requests=False):
-    """Our figures over the whole, and the prompts that were sent."""
+    """Our figures over the whole."""
     point = OperatingPoint(concurrency, requests=requests)
     # Without a warm-up all lanes begin at once, as theirs do: at a fixed length they stay in step,
     # which is another load than our staggered lanes.
     workload = Workload((("chat", 1.0),), OUTPUT_TOKENS, (point,), warmup_requests=0)
-    source = Sentences()
     target = find_target(url, endpoint)
-    measurement = bench(url, workload, point, prompts=source, target=target)
+    measurement = bench(url, workload, point, prompts=Sentences(), target=target)
     assert measurement.invalid == ()
     samples = measurement.samples
     began = min(sample.sent_s for sample in samples)
     ended = max(sample.sent_s + sample.e2e_s for sample in samples)
-    texts = {prompt.id: prompt.text for prompt in source.select(999, 0)}
     tokens = sum(sample.completion_tokens for sample in samples)
     return (
         tokens / (sum(s.e2e_s for s in samples) if within_requests else ended - began),
         measurement.accept_length,
-        [texts[sample.prompt] for sample in samples],
     )
 
 
-def bench_serving(cpu_server, url, concurrency, prompts, folder):
-    """What `bench_serving` says of the same prompts."""
-    dataset = folder / "prompts.jsonl"
-    turns = [[{"content": text}, {"content": "an answer of some words"}] for text in prompts]
-    dataset.write_text("\n".join(json.dumps({"conversations": turn}) for turn in turns))
-    result = folder / f"result-{time.monotonic_ns()}.jsonl"
-    done = subprocess.run(
-        [
-            str(cpu_server.python), "-m", "sglang.bench_serving", "--backend", "sglang",
-            "--base-url", url,
-            "--model", "target", "--tokenizer", str(cpu_server.models / "tiny"),
-            "--dataset-name", "custom",
-            "--dataset-path", str(dataset), "--sharegpt-output-len", str(OUTPUT_TOKENS),
-            "--num-prompts", str(len(prompts)), "--max-concurrency", str(concurrency),
-            "--flush-cache", "--disable-tqdm", "--output-file", str(result),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(result.read_text())
-    assert said["completed"] == len(prompts)
-    assert said["total_output_tokens"] == len(prompts) * OUTPUT_TOKENS
-    return said["output_throughput"], said["accept_length"]
+def bench_serving(cpu_server, url, concurrency, texts):
+    """What `bench_serving` says of the same prompts, in the same order."""
+    tokenizer = str(cpu_server.models / "tiny")
+    client = BenchServing(str(cpu_server.python), url, tokenizer, OUTPUT_TOKENS)
+    said = client.run(texts, concurrency)
+    assert said.output_tokens == len(texts) * OUTPUT_TOKENS
+    return said.output_tok_s, said.accept_length
 
 
 def aiperf(tokenizer, url, concurrency, prompts, folder):
@@ -211,10 +191,10 @@ def agree(attempt):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("concurrency", "requests"), LOADS)
-def test_bench_serving_agrees(cpu_server, url, tmp_path, concurrency, requests):
+def test_bench_serving_agrees(cpu_server, url, concurrency, requests):
     def attempt():
-        speed, length, prompts = ours(url, concurrency, requests)
-        their_speed, their_length = bench_serving(cpu_server, url, concurrency, prompts, tmp_path)
+        speed, length = ours(url, concurrency, requests)
+        their_speed, their_length = bench_serving(cpu_server, url, concurrency, sentences(requests))
         assert their_length == pytest.approx(length, rel=TOLERANCE)  # in every attempt
         return speed, their_speed
 
@@ -227,7 +207,9 @@ def test_aiperf_agrees(cpu_server, url, tmp_path):
         pytest.skip("no aiperf: make build/aiperf/bin/aiperf installs it")
 
     def attempt():
-        speed, _, prompts = ours(url, *LOADS[0], "completions", within_requests=True)
-        return speed, aiperf(cpu_server.models / "tiny", url, LOADS[0][0], prompts, tmp_path)
+        concurrency, requests = LOADS[0]
+        speed, _ = ours(url, concurrency, requests, "completions", within_requests=True)
+        texts = sentences(requests)
+        return speed, aiperf(cpu_server.models / "tiny", url, concurrency, texts, tmp_path)
 
     agree(attempt)
