@@ -11,6 +11,7 @@ from runners.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.server_environment import EnvironmentUnusableError, server_environment
 from runners.sglang_judgement import Judgement, NotAskedError, judge
 from search_spaces.baseline import PRODUCTION
+from search_spaces.conditions import shown
 from search_spaces.reduced_space import ReducedSpace
 from tuner.errors import CommandError
 from tuner.planners import LaunchBuilder
@@ -65,6 +66,7 @@ def heeded(
     study: str = "",
     storage: str = "",
     held: bool = False,
+    quick: bool = False,
 ) -> Problem:
     """The problem without what SGLang would refuse; its notes tell what it would do.
 
@@ -77,18 +79,18 @@ def heeded(
         study: The stored study's name, where it has one.
         storage: Its database.
         held: Whether the devices are this tuner's already.
+        quick: Whether somebody waits for the answer.
 
     Raises:
         CommandError: What every launch has, or a baseline, is refused.
     """
     if servers.name != "sglang":
         return problem
-    sys.stderr.write("asking SGLang what it makes of the configurations\n")
-    baselines = problem.baselines.values()
+    baselines, limits = problem.baselines.values(), _LOOK if quick else _SWEEP
     try:
         if not held:
             _nothing_is_measured(servers, study or problem.study.name, storage)
-        judgement = _ask(problem.study, problem.space, baselines, _SWEEP, None)
+        judgement = _ask(problem.study, problem.space, baselines, limits, None)
     except NotAskedError as error:
         return replace(problem, notes=(*problem.notes, not_asked(error)))
     return without_refused(problem, judgement, servers, hot_switch=hot_switch)
@@ -193,6 +195,7 @@ def _ask(
     gpu: str | None,
 ) -> Judgement:
     most, seconds = limits
+    sys.stderr.write("asking SGLang what it makes of the configurations\n")
     return judge(
         study,
         space,
@@ -262,10 +265,10 @@ def _rewritten(judgement: Judgement) -> Iterator[str]:
 def _own_choices(judgement: Judgement) -> Iterator[str]:
     for choice in judgement.own_choices:
         parts = [
-            f"{value} at {choice.by} {', '.join(map(str, at))}" if at else str(value)
+            f"{shown(value)} at {choice.by} {' or '.join(map(shown, at))}" if at else shown(value)
             for value, at in choice.values
         ]
-        yield f"--{choice.flag} is not given, and SGLang would set it to {' or '.join(parts)}"
+        yield f"--{choice.flag} is not given, and SGLang sets it by itself: {', '.join(parts)}"
 
 
 def _by_reason(found: Mapping[Configuration, str]) -> dict[str, list[Configuration]]:
@@ -277,8 +280,8 @@ def _by_reason(found: Mapping[Configuration, str]) -> dict[str, list[Configurati
 
 def _such(of: Iterable[Configuration], judgement: Judgement) -> str:
     first, *others = of
-    shown = describe(first, fixed_names(judgement.study))
-    return shown if not others else f"{shown} and {len(others)} more"
+    text = describe(first, fixed_names(judgement.study))
+    return text if not others else f"{text} and {len(others)} more"
 
 
 def _cut(lines: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from runners.server_environment import (
     EnvironmentUnusableError,
     LocalEnvironment,
 )
+from runners.sglang_judgement import NotAskedError, ask
 from tuner.errors import Exit
 from tuner.json_text import dump
 
@@ -39,7 +40,9 @@ class Check:
 
 def doctor(*, storage: str, as_json: bool) -> Exit:
     """Prints the checks. Exit code 0 whatever they say: nothing was asked of them."""
-    checks = (_python(), _sglang(), _gpus(), _storage(storage))
+    sglang = _sglang()
+    asked = (_arguments(),) if sglang.ok else ()
+    checks = (_python(), sglang, *asked, _gpus(), _storage(storage))
     if as_json:
         sys.stdout.write(
             dump({"ok": all(c.ok for c in checks), "checks": [asdict(c) for c in checks]})
@@ -47,7 +50,7 @@ def doctor(*, storage: str, as_json: bool) -> Exit:
         return Exit.DONE
     for check in checks:
         sys.stdout.write(f"{'ok     ' if check.ok else 'missing'}  {check.name}: {check.found}\n")
-    if not all(check.ok for check in checks[:3]):
+    if not all(check.ok for check in checks[:-1]):
         sys.stdout.write(
             "Real servers cannot be started here as it is; `--runner simulated` works anywhere.\n"
         )
@@ -73,6 +76,21 @@ def _sglang() -> Check:
             f"{PYTHON_VARIABLE}, or as `server.python` in the study",
         )
     return Check("sglang", ok=True, found=f"{found}, with {python}")
+
+
+def _arguments() -> Check:
+    """Whether SGLang says what it would make of a configuration, as `tuner validate` asks it."""
+    python = os.environ.get(PYTHON_VARIABLE) or sys.executable
+    try:
+        answers = ask(LocalEnvironment(python), (), seconds=0)
+    except NotAskedError as error:
+        return Check("sglang's arguments", ok=False, found=str(error))
+    return Check(
+        "sglang's arguments",
+        ok=True,
+        found=f"SGLang can be asked about them without a launch (imported in "
+        f"{answers.import_s:.0f} s)",
+    )
 
 
 def _gpus() -> Check:

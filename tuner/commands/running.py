@@ -78,7 +78,7 @@ def sweep(
         )
 
     if dry:
-        problem = heeded(problem, servers, hot_switch=hot_switch)
+        problem = heeded(problem, servers, hot_switch=hot_switch, quick=True)
         new = described(problem)
         dry_run(
             problem,

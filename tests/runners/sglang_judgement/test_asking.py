@@ -1,0 +1,106 @@
+"""The process that asks SGLang, with a package of that name that has arguments only."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from runners.server_environment import CommandPrefix, LocalEnvironment
+from runners.sglang_judgement import NotAskedError, ask
+
+from ...sglang_arguments import write_sglang  # noqa: TID252 - the tests are no package
+
+CHAIN = (
+    "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 1 "
+    "--speculative-num-draft-tokens 9"
+)
+
+
+def launch(text, **env):
+    return {"argv": ["--model-path", "org/model", *text.split()], "env": env}
+
+
+@pytest.fixture(params=[False, True], ids=["0.5.23", "before"])
+def asked(request, tmp_path):
+    """Asks about launches, of both ways in which SGLang resolves arguments."""
+    folder = write_sglang(tmp_path, "9.8.7", resolves_at_once=request.param)
+
+    def run(*launches, seconds=30.0):
+        return ask(
+            LocalEnvironment(sys.executable),
+            launches,
+            seconds=seconds,
+            variables={"PYTHONPATH": str(folder)},
+        )
+
+    return run
+
+
+def test_what_would_run_is_told(asked):
+    found = asked(launch(""), launch(CHAIN), launch(f"{CHAIN} --page-size 3"))
+    assert found.version == "9.8.7"
+    plain, chain, paged = found.answers
+    assert plain.values["attention_backend"] == "fa3"
+    assert plain.values["max_running_requests"] is None
+    assert plain.rewritten == {}
+    assert chain.values["max_running_requests"] == 48
+    assert chain.values["attention_backend"] == "fa3"  # said of the first launch, and still so
+    assert chain.rewritten == {"speculative_num_draft_tokens": (9, 4)}
+    assert paged.rewritten["page_size"] == (3, 4)
+    assert "random_seed" not in chain.values
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "says"),
+    [
+        ("--of-another-world 1", {}, "unrecognized arguments: --of-another-world 1"),
+        ("--page-size many", {}, "argument --page-size: invalid int value: 'many'"),
+        ("--speculative-e 1 --page 1 --speculative-eagle-topk 8", {}, "ValueError: topk 8 is not"),
+        ("--schedule-conservativeness -1", {}, "ValueError: schedule_conservativeness must"),
+        ("", {"SGLANG_MOOD": "bad"}, "AssertionError: server_args.py, line "),
+    ],
+)
+def test_what_would_not_start_is_told_in_its_words(asked, text, env, says):
+    bad, good = asked(launch(text, **env), launch("")).answers
+    assert bad.refused is not None
+    assert bad.refused.startswith(says)
+    assert bad.unanswered is None
+    assert good.refused is None  # the variables of one launch are not those of the next
+
+
+def test_what_is_no_word_on_the_arguments_is_no_refusal(asked):
+    model = {"argv": ["--model-path", "elsewhere/model"], "env": {}}
+    [found] = asked(model).answers
+    assert found.refused is None
+    assert found.unanswered == "OSError: not here, and the hub is not asked"
+    # Whoever may ask the hub has said so.
+    [found] = asked({**model, "env": {"HF_HUB_OFFLINE": "0"}}).answers
+    assert found.unanswered is None
+
+
+def test_it_ends_when_its_time_is_up(asked):
+    launches = [launch("", SGLANG_MOOD="slow")] * 50
+    found = asked(*launches, seconds=0.5)
+    assert 1 <= len(found.answers) < 50
+
+
+def test_where_sglang_is_not_it_is_not_asked(tmp_path):
+    with pytest.raises(NotAskedError, match="cannot be imported: ModuleNotFoundError"):
+        ask(LocalEnvironment(sys.executable), [], seconds=1)
+    with pytest.raises(NotAskedError, match="cannot run"):
+        ask(LocalEnvironment(str(tmp_path / "python")), [], seconds=1)
+    prefix = ("sh", "-c", "echo out of order >&2; exit 3")
+    with pytest.raises(NotAskedError, match="ended with exit code 3: out of order"):
+        ask(CommandPrefix(prefix, sys.executable), [], seconds=1)
+
+
+def test_behind_a_prefix_it_is_asked_as_well(tmp_path):
+    folder = write_sglang(tmp_path, "9.8.7")
+    found = ask(
+        CommandPrefix(("nice",), sys.executable),
+        [launch(CHAIN)],
+        seconds=30,
+        variables={"PYTHONPATH": str(folder)},
+    )
+    assert found.answers[0].values["speculative_num_draft_tokens"] == 4

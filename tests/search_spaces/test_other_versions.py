@@ -1,0 +1,79 @@
+"""Legal points of the shipped studies asked of older versions of SGLang.
+
+Their wheels are fetched, and run on top of the installed environment: enough for the handling of
+arguments, which is all that is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from runners.server_environment import LocalEnvironment
+from runners.sglang_cpu import DEFAULT_DIR, CpuServer
+from runners.sglang_judgement import ask, gpu_named, launch_arguments
+from runners.sglang_judgement.sample import points_to_ask
+from search_spaces import Space, baselines, load_study
+
+from .model_configs import with_local_models
+
+pytestmark = [pytest.mark.sglang_long, pytest.mark.timeout(1800)]
+
+PACKAGES = {
+    "0.5.17": ("sglang==0.5.17", "transformers==5.12.1", "tokenizers==0.22.2"),
+    "0.5.9": ("sglang==0.5.9",),
+}
+"""What is laid over the environment. Of 0.5.17 it is the transformers that it is pinned to, whose
+configurations it registers anew."""
+
+STUDIES = {"kimi": "rtx pro 6000", "llama-8b": "h200", "qwen": "h200"}
+
+MOST = 100
+
+
+@pytest.fixture(scope="module", params=PACKAGES)
+def version(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def answers(version, tmp_path_factory):
+    """By study: each point with the answer to it."""
+    server = CpuServer(Path(os.environ.get("TUNER_SGLANG_CPU") or DEFAULT_DIR).absolute())
+    if not server.python.exists():
+        pytest.skip("no SGLang here: make sglang-cpu installs it")
+    folder = tmp_path_factory.mktemp(f"sglang-{version}")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--target", folder, *PACKAGES[version]], check=True)
+    out = {}
+    for name, gpu in STUDIES.items():
+        study = with_local_models(load_study(name), folder / "models" / name)
+        points = points_to_ask(Space(study), baselines(study).values(), most=MOST)
+        found = ask(
+            LocalEnvironment(str(server.python)),
+            [launch_arguments(study, point) for point in points],
+            seconds=200,
+            gpu=gpu_named(gpu),
+            variables={"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        )
+        assert found.version == version
+        out[name] = list(zip(points, found.answers, strict=True))
+    return out
+
+
+def test_no_legal_point_of_a_shipped_study_is_refused(answers):
+    for name, found in answers.items():
+        refused = Counter(a.refused or a.unanswered for _, a in found)
+        assert set(refused) == {None}, (name, refused)
+
+
+def test_what_is_asked_for_is_what_would_run(answers):
+    for name, found in answers.items():
+        for point, answer in found:
+            wanted = {n: v for n, v in answer.rewritten.items() if v[1] is not None}
+            assert not wanted, (name, point, wanted)
