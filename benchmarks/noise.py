@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 from benchmarks.noise_disturbances import DISTURBANCES, IDLE_SERVER
 from benchmarks.noise_files import QUIET, Files
 from benchmarks.noise_report import document, tables
-from benchmarks.noise_runs import Sitting, TooManyFailuresError, label
-from benchmarks.noise_study import UsageError, configuration_of, study_of
+from benchmarks.noise_runs import Sitting, TooManyFailuresError
+from benchmarks.noise_study import UsageError, configuration_of, is_of, label, study_of
 from benchmarks.noise_summary import summarize
 from runners import RunnerError, make_runner
 from runners.gpu_locks import DeviceBusyError, DeviceLocks
@@ -128,6 +128,9 @@ def measure(args: argparse.Namespace, files: Files, began: float) -> int:
     study = study_of(args)
     configurations = [configuration_of(text, study) for text in args.configuration]
     beside = configuration_of(args.beside, study)
+    for configuration in configurations:
+        if not is_of(configuration, study):
+            say(f"note: {label(configuration)} is no point of the study's space, nor a baseline")
     runner = make_runner(
         args.runner or study.runner,
         study,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.noise_runs import label
+from benchmarks.noise_study import label
 from benchmarks.variance import LEVEL
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def tables(summary: Summary) -> str:
             *_aligned(_disturbed(summary.disturbances)),
         ]
     lines += [f"too few to tell: {text}" for text in summary.too_few]
-    return "\n".join(lines)
+    return "\n".join(lines).lstrip("\n")
 
 
 def _windows(points: Sequence[PointNoise]) -> Iterator[Sequence[str]]:

@@ -18,6 +18,7 @@ from benchmarks.noise_disturbances import (
     nothing,
 )
 from benchmarks.noise_files import DRIFT, QUIET, about_launch
+from benchmarks.noise_study import label
 from benchmarks.noise_unstreamed import unstreamed
 from results.records import LaunchIntent
 from runners.base import RunnerError
@@ -277,14 +278,3 @@ class _Launch:
                 text + (f" (not believed: {', '.join(sorted(reasons))})" if reasons else "")
             )
         return "; ".join(words)
-
-
-def label(configuration: Configuration) -> str:
-    """`EAGLE3 2/1/3`, with what else is set."""
-    speculation = configuration.speculation
-    numbers = (speculation.num_steps, speculation.topk, speculation.num_draft_tokens)
-    given = [str(n) for n in numbers if n is not None]
-    words = [f"{speculation.algorithm} {'/'.join(given)}".strip()]
-    words += [f"{name}={value}" for name, value in configuration.env if value is not None]
-    words += [f"--{name} {value}" for name, value in configuration.flags if value is not None]
-    return " ".join(words)

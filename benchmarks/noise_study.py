@@ -54,6 +54,25 @@ def configuration_of(text: str, study: Study) -> Configuration:
     return configuration
 
 
+def label(configuration: Configuration) -> str:
+    """`EAGLE3 2/1/3`, with what else is set."""
+    speculation = configuration.speculation
+    numbers = (speculation.num_steps, speculation.topk, speculation.num_draft_tokens)
+    given = [str(n) for n in numbers if n is not None]
+    words = [f"{speculation.algorithm} {'/'.join(given)}".strip()]
+    words += [f"{name}={value}" for name, value in configuration.env if value is not None]
+    words += [f"--{name} {value}" for name, value in configuration.flags if value is not None]
+    return " ".join(words)
+
+
+def is_of(configuration: Configuration, study: Study) -> bool:
+    """Whether the study would measure it; not, where its space is too large to look."""
+    try:
+        return configuration in Space(study) or configuration in baselines(study).values()
+    except SpaceTooLargeError:
+        return False
+
+
 def _named(text: str, study: Study) -> Configuration:
     """A configuration that is written in short.
 

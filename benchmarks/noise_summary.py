@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.noise_files import DRIFT, QUIET
+from benchmarks.noise_study import label
 from benchmarks.variance import (
     Estimate,
     MeanSquare,
@@ -221,7 +222,7 @@ def summarize(blocks: Sequence[Block], requests: Iterable[Request]) -> Summary:
         try:
             points.append(_point(found, refused[key2], cells))
         except ValueError as error:
-            too_few.append(f"{found[0].configuration.speculation.algorithm}, {key2[1]}: {error}")
+            too_few.append(f"{label(found[0].configuration)}, {key2[1]}: {error}")
     points.sort(key=lambda point: point.concurrency)
     return Summary(
         tuple(points),

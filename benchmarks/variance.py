@@ -39,9 +39,10 @@ class Estimate:
         """All three through an increasing function."""
         return Estimate(function(self.value), function(self.low), function(self.high))
 
-    def to_dict(self) -> dict[str, float]:
-        """As JSON has it."""
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def to_dict(self) -> dict[str, float | None]:
+        """As JSON has it: no limit is null."""
+        named = {"value": self.value, "low": self.low, "high": self.high}
+        return {name: each if math.isfinite(each) else None for name, each in named.items()}
 
 
 @dataclass(frozen=True, slots=True)

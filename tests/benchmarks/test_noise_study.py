@@ -6,8 +6,7 @@ import argparse
 
 import pytest
 
-from benchmarks.noise_runs import label
-from benchmarks.noise_study import UsageError, configuration_of, study_of
+from benchmarks.noise_study import UsageError, configuration_of, is_of, label, study_of
 from search_spaces.study import parse_study
 
 STUDY = """\
@@ -55,6 +54,14 @@ def study():
 )
 def test_configurations_in_short(study, text, labelled):
     assert label(configuration_of(text, study)) == labelled
+
+
+def test_what_the_study_would_not_measure_is_known(study):
+    of = {
+        text: is_of(configuration_of(text, study), study)
+        for text in ("none", "default", "EAGLE3:1", "EAGLE3:7")
+    }
+    assert of == {"none": True, "default": True, "EAGLE3:1": True, "EAGLE3:7": False}
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,16 @@ def test_a_disturbance_is_what_differs_from_the_quiet_blocks_around():
     assert sum(d.not_believed for d in found.values()) == 1
 
 
+def test_one_cycle_is_no_more_than_a_hint():
+    order = (QUIET, "imports", QUIET)
+    blocks = [block(0, n, 100 - n, condition=c, quiet_launch=False) for n, c in enumerate(order)]
+    summary = summarize(blocks, [])
+    (each,) = document(summary, {})["disturbances"]
+    assert each["output_tok_s"]["value"] == pytest.approx(0.0, abs=1e-3)
+    assert each["output_tok_s"]["low"] is each["output_tok_s"]["high"] is None
+    assert "-inf to +inf" in tables(summary)
+
+
 def test_a_long_launch_that_becomes_slower_says_so():
     slow = [
         block(0, n, 100 * (1 - 0.001 * n), condition=DRIFT, quiet_launch=False) for n in range(41)
