@@ -97,6 +97,14 @@ RULES: tuple[Rule, ...] = (
         "fewer devices than `tp-size` and the other parallel sizes need",
     ),
     *MODEL_RULES,
+    Rule(
+        "bad_flag_value",
+        "study",
+        re.compile(r"^(json\.decoder|orjson)\.JSONDecodeError: .*", re.MULTILINE),
+        "`json-model-override-args` or `model-loader-extra-config` under `server.flags` is no JSON",
+        "arguments",
+        also=lambda tail: "model_override_args" in tail or "model_loader_extra_config" in tail,
+    ),
     # Speculation.
     Rule(
         "tree_too_large",

@@ -129,12 +129,13 @@ def _located(tail: str, line: str) -> str:
     """An exception that says little with the place that raised it."""
     if not _EXCEPTION.match(line) or (":" in line and not _TERSE.match(line)):
         return line
-    before = tail[: tail.rfind(line)]
-    place = None
-    for text in before.splitlines():
-        place = _LOCATION.match(text) or place
-    if place is None:
+    before = tail[: tail.rfind(line)].splitlines()
+    places = [place for text in before if (place := _LOCATION.match(text)) is not None]
+    if not places:
         return line
+    # Of a value that a library rejects, SGLang's line says which one it is.
+    own = [place for place in places if "/sglang/" in place["file"]]
+    place = (own or places)[-1]
     file = place["file"].rsplit("/", 1)[-1]
     return f"{line} at {file}:{place['line']} in {place['name']}"
 

@@ -49,6 +49,8 @@ def _drafting(tail: str) -> bool:
     return bool(re.search(r"/speculative/|eagle|draft", tail, re.IGNORECASE))
 
 
+_LAUNCHER = "arguments"
+"""The launcher dies of it, however far its scheduler has come meanwhile."""
 _NOT_FOUND = "was not found: check `model.{}`, HF_HUB_OFFLINE and the cache"
 _DOWNLOAD = "the files of {} are incomplete or damaged: fetch them again"
 
@@ -86,12 +88,14 @@ MODEL_RULES: tuple[Rule, ...] = (
         ),
         "no tokenizer beside the model's weights: add its files, or name them in `tokenizer-path` "
         "under `server.flags`",
+        _LAUNCHER,
     ),
     Rule(
         "bad_chat_template",
         "study",
         re.compile(r"^RuntimeError: (Chat|Completion) template .*", re.MULTILINE),
         "correct `chat-template` under `server.flags`",
+        _LAUNCHER,
     ),
     Rule(
         "trust_remote_code",

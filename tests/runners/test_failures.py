@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runners.failure_rules import RULES
 from runners.failures import ready_timeout, recognise
 from runners.phases import FIRST, phase_begun
 
@@ -247,3 +248,16 @@ def test_a_hang_names_phase_and_last_line():
         "configuration",
     )
     assert "Init torch distributed begin." in failure.message
+
+
+def test_the_table_of_kinds_is_complete():
+    page = (Path(__file__).parents[2] / "docs" / "failures.md").read_text()
+    told = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
+    unrecognised = {
+        ("invalid_flags", "configuration"),
+        ("server_killed", "host"),
+        ("server_ended", "host"),
+        ("server_crashed", "configuration"),
+        ("ready_timeout", "configuration"),
+    }
+    assert told == {(rule.kind, rule.fault) for rule in RULES} | unrecognised
