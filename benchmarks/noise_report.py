@@ -11,7 +11,8 @@ from benchmarks.variance import LEVEL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.noise_summary import Disturbance, LongDrift, PairNoise, PointNoise, Summary
+    from benchmarks.noise_changes import Disturbance, LongDrift
+    from benchmarks.noise_summary import PairNoise, PointNoise, Summary
     from benchmarks.variance import Estimate
 
 LAUNCHES = (2, 3, 5)
