@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runners.simulated_server.cost import CostModel, CycleTime
+    from runners.simulated_server.cycles import Cycle
     from runners.simulated_server.hooks import EngineHooks
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.noise import NoiseSource
@@ -150,6 +151,14 @@ class Engine:
         self._noise.next_block()
         return True
 
+    def rehearse(self, request: Request) -> None:
+        """Goes through a request at once: it is counted, and takes no time of anybody's."""
+        request.emit(1)
+        while request.finish is None:
+            self._give([request], self._cycles.next([request]))
+            self.counters.window.iterations += 1
+        self.counters.finished(request)
+
     def switch(self, num_steps: int) -> None:
         """Takes on another depth; the server must be an idle chain."""
         self._cycles.switch(num_steps)
@@ -213,6 +222,10 @@ class Engine:
         total = cycle.time.total_ms
         seconds = await self._pass_time(total, batch, repays=True)
         self._time_device(cycle.time, seconds / total if total else 0.0)
+        self._give(batch, cycle)
+
+    def _give(self, batch: Sequence[Request], cycle: Cycle) -> None:
+        """Gives requests what a cycle yielded."""
         window = self.counters.window
         if not cycle.correct:
             for request in batch:

@@ -25,6 +25,7 @@ from runners.simulated_server.noise import NoiseSource
 from runners.simulated_server.routes import build_application
 from runners.simulated_server.startup import Startup
 from runners.simulated_server.state import SimulatedServer
+from runners.simulated_server.warm_up import count_warm_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -202,6 +203,7 @@ class Launch:
             deaths.tree_too_narrow(self._log, flags, scale)
         gc.collect()
         gc.freeze()  # no pauses from what the start-up left
+        count_warm_up(server)
         server.ready = True
         self._log.main("The server is fired up and ready to roll!")
 

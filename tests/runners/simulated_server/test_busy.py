@@ -1,6 +1,7 @@
 """A server at work: flushes that wait, aborts of every kind of answer, readers that lag."""
 
 import json
+import re
 import signal
 import socket
 import threading
@@ -173,7 +174,8 @@ def test_a_reader_that_lags_gets_the_latest_state(start):
     }
     with socket.create_connection(("127.0.0.1", served.port)) as sock:
         sock.sendall(raw_request(served, body, "1.0"))
-        wait_until(lambda: "sglang:num_requests_total" in served.client.get("/metrics").text)
+        finished = re.compile(r'sglang:num_requests_total{.*is_streaming="true"')
+        wait_until(lambda: finished.search(served.client.get("/metrics").text))
         received = b""
         while piece := sock.recv(1 << 20):
             received += piece
