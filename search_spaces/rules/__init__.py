@@ -39,6 +39,8 @@ RULE_FLAGS = frozenset(
         "enable-torch-compile",
         "enable-two-batch-overlap",
         "ep-size",
+        "max-running-requests",
+        "mem-fraction-static",
         "moe-a2a-backend",
         "moe-dense-tp-size",
         "moe-dp-size",

@@ -128,6 +128,20 @@ def _conservativeness(server: Candidate) -> str | None:
     return f"schedule-conservativeness {value} is less than 0"
 
 
+@_rules.add("not checked there; a share of the memory that is none, or more than all of it")
+def _memory_fraction(server: Candidate) -> str | None:
+    value = server.flags.get("mem-fraction-static", 0.9)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or 0 < value <= 1:
+        return None
+    return f"mem-fraction-static {value} is no share of the memory: above 0, at most 1"
+
+
+@_rules.add("not checked there; a server that runs no request never gets ready")
+def _running_requests(server: Candidate) -> str | None:
+    most = server.number("max-running-requests", 1)
+    return None if most >= 1 else f"max-running-requests {most} is less than 1"
+
+
 def _pipelined(server: Candidate) -> bool:
     return server.number("pp-size", 1) > 1
 

@@ -18,6 +18,10 @@ def one(algorithm="none", steps=None, topk=None, tokens=None, **other):
     return Configuration.of(Speculation(algorithm, steps, topk, tokens), **other)
 
 
+SOURCES = ("SGLang 0.5.23, arg_groups/", "SGLang 0.5.23, not checked", "NCCL 2.30.7, src/")
+UNCHECKED = {"memory_fraction", "running_requests"}
+"""Rules of what SGLang's own checks let pass, and dies of later."""
+
 CHAIN = ("EAGLE3", 3, 1)
 PIPELINE = {"pp-size": 2}
 WINDOW = "speculative-draft-window-size"
@@ -215,6 +219,24 @@ BROKEN = {
         {"schedule-conservativeness": -0.5},
         one(flags={"schedule-conservativeness": 0.5}),
     ),
+    "no memory": (
+        "memory_fraction",
+        one(),
+        {"mem-fraction-static": 0},
+        one(flags={"mem-fraction-static": 0.5}),
+    ),
+    "more than all memory": (
+        "memory_fraction",
+        one(*CHAIN),
+        {"mem-fraction-static": 1.5},
+        one(*CHAIN, flags={"mem-fraction-static": 1}),
+    ),
+    "no request at a time": (
+        "running_requests",
+        one(),
+        {"max-running-requests": 0},
+        one(flags={"max-running-requests": 1}),
+    ),
     "channels": (
         "nccl_bounds",
         one(env={"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "8"}),
@@ -249,7 +271,7 @@ def test_what_breaks_a_rule_is_illegal_by_its_name(make_study, rule, bad, flags,
     study = make_study()
     (violation,) = violations(with_flags(bad, flags), study)
     assert violation.rule == rule
-    assert violation.source.startswith(("SGLang 0.5.23, arg_groups/", "NCCL 2.30.7, src/"))
+    assert violation.source.startswith(SOURCES)
     assert violations(with_flags(good, flags), study) == ()
 
 

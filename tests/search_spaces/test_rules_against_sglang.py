@@ -30,7 +30,7 @@ from search_spaces import (
 
 from .conftest import study_dict
 from .model_configs import with_local_models
-from .test_rules import BROKEN, with_flags
+from .test_rules import BROKEN, UNCHECKED, with_flags
 
 pytestmark = pytest.mark.sglang
 
@@ -351,6 +351,9 @@ def test_what_the_rules_refuse_sglang_refuses_on_gpus(rule, gpu_answers, make_st
 @pytest.mark.parametrize("name", BROKEN_ON_GPUS)
 def test_sglang_refuses_what_breaks_a_rule_and_takes_its_neighbour(name, gpu_answers):
     ((_, bad),), ((_, good),) = gpu_answers["bad", name], gpu_answers["good", name]
-    assert bad.refused.startswith(("ValueError", "AssertionError"))
+    if BROKEN[name][0] in UNCHECKED:
+        assert bad.refused is None  # so that the rule is ours alone
+    else:
+        assert bad.refused.startswith(("ValueError", "AssertionError"))
     assert good.refused is None
     assert good.unanswered is None
