@@ -36,8 +36,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(tuner: Any, line: str, port: int) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+def started(
+    tuner: Any, line: str, port: int, *, api_key: str = ""
+) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     """Its `/server_info`, and the variables that its scheduler has. Ended by SIGTERM."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     log_file = tuner.folder / "by-hand.log"
     with log_file.open("wb") as log:
         server = subprocess.Popen(
@@ -59,7 +62,7 @@ def started(tuner: Any, line: str, port: int) -> Iterator[tuple[dict[str, Any], 
                     break
             except httpx.TransportError:
                 time.sleep(0.5)
-        info = httpx.get(f"http://127.0.0.1:{port}/server_info", timeout=60).json()
+        info = httpx.get(f"http://127.0.0.1:{port}/server_info", headers=headers, timeout=60).json()
         leader = psutil.Process(server.pid)
         yield info, effective_environment([leader, *leader.children(recursive=True)])
     finally:

@@ -1,0 +1,57 @@
+"""A real server that asks for a key, and our client with and without it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from runners.base import RunnerError
+from runners.load import bench
+from runners.server_client import ServerClient
+from runners.server_facts import read_any_server, read_server, refuse_unready
+from search_spaces.workload import OperatingPoint, Workload
+
+from .by_hand import free_port, started
+
+pytestmark = [pytest.mark.sglang, pytest.mark.sglang_long, pytest.mark.timeout(900)]
+
+KEY = "today-key"
+WORKLOAD = Workload((("chat", 1.0),), 16, (OperatingPoint(1),), requests=2)
+
+
+def test_health_and_metrics_are_open_everything_else_wants_the_key(cpu_server, tuner):
+    port = free_port()
+    line = (
+        "env SGLANG_USE_CPU_ENGINE=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 "
+        f"{cpu_server.python} -m sglang.launch_server --model-path {cpu_server.models}/tiny "
+        f"--device cpu --dtype float32 --max-total-tokens 20000 --enable-metrics --port {port} "
+        f"--api-key {KEY}"
+    )
+    url = f"http://127.0.0.1:{port}"
+    with started(tuner, line, port, api_key=KEY):
+        answers = {
+            path: httpx.get(url + path, timeout=120, trust_env=False).status_code
+            for path in ("/health", "/metrics", "/server_info", "/v1/models", "/flush_cache")
+        }
+        assert answers == {
+            "/health": 200,
+            "/metrics": 200,
+            "/server_info": 401,
+            "/v1/models": 401,
+            "/flush_cache": 401,
+        }
+        refuse_unready(url)
+        for key in (None, "another"):
+            with pytest.raises(RunnerError) as caught:
+                read_any_server(url, api_key=key)
+            assert (caught.value.failure.kind, caught.value.failure.fault) == (
+                "unauthorized",
+                "client",
+            )
+        assert read_server(url, api_key=KEY).is_sglang
+        with ServerClient(url) as client:
+            assert "HTTP 401" in client.generates("a mark", 120)
+        with ServerClient(url, api_key=KEY) as client:
+            assert client.generates("a mark", 120) is None
+        measurement = bench(url, WORKLOAD, WORKLOAD.points[0], api_key=KEY)
+        assert not [sample.error for sample in measurement.samples if sample.error]
