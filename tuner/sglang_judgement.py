@@ -3,59 +3,82 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from runners.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.server_environment import EnvironmentUnusableError, server_environment
 from runners.sglang_judgement import Judgement, NotAskedError, judge
-from search_spaces.baseline import PRODUCTION
-from search_spaces.conditions import shown
+from search_spaces import baselines
 from search_spaces.reduced_space import ReducedSpace
+from search_spaces.version_flags import flags_not_had
+from tuner.assembly import make_servers
 from tuner.errors import CommandError
 from tuner.planners import LaunchBuilder
-from tuner.words import counted, describe, fixed_names
+from tuner.sglang_words import as_json, refused_for_all, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
     from runners.base import Runner
     from search_spaces import Space, Study
     from search_spaces.configuration import Configuration
     from tuner.assembly import Problem
 
-_LOOK = (200, 20.0)
+_LOOK = (200, 30.0)
 """Points and seconds where somebody waits for the answer."""
 _SWEEP = (2_000, 60.0)
 """Points and seconds before hours of launches."""
-_MOST_LINES = 6
 
 
-def look(
-    study: Study,
-    space: Space,
-    baselines: Iterable[Configuration],
-    servers: Runner,
-    *,
-    gpu: str | None = None,
-) -> Judgement:
-    """Asks SGLang, where somebody waits for the answer, and nothing is measured meanwhile.
+@dataclass(frozen=True, slots=True)
+class Word:
+    """SGLang's word on a study.
+
+    Attributes:
+        judgement: `None` where it was not asked.
+        why_not: Why it was not.
+        refused: Why nothing of the study would run, else `None`.
+    """
+
+    judgement: Judgement | None = None
+    why_not: str = ""
+    refused: str | None = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """As sentences."""
+        return (not_asked(self.why_not),) if self.judgement is None else told(self.judgement)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON shape."""
+        if self.judgement is None:
+            return {"not_asked": self.why_not}
+        return as_json(self.judgement)
+
+
+def word_on(study: Study, space: Space, gpu: str | None) -> Word:
+    """What SGLang makes of a study that runs on real servers, where somebody waits for it.
 
     Args:
         study: The study.
         space: Its points.
-        baselines: What is measured beside them.
-        servers: Its runner.
         gpu: The GPU that is meant where there is none.
-
-    Raises:
-        NotAskedError: It could not be asked, or another tuner measures here.
     """
-    if servers.name != "sglang":
-        raise NotAskedError("the study runs on simulated servers")
-    _nothing_is_measured(servers, study.name)
-    return _ask(study, space, baselines, _LOOK, gpu)
+    environment = server_environment(study)
+    try:
+        version = environment.facts().sglang_version
+    except EnvironmentUnusableError as error:
+        return Word(why_not=str(error))
+    if (lacking := flags_not_had(study, version)) is not None:
+        return Word(why_not="it has not all flags of the study", refused=lacking)
+    known = baselines(study)
+    try:
+        _nothing_is_measured(make_servers("sglang", study, seed=0), study.name)
+        judgement = _ask(study, space, known.values(), _LOOK, gpu)
+    except NotAskedError as error:
+        return Word(why_not=str(error))
+    return Word(judgement, refused=refused_for_all(known, judgement))
 
 
 def heeded(
@@ -86,13 +109,13 @@ def heeded(
     """
     if servers.name != "sglang":
         return problem
-    baselines, limits = problem.baselines.values(), _LOOK if quick else _SWEEP
+    known, limits = problem.baselines.values(), _LOOK if quick else _SWEEP
     try:
         if not held:
             _nothing_is_measured(servers, study or problem.study.name, storage)
-        judgement = _ask(problem.study, problem.space, baselines, limits, None)
+        judgement = _ask(problem.study, problem.space, known, limits, None)
     except NotAskedError as error:
-        return replace(problem, notes=(*problem.notes, not_asked(error)))
+        return replace(problem, notes=(*problem.notes, not_asked(str(error))))
     return without_refused(problem, judgement, servers, hot_switch=hot_switch)
 
 
@@ -120,77 +143,15 @@ def without_refused(
     )
 
 
-def refused_for_all(baselines: Mapping[str, Configuration], judgement: Judgement) -> str | None:
-    """What is said where the study as a whole cannot run, else `None`."""
-    refused = judgement.refused
-    if not refused:
-        return None
-    correct = "Correct the study, or run an SGLang that takes it"
-    answered = [c for c in judgement.asked if c not in judgement.unanswered]
-    if len(refused) == len(answered):
-        reasons = list(dict.fromkeys(refused.values()))
-        also = f" ({counted(len(reasons) - 1, 'further reason')})" if len(reasons) > 1 else ""
-        return (
-            f"SGLang {judgement.version}, which would run, refuses every configuration of the "
-            f"study: {reasons[0]}{also}. {correct}"
-        )
-    for name in ("none", PRODUCTION):
-        configuration = baselines.get(name)
-        if configuration is not None and (why := judgement.refusal(configuration)) is not None:
-            return (
-                f"SGLang {judgement.version}, which would run, refuses the baseline '{name}': "
-                f"{why}. {correct}"
-            )
-    return None
-
-
-def told(judgement: Judgement) -> tuple[str, ...]:
-    """What SGLang makes of a study, as sentences; the first says what was asked."""
-    return (
-        _head(judgement),
-        *_cut([*_refused(judgement), *_rewritten(judgement)]),
-        *_cut(list(_own_choices(judgement))),
-    )
-
-
-def not_asked(error: NotAskedError) -> str:
+def not_asked(why: str) -> str:
     """What is said where SGLang was not asked."""
-    return f"SGLang was not asked what it makes of the configurations: {error}"
-
-
-def as_json(judgement: Judgement) -> dict[str, Any]:
-    """The JSON shape of a judgement."""
-    return {
-        "version": judgement.version,
-        "as_if_on": judgement.gpu.name if judgement.gpu is not None else None,
-        "asked": len(judgement.asked),
-        "points": judgement.points,
-        "seconds": round(judgement.seconds, 1),
-        "refused": [
-            {"configuration": c.to_dict(), "reason": why} for c, why in judgement.refused.items()
-        ],
-        "unanswered": [
-            {"configuration": c.to_dict(), "reason": why} for c, why in judgement.unanswered.items()
-        ],
-        "rewritten": [
-            {"flag": r.flag, "asked": r.asked, "runs": r.run, "configurations": len(r.points)}
-            for r in judgement.rewrites
-        ],
-        "sets_itself": [
-            {
-                "flag": choice.flag,
-                "by": choice.by,
-                "values": [{"value": v, "at": list(at)} for v, at in choice.values],
-            }
-            for choice in judgement.own_choices
-        ],
-    }
+    return f"SGLang was not asked what it makes of the configurations: {why}"
 
 
 def _ask(
     study: Study,
     space: Space,
-    baselines: Iterable[Configuration],
+    known: Iterable[Configuration],
     limits: tuple[int, float],
     gpu: str | None,
 ) -> Judgement:
@@ -199,7 +160,7 @@ def _ask(
     return judge(
         study,
         space,
-        baselines,
+        known,
         server_environment(study),
         most=most,
         seconds=seconds,
@@ -228,64 +189,3 @@ def _nothing_is_measured(servers: Runner, study: str, storage: str = "") -> None
         raise NotAskedError(str(error)) from error
     except OSError:
         return  # without locks nobody measures here (`holding` refuses)
-
-
-def _head(judgement: Judgement) -> str:
-    where = ""
-    if judgement.gpu is not None:
-        where = f", as if on {judgement.gpu.name} (there is no GPU here)"
-    refused, asked = len(judgement.refused), len(judgement.asked)
-    takes = f"takes all of {counted(asked, 'launch')}"
-    if unanswered := len(judgement.unanswered):
-        takes = f"says nothing of {unanswered} of {counted(asked, 'launch')}"
-    if refused:
-        takes = f"refuses {refused} of {counted(asked, 'launch')}"
-    return (
-        f"SGLang {judgement.version} {takes} that it was asked about{where}, for "
-        f"{counted(judgement.points, 'point')}; those that differ in NCCL's variables alone "
-        f"count once ({judgement.seconds:.0f} s)"
-    )
-
-
-def _refused(judgement: Judgement) -> Iterator[str]:
-    for reason, of in _by_reason(judgement.refused).items():
-        yield f"{_such(of, judgement)} would not start: {reason}"
-    for reason, of in _by_reason(judgement.unanswered).items():
-        yield f"{_such(of, judgement)}: nothing can be said ({reason})"
-
-
-def _rewritten(judgement: Judgement) -> Iterator[str]:
-    for rewrite in judgement.rewrites:
-        yield (
-            f"{_such(rewrite.points, judgement)} would run with --{rewrite.flag} "
-            f"{rewrite.run} in place of {rewrite.asked}"
-        )
-
-
-def _own_choices(judgement: Judgement) -> Iterator[str]:
-    for choice in judgement.own_choices:
-        parts = [
-            f"{shown(value)} at {choice.by} {' or '.join(map(shown, at))}" if at else shown(value)
-            for value, at in choice.values
-        ]
-        yield f"--{choice.flag} is not given, and SGLang sets it by itself: {', '.join(parts)}"
-
-
-def _by_reason(found: Mapping[Configuration, str]) -> dict[str, list[Configuration]]:
-    out: dict[str, list[Configuration]] = defaultdict(list)
-    for configuration, reason in found.items():
-        out[reason].append(configuration)
-    return dict(sorted(out.items(), key=lambda item: -len(item[1])))
-
-
-def _such(of: Iterable[Configuration], judgement: Judgement) -> str:
-    first, *others = of
-    text = describe(first, fixed_names(judgement.study))
-    return text if not others else f"{text} and {len(others)} more"
-
-
-def _cut(lines: list[str]) -> list[str]:
-    if len(lines) <= _MOST_LINES:
-        return lines
-    more = len(lines) - _MOST_LINES + 1
-    return [*lines[: _MOST_LINES - 1], f"and {more} more; `tuner validate --json` lists them"]

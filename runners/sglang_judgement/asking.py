@@ -40,7 +40,7 @@ def ask(
     Args:
         environment: Where SGLang is.
         launches: `launch_arguments` of each.
-        seconds: After these no further launch is begun.
+        seconds: After these no further launch is begun; they begin when the first is answered.
         gpu: A GPU to pretend; `None` shows SGLang the machine as it is.
         variables: Variables of every launch, which SGLang may read when it is imported.
         import_s: How long it may take before that.

@@ -233,11 +233,12 @@ def main() -> None:
         say({"failed": words(error)})
         return
     say({"sglang": sglang.__version__, "import_s": time.monotonic() - began})
-    began = time.monotonic()
     base: dict[str, Any] = {}
     extra = ["--device", "cuda"] if asked["gpu"] else []
     environ = dict(os.environ)
-    for launch in asked["launches"]:
+    for number, launch in enumerate(asked["launches"]):
+        if number <= 1:
+            began = time.monotonic()  # with the first one much is imported that all others need
         if time.monotonic() - began > asked["seconds"]:
             break
         for name, value in launch["env"].items():

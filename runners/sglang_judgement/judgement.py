@@ -70,6 +70,7 @@ class Judgement:
         points: Points of the space.
         answers: By what is alike of the configurations asked about (`sample.alike`).
         asked: The configurations asked about, in the same order.
+        chosen: Configurations that were to be asked about; more than `asked` if the time was up.
         import_s: Seconds until SGLang was imported.
         seconds: Seconds that it took in all.
     """
@@ -80,6 +81,7 @@ class Judgement:
     points: int
     answers: Mapping[Configuration, Answer]
     asked: tuple[Configuration, ...]
+    chosen: int
     import_s: float
     seconds: float
 
@@ -201,6 +203,7 @@ def judge(
         points=len(space),
         answers=found,
         asked=asked[: len(found)],
+        chosen=len(asked),
         import_s=answers.import_s,
         seconds=time.monotonic() - began,
     )
