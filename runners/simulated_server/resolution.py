@@ -34,6 +34,7 @@ CONTEXT_LENGTH = 262_144
 
 _KNOWN_TO_SGLANG = frozenset({"DSPARK", "UNO", "FROZEN_KV_MTP", "NONE"})
 _DEFAULT_MAX_RUNNING_REQUESTS = 256
+_CHUNK = 8192
 _PAGE_SIZES = {"flashmla": 64, "trtllm_mha": 64}
 _LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
@@ -108,6 +109,7 @@ def resolve(given: dict[str, Any]) -> ResolvedFlags:
     if backend in _PAGE_SIZES:
         values.setdefault("page_size", _PAGE_SIZES[backend])
     if values.get("speculative_algorithm") is None:
+        _check_pages(values)
         limit = values.get("max_running_requests") or _DEFAULT_MAX_RUNNING_REQUESTS
         return ResolvedFlags(values, None, 0, 0, 0, limit, (), backend)
     values["speculative_algorithm"] = algorithm = _algorithm(str(values["speculative_algorithm"]))
@@ -115,6 +117,7 @@ def resolve(given: dict[str, Any]) -> ResolvedFlags:
         values.setdefault("speculative_draft_model_revision", "main")
     resolving = Resolving(values, algorithm, backend, cpu=cpu)
     resolve_algorithm(resolving)
+    _check_pages(values)
     return ResolvedFlags(
         values,
         algorithm,
@@ -141,6 +144,21 @@ def _algorithm(asked: str) -> str:
     raise FlagsRefusedError(
         f"ValueError: Unknown speculative algorithm name: {algorithm}", "unknown_algorithm"
     )
+
+
+def _check_pages(values: dict[str, Any]) -> None:
+    """Chunks of a prefill end where pages do (0.5.23, `validation_hook.py`, line 244)."""
+    chunk = int(values.get("chunked_prefill_size") or _CHUNK)
+    page = values.get("page_size")
+    if page is None or chunk <= 0 or values.get("disaggregation_mode") == "decode":
+        return
+    if page == 0:
+        raise FlagsRefusedError("ZeroDivisionError: integer modulo by zero", "page_size_zero")
+    if chunk % page:
+        raise FlagsRefusedError(
+            "AssertionError: chunked_prefill_size must be divisible by page_size",
+            "chunk_not_of_pages",
+        )
 
 
 def _check_context(asked: int | None) -> None:
