@@ -28,7 +28,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.noise_disturbances import DISTURBANCES, IDLE_SERVER
+from benchmarks.noise_disturbances import DISTURBANCES, IDLE_SERVER, NoDisturbanceError
 from benchmarks.noise_files import QUIET, Files
 from benchmarks.noise_report import document, tables
 from benchmarks.noise_runs import Sitting, TooManyFailuresError
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         say(f"error: {error}")
         return 2
-    except (DeviceBusyError, RunnerError, TooManyFailuresError) as error:
+    except (DeviceBusyError, NoDisturbanceError, RunnerError, TooManyFailuresError) as error:
         say(f"error: {error}")
         code = 4
     except KeyboardInterrupt:

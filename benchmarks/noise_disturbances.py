@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,6 +32,11 @@ DISTURBANCES = {
     PINNED_CLIENT: "the load generator tied to one core",
     UNSTREAMED: "answers in one piece, so that the load generator has nothing to do (at 1 user)",
 }
+
+
+class NoDisturbanceError(Exception):
+    """What was to run beside did not: the blocks were as quiet as others."""
+
 
 _SETTLE_S = 0.5
 """After a disturbance has begun, before the block: a woken server has something to catch up on."""
@@ -79,7 +85,7 @@ def repeated(argv: Sequence[str], environment: dict[str, str] | None = None) -> 
     """Runs a command over and over beside, in a session of its own.
 
     Raises:
-        RuntimeError: The command fails: then it was no disturbance.
+        NoDisturbanceError: The command fails.
     """
     beside = _Repeated(argv, environment)
     beside.start()
@@ -89,7 +95,7 @@ def repeated(argv: Sequence[str], environment: dict[str, str] | None = None) -> 
     finally:
         beside.end()
     if beside.failed is not None:
-        raise RuntimeError(f"{' '.join(argv)} ended with {beside.failed}: it disturbed nothing")
+        raise NoDisturbanceError(f"`{shlex.join(argv)}` ended with {beside.failed}")
 
 
 class _Repeated(threading.Thread):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from benchmarks.noise import main
 from runners.simulated_server.profile import PROFILES
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ budget: {{launches: 4}}
 runner: simulated
 simulated: {{profile: {profile}, time_scale: 4.0}}
 """
+
+
+OF_ALL = ("--study", "./study.yaml", "--output", "out/n")
 
 
 class NoiseBenchmark:
@@ -51,10 +57,7 @@ class NoiseBenchmark:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "benchmarks.noise", "--study", "./study.yaml"),
-                *("--output", "out/n", *arguments),
-            ],
+            [sys.executable, "-m", "benchmarks.noise", *OF_ALL, *arguments],
             cwd=self.folder,
             env=self.env,
             stdout=subprocess.PIPE,
@@ -67,6 +70,15 @@ class NoiseBenchmark:
         out, err = process.communicate(timeout=240)
         assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
         return out, err
+
+    def here(self, *arguments: str) -> int:
+        """The exit code of a run in this process: of one that starts no server."""
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            with contextlib.chdir(self.folder):
+                return main([*OF_ALL, *arguments])
+        finally:
+            signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture

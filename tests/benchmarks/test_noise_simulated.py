@@ -21,12 +21,12 @@ def rows(path):
 
 def test_what_is_planted_in_launches_is_found_in_launches(noise):
     noise.plant(launch=0.2, block=0.0, prompt=0.0)
-    arguments = ("--configuration", "none", "--launches", "4", "--blocks", "3", "--json")
+    arguments = ("--configuration", "none", "--launches", "3", "--blocks", "3", "--json")
     report = json.loads(noise.run(*arguments)[0])
     assert report["simulated"] is True
     assert report["provenance"] == "simulated"
     (point,) = report["points"]
-    assert (point["launches"], point["blocks"], point["prompts"]) == (4, 3, 6)
+    assert (point["launches"], point["blocks"], point["prompts"]) == (3, 3, 6)
     for of in (point["of_windows"]["output_tok_s"], point["of_requests"]["output_tok_s"]):
         launch = of["launch"]
         assert launch["low"] < 0.2 < launch["high"]
@@ -35,7 +35,7 @@ def test_what_is_planted_in_launches_is_found_in_launches(noise):
         assert all(of[name]["value"] < launch["value"] / 2 for name in others), of
 
 
-def test_what_is_planted_in_prompts_and_blocks_and_pairing_by_prompt(noise, marked):
+def test_what_is_planted_in_prompts_and_blocks_and_pairing_by_prompt(noise, marked, capsys):
     noise.plant(launch=0.0, block=0.1, prompt=0.2)
     arguments = ("--configuration", "none", "EAGLE3:2", "--launches", "2", "--blocks", "4")
     # The first sitting is ended in the middle of its first launch ...
@@ -51,12 +51,13 @@ def test_what_is_planted_in_prompts_and_blocks_and_pairing_by_prompt(noise, mark
     assert process.returncode == 130, err
     assert not marked()
     # ... nothing is mixed without being asked for, nor with another load ...
-    assert "--resume" in noise.run(*arguments, code=2)[1]
-    other = noise.run(*arguments, "--resume", "--requests", "4", code=2)[1]
-    assert "another load" in other
-    # ... the second has no time for all ...
-    _, err = noise.run(*arguments, "--resume", "--minutes", "0.001")
-    assert "launches left" in err
+    assert noise.here(*arguments) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert noise.here(*arguments, "--resume", "--requests", "4") == 2
+    assert "another load" in capsys.readouterr().err
+    # ... the second has no time for a launch ...
+    assert noise.here(*arguments, "--resume", "--minutes", "1e-9") == 0
+    assert "launches left" in capsys.readouterr().err
     # ... and the third ends it: what was cut short is made again.
     report = json.loads(noise.run(*arguments, "--resume", "--json")[0])
     assert len(report["points"]) == 2
@@ -89,7 +90,8 @@ def test_what_is_planted_in_prompts_and_blocks_and_pairing_by_prompt(noise, mark
         ["none", "EAGLE3", "EAGLE3", "none"],
         ["EAGLE3", "none", "none", "EAGLE3"],
     )
-    assert "noisy" in noise.run("--report")[0]
+    assert noise.here("--report") == 0
+    assert "provenance  simulated" in capsys.readouterr().out
 
 
 def test_disturbances_take_turns_with_quiet_blocks_and_leave_nothing(noise, marked):
@@ -144,8 +146,8 @@ def test_launch_after_launch_that_fails_ends_the_sitting(noise):
         (("--study", "nowhere.yaml"), "nowhere.yaml"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_a_launch(noise, arguments, words):
+def test_what_cannot_be_measured_is_refused_before_a_launch(noise, arguments, words, capsys):
     noise.plant()
-    _, err = noise.run(*arguments, code=2)
-    assert words in err
+    assert noise.here(*arguments) == 2
+    assert words in capsys.readouterr().err
     assert not (noise.folder / "out").exists()
