@@ -1,0 +1,47 @@
+"""What the real server says of itself, as our client understands it: version and limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runners.load import Prompt, PromptSource, bench
+from runners.load.probe import find_target
+from runners.server_facts import running_limit_of
+from search_spaces.workload import OperatingPoint, Workload
+
+from .servers import VERSION
+
+if TYPE_CHECKING:
+    from .servers import LiveServer
+
+pytestmark = [pytest.mark.sglang, pytest.mark.kind("plain")]
+
+
+class Numbers(PromptSource):
+    """Prompts that share no beginning."""
+
+    def select(self, count, seed):
+        return tuple(Prompt(f"{n}", f"{n:03d}{999 - n} is a number.") for n in range(count))
+
+
+def test_its_version_is_one_that_was_read(server: LiveServer):
+    target = find_target(server.url)
+    assert target.facts.version == VERSION
+    assert target.unchecked == ()
+
+
+def test_more_in_flight_than_it_runs_is_called_a_queue(server: LiveServer):
+    limit = server.study.server.flags["max-running-requests"]
+    assert running_limit_of(server.info()) == limit
+
+    def warned(concurrency):
+        point = OperatingPoint(concurrency, requests=concurrency)
+        load = Workload((("numbers", 1.0),), 16, (point,), warmup_requests=0)
+        measured = bench(server.url, load, point, prompts=Numbers())
+        assert measured.failed_requests == 0
+        return "queued" in {warning.split(":")[0] for warning in measured.warnings}
+
+    assert warned(limit + 4)
+    assert not warned(limit)
