@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -242,6 +243,9 @@ def main() -> int:
     ways = args.ways.split(",")
     if unknown := set(ways) - set(WAYS):
         parser.error(f"--ways: unknown {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+    # Also under nohup, and where a time limit ends it: servers are stopped.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     study = load_study(args.study)
     args.output.mkdir(parents=True, exist_ok=True)
     configuration = list(Space(study))[args.point]
