@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import orjson
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _PIECE = 1 << 20
+_NO_TEXT = b'{"text":"",'
+
+
+@dataclass(slots=True)
+class TappedFlight(Flight):
+    """A request as it passed.
+
+    Attributes:
+        first_text: When the first chunk that has text passed: some clients call that the first.
+    """
+
+    first_text: float = 0.0
 
 
 class Tap:
@@ -48,7 +61,7 @@ class Tap:
             delay_s: Seconds that each request is held back, as if the client were so much slower.
         """
         self._delay_s = delay_s
-        self.flights: list[Flight] = []
+        self.flights: list[TappedFlight] = []
         self.info_s = 0.0
         self._server = (host, port)
         self._loop = asyncio.new_event_loop()
@@ -139,7 +152,7 @@ class _Ear:
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
-        self._flight: Flight | None = None
+        self._flight: TappedFlight | None = None
         self._reader = GenerateReader()
         self._parser = ResponseParser(self._body)
         self._now = 0.0
@@ -153,7 +166,7 @@ class _Ear:
         if b" /flush_cache" in start:
             self._tap.flights.clear()
         if start.startswith(b"POST /generate "):
-            self._flight = Flight("", raw, sent=now)
+            self._flight = TappedFlight("", raw, sent=now)
             self._reader, self._parser = GenerateReader(), ResponseParser(self._body)
             self._tap.flights.append(self._flight)
         elif self._flight is not None:
@@ -172,6 +185,8 @@ class _Ear:
         tokens = self._reader.feed(raw) if status == 200 else None
         flight = self._flight
         if flight is not None and tokens is not None and tokens > flight.tokens:
+            if not flight.first_text and _NO_TEXT not in raw:
+                flight.first_text = self._now
             flight.chunk_times.append(self._now)
             flight.chunk_tokens.append(tokens)
 
