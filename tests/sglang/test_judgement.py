@@ -10,7 +10,8 @@ import yaml
 from search_spaces import load_study
 from tuner.cli import run
 
-pytestmark = pytest.mark.sglang
+# SGLang is imported anew: a minute or two where the machine is slow and busy.
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
