@@ -40,6 +40,8 @@ LIMITS = ("RLIMIT_AS", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_NPROC")
 
 _CLIENT = """#!{python} -SE
 import json, os, resource, signal, socket, sys
+if sys.argv[1:3] != ["-m", "sglang.launch_server"]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 connection = socket.socket(socket.AF_UNIX)
 connection.connect({address!r})
 limits = {{name: resource.getrlimit(getattr(resource, name)) for name in {limits!r}}}
@@ -126,8 +128,7 @@ def serve(start: dict, outputs: list[int]) -> None:
     # SGLang asks for "spawn" (0.5.23), which would import everything anew.
     multiprocessing.set_start_method("fork", force=True)
     multiprocessing.set_start_method = lambda *_, **__: None
-    flag, module, *arguments = start["argv"]
-    assert flag == "-m", start["argv"]
+    _, module, *arguments = start["argv"]
     sys.argv = [module, *arguments]
     code = 0
     try:
