@@ -15,7 +15,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TextIO
 
-from results import Store
+from results import Store, StoreError
 from runners.replay_table import COLUMNS as OF_REPLAYS
 
 if TYPE_CHECKING:
@@ -157,8 +157,11 @@ def main() -> None:
     parser.add_argument("--study", nargs="+", required=True)
     parser.add_argument("--output", required=True)
     args = parser.parse_args()
-    with Store.open(args.storage, read_only=True) as store:
-        table = [row for name in args.study for row in rows(store, name)]
+    try:
+        with Store.open_to_read(args.storage) as store:
+            table = [row for name in args.study for row in rows(store, name)]
+    except StoreError as error:
+        parser.error(str(error))
     with open(args.output, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - /dev/stdout
         print(f"{args.output}: {write(file, table)} rows")
 

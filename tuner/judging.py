@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from results.records import Failure, Trial, TrialState
 from runners.readback import differences
 from tuner.same_load import SameLoad
-from tuner.scoring import judge, was_disturbed
+from tuner.scoring import has_stalled, judge, was_disturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,12 +64,7 @@ class Judge:
         measurements = []
         for point in self._workload.points:
             self._progress.measuring(f"trial {number}, {point.name}")
-            measurement = self._window(session, launch, number, planned, point)
-            if was_disturbed(measurement):
-                # A launch costs minutes, a window seconds: once more before it is given up.
-                self._progress.measuring(f"trial {number}, {point.name}, once more")
-                measurement = self._window(session, launch, number, planned, point)
-            measurements.append(measurement)
+            measurements.append(self._undisturbed(session, launch, number, planned, point))
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
@@ -84,6 +79,28 @@ class Judge:
             (launch.id,),
         )
         self.finish(launch, trial, resolved)
+
+    def _undisturbed(
+        self,
+        session: Session,
+        launch: Launch,
+        number: int,
+        planned: PlannedTrial,
+        point: OperatingPoint,
+    ) -> Measurement:
+        """A measurement at one point; where it was disturbed, the one after it.
+
+        A launch costs minutes, a window seconds. A stream that stood still may do so again (by
+        long prefills, say): then that is how the server is.
+        """
+        measurement = self._window(session, launch, number, planned, point)
+        for again in ("once more", "a last time"):
+            stood_still = again == "once more" and has_stalled(measurement)
+            if not (was_disturbed(measurement) or stood_still):
+                break
+            self._progress.measuring(f"trial {number}, {point.name}, {again}")
+            measurement = self._window(session, launch, number, planned, point)
+        return measurement
 
     def _window(
         self,

@@ -182,6 +182,15 @@ def was_disturbed(measurement: Measurement) -> bool:
     return bool(codes) and codes <= DISTURBANCES
 
 
+def has_stalled(measurement: Measurement) -> bool:
+    """Whether a stream stood still for long in a window that is believed.
+
+    The first batches of a kind are compiled when they are met (Triton's kernels, on an H200 with
+    0.5.17: 0.3 to 1.9 s, a fifth of a window), and not again.
+    """
+    return any(warning.startswith("stalled:") for warning in measurement.warnings)
+
+
 def judge(
     measurements: Sequence[Measurement], limits: Mapping[str, float]
 ) -> tuple[TrialState, Failure | None]:
