@@ -50,7 +50,7 @@ STARTED_AS_THEY_ARE = ("bad_draft_path", "eagle_no_draft")
 """One that dies in the launcher, and one whose scheduler does."""
 
 DONE_ELSEWHERE = {
-    "port_in_use": "test_runner.py",
+    "port_in_use": "test_port_taken.py",
     "crash_scheduler_killed": "test_live_end.py",
     "bad_model_path_online": "here, below",
     "oom_kv": "here, below",
