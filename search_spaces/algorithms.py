@@ -64,6 +64,10 @@ ALIASES = {"NEXTN": "EAGLE"}
 NGRAM_DRAFT_TOKENS = 12
 """SGLang's default for NGRAM (`speculative_hook.py:1314`)."""
 
+ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
+"""Steps between which `--speculative-adaptive` switches, of all batch sizes
+(`speculative/adaptive_spec_params.py:28-53`)."""
+
 NAMES = (*ALGORITHMS, *ALIASES)
 """Every name that a study file may use, in any case."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.nccl.variables import VARIABLES
+from search_spaces.sglang_variables import YES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,6 @@ _IN_NCCLS_PLACE = {
     "enable-mscclpp": "MSCCL++ carries small all-reduces",
     "enable-torch-symm-mem": "torch's symmetric memory carries all-reduces on H100 and B200",
 }
-_YES = {"1", "true", "yes", "y"}  # EnvBool, srt/environ.py:143
 _DETERMINISTIC = ("NCCL_ALGO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
 _LOGGING = ("NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB", "NCCL_HOSTID")
 
@@ -182,7 +182,7 @@ def _env(study: Study, name: str) -> set[str | None]:
 
 
 def _is_on(value: str | None) -> bool:
-    return value is not None and value.lower() in _YES
+    return value is not None and value.lower() in YES
 
 
 def _are(names: tuple[str, ...]) -> str:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.allreduce import OWN_OFF
 from search_spaces.gpus import runs_on_cuda
-from search_spaces.nccl.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -66,6 +65,9 @@ _WIDEST_HIDDEN = 16384
 """Of the widest published model (Llama 3.1 405B), for one whose own width is not known here."""
 
 _MOST_ADAPTIVE_TOKENS = 16
+"""Of a server that chooses its steps itself: twice those of its deepest candidate, 7 steps (0.5.17,
+0.5.23), as a file of its own may have deeper ones."""
+
 _FLOAT32 = ("float", "float32")
 
 
@@ -82,21 +84,6 @@ class OwnKernel:
     name: str
     most_bytes: int
     seen: str = ""
-
-
-def nccl_knobs(study: Study) -> tuple[str, ...]:
-    """NCCL's variables of which a study has several choices."""
-    return tuple(
-        name
-        for name, choices in study.space.env.items()
-        if name in VARIABLES and len(set(choices)) > 1
-    )
-
-
-def without_nccl(configuration: Configuration) -> Configuration:
-    """The configuration with none of NCCL's variables set: equal for one server in decoding."""
-    env = tuple((n, None if n in VARIABLES else value) for n, value in configuration.env)
-    return replace(configuration, env=env)
 
 
 def may_have_own_kernel(study: Study, configuration: Configuration) -> bool:

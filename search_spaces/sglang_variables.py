@@ -15,7 +15,9 @@ from importlib.resources import files
 VERSION = "0.5.23"
 """The version that the names were read in."""
 
-_YES = ("1", "true", "yes", "y")
+YES = ("1", "true", "yes", "y")
+"""What SGLang reads as true, in any case (`EnvBool`, `environ.py:143-150`)."""
+
 _NO = ("0", "false", "no", "n")
 
 
@@ -31,7 +33,7 @@ def value_problem(name: str, value: str | None) -> str | None:
     if value is None or not name.startswith("SGLANG_"):
         return None
     match kinds().get(name):
-        case "bool" if value.lower() not in (*_YES, *_NO):
+        case "bool" if value.lower() not in (*YES, *_NO):
             return f"SGLang reads {value!r} as its default: write 1 or 0"
         case "int" if not _reads(int, value):
             return f"SGLang reads {value!r} as its default: write a whole number"
@@ -44,7 +46,7 @@ def canonical_value(name: str, value: str) -> str:
     """The one spelling of a value: `true` is `1`; what SGLang cannot read stays as it is."""
     if not name.startswith("SGLANG_") or kinds().get(name) != "bool":
         return value
-    if value.lower() in _YES:
+    if value.lower() in YES:
         return "1"
     return "0" if value.lower() in _NO else value
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.configuration import NO_SPECULATION, Speculation
 from search_spaces.figures import OUTPUT_TOK_S
+from search_spaces.nccl.knobs import without_nccl
 from search_spaces.nccl.variables import VARIABLES
-from search_spaces.own_all_reduce import NCCL_UNUSED, without_nccl
+from search_spaces.own_all_reduce import NCCL_UNUSED
 from tuner.knobs import (
     SPECULATION,
     Kind,

@@ -61,10 +61,10 @@ class Judge:
         """
         asked = planned.configuration
         resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
-        measurements = []
-        for point in self._workload.points:
-            self._progress.measuring(f"trial {number}, {point.name}")
-            measurements.append(self._undisturbed(session, launch, number, planned, point))
+        measurements = [
+            self._undisturbed(session, launch, number, planned, point)
+            for point in self._workload.points
+        ]
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
@@ -90,16 +90,19 @@ class Judge:
     ) -> Measurement:
         """A measurement at one point; where it was disturbed, the one after it.
 
-        A launch costs minutes, a window seconds. A stream that stood still may do so again (by
-        long prefills, say): then that is how the server is.
+        A launch costs minutes, a window seconds.
         """
-        measurement = self._window(session, launch, number, planned, point)
-        for again in ("once more", "a last time"):
-            stood_still = again == "once more" and has_stalled(measurement)
-            if not (was_disturbed(measurement) or stood_still):
-                break
-            self._progress.measuring(f"trial {number}, {point.name}, {again}")
-            measurement = self._window(session, launch, number, planned, point)
+
+        def window(which: str = "") -> Measurement:
+            self._progress.measuring(f"trial {number}, {point.name}{which}")
+            return self._window(session, launch, number, planned, point)
+
+        measurement = window()
+        if was_disturbed(measurement) or has_stalled(measurement):
+            measurement = window(", once more")
+            # A stream that stands still again does so by itself: by long prefills, say.
+            if was_disturbed(measurement):
+                measurement = window(", a last time")
         return measurement
 
     def _window(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure, LaunchState, TrialState
 from runners.all_reduce_log import own_kernel_in
+from search_spaces.nccl.knobs import nccl_knobs, without_nccl
 from search_spaces.own_all_reduce import (
     MIB,
     NCCL_UNUSED,
@@ -19,10 +20,8 @@ from search_spaces.own_all_reduce import (
     carries_decoding,
     hidden_size,
     may_have_own_kernel,
-    nccl_knobs,
     scope,
     token_bytes,
-    without_nccl,
 )
 from tuner.words import describe
 

@@ -178,7 +178,7 @@ class Standing:
 
 def was_disturbed(measurement: Measurement) -> bool:
     """Whether a window is not believed for nothing but a disturbance: another one may be."""
-    codes = {reason.partition(":")[0] for reason in measurement.invalid}
+    codes = _codes(measurement.invalid)
     return bool(codes) and codes <= DISTURBANCES
 
 
@@ -188,7 +188,12 @@ def has_stalled(measurement: Measurement) -> bool:
     The first batches of a kind are compiled when they are met (Triton's kernels, on an H200 with
     0.5.17: 0.3 to 1.9 s, a fifth of a window), and not again.
     """
-    return any(warning.startswith("stalled:") for warning in measurement.warnings)
+    return "stalled" in _codes(measurement.warnings)
+
+
+def _codes(reasons: Iterable[str]) -> set[str]:
+    """The names of the checks that speak: each reason begins with its own."""
+    return {reason.partition(":")[0] for reason in reasons}
 
 
 def judge(

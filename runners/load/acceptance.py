@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.load.counts import count_of, counts_of, first_of
+from search_spaces.algorithms import ADAPTIVE_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,9 +22,6 @@ _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 # Their verify checks the whole block at once, so draft tokens alone are the bound.
 _BLOCK_ALGORITHMS = frozenset({"NGRAM", "DFLASH", "DSPARK"})
-
-# `DEFAULT_ADAPTIVE_CONFIG` of speculative/adaptive_spec_params.py, all batch sizes (0.5.23).
-_DEFAULT_ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ def adaptive_steps_of(server_info: Mapping[str, Any]) -> tuple[int, ...]:
     """
     if not server_info.get("speculative_adaptive"):
         return ()
-    steps = set(_DEFAULT_ADAPTIVE_STEPS)
+    steps = set(ADAPTIVE_STEPS)
     if (path := server_info.get("speculative_adaptive_config")) is not None:
         steps = _candidate_steps(Path(str(path))) or steps
     states = server_info.get("internal_states")

@@ -11,12 +11,13 @@ from runners.server_environment import EnvironmentUnusableError
 from runners.sglang_judgement.answers import Answer, NotAskedError
 from runners.sglang_judgement.asking import ask, launch_arguments
 from runners.sglang_judgement.gpus import PretendedGpu, gpu_to_pretend
-from runners.sglang_judgement.sample import alike, points_to_ask, traits
+from runners.sglang_judgement.sample import points_to_ask, traits
+from search_spaces.nccl.knobs import without_nccl
 from search_spaces.options import options
 from search_spaces.rules.versions import version_violations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from runners.server_environment import ServerEnvironment
     from search_spaces import Space
@@ -68,10 +69,9 @@ class Judgement:
         version: The version that was asked.
         gpu: The GPU that was pretended; `None` where it saw its own machine.
         points: Points of the space.
-        answers: By what is alike of the configurations asked about (`sample.alike`).
+        answers: By the configurations asked about, without NCCL's variables.
         asked: The configurations asked about, in the same order.
         chosen: Configurations that were to be asked about; more than `asked` if the time was up.
-        import_s: Seconds until SGLang was imported.
         seconds: Seconds that it took in all.
     """
 
@@ -82,12 +82,15 @@ class Judgement:
     answers: Mapping[Configuration, Answer]
     asked: tuple[Configuration, ...]
     chosen: int
-    import_s: float
     seconds: float
+
+    @property
+    def _answered(self) -> Iterator[tuple[Configuration, Answer]]:
+        return zip(self.asked, self.answers.values(), strict=True)
 
     def refusal(self, configuration: Configuration) -> str | None:
         """Why it would not start, as far as is known; `None` where nothing speaks against it."""
-        found = self.answers.get(alike(configuration))
+        found = self.answers.get(without_nccl(configuration))
         if found is not None and found.refused is not None:
             return found.refused
         broken = version_violations(configuration, self.study, self.version)
@@ -102,15 +105,14 @@ class Judgement:
     @property
     def unanswered(self) -> dict[Configuration, str]:
         """Configurations asked about of which nothing can be said, with why."""
-        answered = zip(self.asked, self.answers.values(), strict=True)
-        return {c: a.unanswered for c, a in answered if a.unanswered is not None}
+        return {c: a.unanswered for c, a in self._answered if a.unanswered is not None}
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
         """What it would run with other values than asked for, the commonest first."""
         found: dict[tuple[str, str, str], list[Configuration]] = defaultdict(list)
         values: dict[tuple[str, str, str], tuple[Any, Any]] = {}
-        for configuration, answer in zip(self.asked, self.answers.values(), strict=True):
+        for configuration, answer in self._answered:
             for name, (asked, run) in answer.rewritten.items():
                 if run is None:
                     continue  # kept under another name, as graph sizes are
@@ -124,8 +126,7 @@ class Judgement:
     def own_choices(self) -> tuple[OwnChoice, ...]:
         """What it sets itself and not alike for all points: they differ in more than they say."""
         table = options()
-        taken = [(traits(c), a) for c, a in zip(self.asked, self.answers.values(), strict=True)]
-        taken = [(of, a) for of, a in taken if a.values]
+        taken = [(traits(c), a) for c, a in self._answered if a.values]
         names = {name for _, answer in taken for name in answer.values}
         out = []
         for name in sorted(names):
@@ -195,7 +196,7 @@ def judge(
         gpu=gpu,
         variables=study.server.env,
     )
-    found = dict(zip(map(alike, asked), answers.answers, strict=False))
+    found = dict(zip(map(without_nccl, asked), answers.answers, strict=False))
     return Judgement(
         study=study,
         version=answers.version,
@@ -204,7 +205,6 @@ def judge(
         answers=found,
         asked=asked[: len(found)],
         chosen=len(asked),
-        import_s=answers.import_s,
         seconds=time.monotonic() - began,
     )
 

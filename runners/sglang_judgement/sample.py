@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from search_spaces.nccl.knobs import without_nccl
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -19,40 +20,27 @@ MOST_LISTED = 20_000
 _TRIES = 20
 
 
-def alike(configuration: Configuration) -> Configuration:
-    """A configuration but for what SGLang's handling of arguments takes no notice of.
-
-    NCCL's variables: of 0.5.9 to 0.5.23 it sets some, and refuses for none.
-    """
-    env = tuple(item for item in configuration.env if not item[0].startswith("NCCL_"))
-    return replace(configuration, env=env)
-
-
 def points_to_ask(
     space: Space, baselines: Iterable[Configuration], *, most: int
 ) -> tuple[Configuration, ...]:
-    """Baselines, then points that are not alike: all, or a sample in which each choice occurs.
+    """Baselines, then points that differ in more than NCCL's variables.
 
-    The sample is the same whenever the same study is asked about.
+    All of them, or a sample in which each choice occurs. The sample is the same whenever the same study is asked about.
 
     Args:
         space: Its points are in canonical form.
         baselines: Those that will be measured.
         most: Points that are asked about, beside the baselines.
     """
-    first = {alike(b): b for b in baselines}
+    first = {without_nccl(b): b for b in baselines}
     chance = random.Random(space.digest)  # noqa: S311 - a sample, no secret
     found: dict[Configuration, Configuration] = {}
-    for point in _listed(space) if len(space) <= MOST_LISTED else _drawn(space, most, chance):
-        found.setdefault(alike(point), point)
+    for point in space if len(space) <= MOST_LISTED else _drawn(space, most, chance):
+        found.setdefault(without_nccl(point), point)
     points = [point for key, point in found.items() if key not in first]
     if len(points) > most:
         points = _covering(points, most, chance)
     return (*first.values(), *points)
-
-
-def _listed(space: Space) -> Iterator[Configuration]:
-    return iter(space)
 
 
 def _drawn(space: Space, most: int, chance: random.Random) -> Iterator[Configuration]:

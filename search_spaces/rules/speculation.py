@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.algorithms import ALGORITHMS, NAMES, Shape
+from search_spaces.algorithms import ADAPTIVE_STEPS, ALGORITHMS, NAMES, Shape
 from search_spaces.rules.rule import Rules
+from search_spaces.sglang_variables import YES
 
 if TYPE_CHECKING:
     from search_spaces.candidate import Candidate
 
 _rules = Rules()
-
-_YES = ("1", "true", "yes", "y")
-"""What SGLang reads as true in a variable (`environ.py:143-150`)."""
 
 
 @_rules.add("speculative/spec_info.py:49-65 (UNO is not supported by the tuner)")
@@ -134,9 +132,6 @@ def _attention_dp(server: Candidate) -> str | None:
     return f"{server.speculation.algorithm} does not run with data-parallel attention"
 
 
-_ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
-
-
 @_rules.add("arg_groups/speculative_hook.py:1411-1421")
 def _adaptive_steps(server: Candidate) -> str | None:
     if not server.flags.get("speculative-adaptive") or server.drops_adaptive:
@@ -145,9 +140,9 @@ def _adaptive_steps(server: Candidate) -> str | None:
     if "speculative-adaptive-config" in server.flags or not server.is_chain:
         return None
     steps = server.speculation.num_steps
-    if steps in _ADAPTIVE_STEPS:
+    if steps in ADAPTIVE_STEPS:
         return None
-    return f"speculative-adaptive starts only at num_steps {_ADAPTIVE_STEPS}, not at {steps}"
+    return f"speculative-adaptive starts only at num_steps {ADAPTIVE_STEPS}, not at {steps}"
 
 
 @_rules.add("arg_groups/speculative_hook.py:1211-1251")
@@ -204,7 +199,7 @@ def _pipeline_parallel(server: Candidate) -> str | None:
     if spec.algorithm not in {"EAGLE", "DSPARK"}:
         return f"{spec.algorithm} does not run with pp-size > 1; only EAGLE does"
     mode = server.flags.get("disaggregation-mode", "null")
-    relayed = str(server.env.get("SGLANG_ENABLE_PP_SPEC", "0")).lower() in _YES
+    relayed = str(server.env.get("SGLANG_ENABLE_PP_SPEC", "0")).lower() in YES
     if spec.algorithm == "EAGLE" and relayed:
         if server.attention_dp or server.flags.get("speculative-adaptive") or mode != "null":
             return (

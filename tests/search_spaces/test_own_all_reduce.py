@@ -9,6 +9,7 @@ import pytest
 from search_spaces import Space
 from search_spaces.allreduce import OWN_OFF
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.nccl.knobs import nccl_knobs, without_nccl
 from search_spaces.own_all_reduce import (
     MIB,
     V1_BYTES,
@@ -17,10 +18,8 @@ from search_spaces.own_all_reduce import (
     carries_decoding,
     hidden_size,
     may_have_own_kernel,
-    nccl_knobs,
     scope,
     token_bytes,
-    without_nccl,
 )
 
 V2 = OwnKernel("custom all-reduce v2", V2_BYTES)

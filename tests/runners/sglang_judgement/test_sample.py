@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from runners.sglang_judgement.sample import MOST_LISTED, alike, points_to_ask, traits
+from runners.sglang_judgement.sample import MOST_LISTED, points_to_ask, traits
 from search_spaces import Space, baselines, load_study, parse_study
+from search_spaces.nccl.knobs import without_nccl
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +18,8 @@ def kimi():
 def test_those_that_differ_in_nccl_alone_are_asked_once(kimi):
     space, known = Space(kimi), baselines(kimi)
     asked = points_to_ask(space, known.values(), most=10_000)
-    assert len({alike(point) for point in asked}) == len(asked) < len(space)
-    assert {alike(point) for point in space} <= {alike(point) for point in asked}
+    assert len({without_nccl(point) for point in asked}) == len(asked) < len(space)
+    assert {without_nccl(point) for point in space} <= {without_nccl(point) for point in asked}
     assert set(known.values()) <= set(asked)
 
 
