@@ -68,6 +68,11 @@ class Problem:
     notes: tuple[str, ...]
     expected: frozenset[Configuration] = frozenset()
 
+    def planner(self, budget: int) -> str:
+        """The planner that suits so many launches."""
+        baselines = self.baselines.values()
+        return choose_planner(self.space, self.launches, budget, baselines, without=self.expected)
+
     def launches_needed(self) -> int:
         """Launches that the baselines and all points take that are likely to need one."""
         left = everything(self.space, self.baselines.values(), without=self.expected)
@@ -155,12 +160,6 @@ def describe_new(
     """The study as it will be stored; the budget as overridden on the command line."""
     study = problem.study
     budget = launches if launches is not None else study.budget.launches
-    if planner == "auto":
-        problem = forecast(problem, runner)
-        baselines = problem.baselines.values()
-        planner = choose_planner(
-            problem.space, problem.launches, budget, baselines, without=problem.expected
-        )
     return NewStudy(
         name=name,
         text=study.text,
@@ -169,7 +168,7 @@ def describe_new(
         runner=runner.name,
         simulated=runner.simulated,
         seed=seed,
-        planner=planner,
+        planner=problem.planner(budget) if planner == "auto" else planner,
         hot_switch=hot_switch,
         budget_launches=budget,
         budget_hours=hours if hours is not None else study.budget.hours,

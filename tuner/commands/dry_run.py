@@ -10,7 +10,6 @@ from results.records import Purpose
 from runners.base import LaunchCommand
 from runners.sglang_command import shell
 from search_spaces.secrets import is_export_only
-from tuner.assembly import forecast
 from tuner.json_text import dump
 from tuner.planners import PlannedTrial
 from tuner.words import counted, describe, describe_choices, fixed_names
@@ -36,7 +35,6 @@ def dry_run(
     as_json: bool,
 ) -> None:
     """Says what a sweep would search, how long that may take, and what it would launch first."""
-    problem = forecast(problem, servers)
     known = {c.key for c in problem.baselines.values()}
     firsts: list[tuple[str, LaunchPlan]] = []
     for name, configuration in problem.baselines.items():

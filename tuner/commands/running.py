@@ -79,6 +79,7 @@ def sweep(
 
     if dry:
         problem = heeded(problem, servers, hot_switch=hot_switch, quick=True)
+        problem = assembly.forecast(problem, servers)
         new = described(problem)
         dry_run(
             problem,
@@ -101,6 +102,7 @@ def sweep(
                 f"--storage {store.shown} keeps nothing; name a file, such as sqlite:///tuner.db"
             )
         problem = heeded(problem, servers, hot_switch=hot_switch, held=True)
+        problem = assembly.forecast(problem, servers)
         try:
             stored = store.create_study(described(problem))
         except StudyExists as error:

@@ -15,7 +15,6 @@ from tuner.init.inside import container_advice
 from tuner.init.study_text import RUNNING
 from tuner.init.wrapping import wrapped
 from tuner.json_text import dump
-from tuner.planners import choose_planner
 
 if TYPE_CHECKING:
     from search_spaces import Study
@@ -46,10 +45,13 @@ class Plan:
         """Asks the parts that would run it."""
         servers = assembly.make_servers(study.runner, study, seed=0)
         problem = assembly.pose(study, servers, hot_switch=True)
-        baselines = problem.baselines.values()
-        planner = choose_planner(problem.space, problem.launches, study.budget.launches, baselines)
-        needed = problem.launches.launches_needed({*baselines, *problem.space.points})
-        return cls(len(problem.space), planner, needed, tuple(problem.baselines), problem.notes)
+        return cls(
+            points=len(problem.space),
+            planner=problem.planner(study.budget.launches),
+            needed=problem.launches_needed(),
+            baselines=tuple(problem.baselines),
+            notes=problem.notes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,152 @@
+"""`tuner resume --fork`: another study, which begins with what still holds of a stored one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from results.errors import StudyExists
+from search_spaces.study_values import study_name_problem
+from tuner import assembly
+from tuner.commands.comparable import differences_of_load, differences_of_machine, refuse_unread
+from tuner.commands.running import holding, run_study
+from tuner.errors import CommandError, Exit
+from tuner.fork import inherit
+from tuner.identity import study_differences
+from tuner.prompt_check import check_prompts
+from tuner.sglang_judgement import heeded
+from tuner.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from results.store import Store
+    from results.studies import NewStudy, StoredStudy
+    from runners.base import Runner
+    from search_spaces import Study
+    from search_spaces.stored_study import StoredFile
+    from tuner.assembly import Problem
+    from tuner.fork import Inheritance
+    from tuner.identity import Difference
+
+
+def start_fork(
+    store: Store,
+    stored: StoredStudy,
+    read: StoredFile,
+    file: Study | None,
+    *,
+    name: str,
+    launches: int | None,
+    hours: float | None,
+    wait: bool,
+    as_json: bool,
+) -> Exit:
+    """Begins it, and runs it to its own target.
+
+    Args:
+        store: The open database.
+        stored: What is forked.
+        read: Its file, as far as it is understood today.
+        file: The file by which it was named, where that was changed since.
+        name: The new study's.
+        launches: Its budget; `None` is the file's or the stored study's.
+        hours: Likewise.
+        wait: Wait for another tuner that has the devices.
+        as_json: Whether the report is JSON.
+    """
+    if (wrong := study_name_problem(name)) is not None:
+        raise CommandError(f"--fork {name!r}: {wrong}")
+    if hours is not None and not 0 < hours < float("inf"):
+        raise CommandError(f"--hours {hours:g}: it must be above 0")
+    if name in {study.name for study in store.studies()}:
+        raise CommandError(
+            f"a study named {name!r} is stored already; `tuner resume --study {name}` goes on "
+            "with it, or give the fork another name"
+        )
+    old = read.study
+    study = file or old
+    if file is None:
+        refuse_unread(stored, read)
+    check_prompts(study)
+    # Whoever gave another runner at `sweep` meant it, unless the file has another one now.
+    kind = stored.runner if study.runner == old.runner else study.runner
+    past = store.launches(stored.id)
+    servers = assembly.make_servers(kind, study, seed=stored.seed, first_launch=len(past))
+    if (missing := servers.check()) is not None:
+        raise CommandError(missing)
+    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
+    problem = heeded(problem, servers, hot_switch=stored.hot_switch)
+    problem = assembly.forecast(problem, servers)
+    differences = study_differences(old, study, simulated=servers.simulated)
+    of_machine, notes = differences_of_machine(store, stored, servers)
+    differences += of_machine
+    if all(difference.part != "workload" for difference in differences):
+        differences += differences_of_load(store, stored, study, servers)
+    inheritance = inherit(
+        store.trials(stored.id),
+        past,
+        study=study,
+        space=problem.space,
+        baselines=problem.baselines,
+        differences=differences,
+        caller=os.environ,
+    )
+    new = _describe(problem, servers, stored, file, name=name, launches=launches, hours=hours)
+    with holding(servers, name, store.shown, wait=wait) as held:
+        try:
+            forked = store.fork(stored.id, new, inheritance.trials)
+        except StudyExists as error:
+            raise CommandError(f"{error}; give the fork another name") from error
+        _tell(store, stored, forked, inheritance, differences)
+        locks = contextlib.nullcontext(held)
+        return run_study(store, forked, problem, servers, locks=locks, notes=notes, as_json=as_json)
+
+
+def _describe(
+    problem: Problem,
+    servers: Runner,
+    stored: StoredStudy,
+    file: Study | None,
+    *,
+    name: str,
+    launches: int | None,
+    hours: float | None,
+) -> NewStudy:
+    """The fork: the file's budget where a changed one was given, else what the study was given."""
+    if file is None:
+        launches = launches if launches is not None else stored.budget_launches
+        hours = hours if hours is not None else stored.budget_hours
+    return assembly.describe_new(
+        problem,
+        servers,
+        name=name,
+        seed=stored.seed,
+        planner="auto" if stored.planner == "exhaustive" else stored.planner,
+        hot_switch=stored.hot_switch,
+        launches=launches,
+        hours=hours,
+    )
+
+
+def _tell(
+    store: Store,
+    stored: StoredStudy,
+    forked: StoredStudy,
+    inheritance: Inheritance,
+    differences: Iterable[Difference],
+) -> None:
+    """Says what a fork took over, and why not the rest."""
+    trials, launches = len(inheritance.trials), len(store.launches(forked.id))
+    lines = [
+        f"study {forked.name} goes on from {stored.name}: {trials} of its trials "
+        f"{'holds' if trials == 1 else 'hold'}, of {counted(launches, 'launch')} that need not be "
+        "made again"
+        if trials
+        else f"study {forked.name} begins anew: nothing of {stored.name} holds"
+    ]
+    lines += [f"  changed: {difference.message}" for difference in differences]
+    lines += [f"  left out: {count} {why}" for why, count in inheritance.left.items()]
+    sys.stderr.write("\n".join(lines) + "\n")
