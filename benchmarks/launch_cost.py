@@ -6,8 +6,8 @@ Launches of the study's first configuration, through the runner that `tuner swee
 taking turns (exec, prepared, prepared, exec, ...):
 
 - `exec`: `python -m sglang.launch_server`, as always.
-- `prepared`: the next launch's imports made while this one starts up (`TUNER_PREPARE_NEXT=1`). The
-  first launch of this way has none yet: it is told apart as `prepared-first`.
+- `prepared`: the next launch's imports made while this one starts up (`TUNER_PREPARE_NEXT=1`). Its
+  first launch after one of another way has none yet: it is told apart as `prepared-first`.
 - `cold-caches`: every kernel cache empty, as in a container that is made anew for every launch.
 - `no-bytecode`: modules compiled at every import, as in an image without `__pycache__`.
 
@@ -36,6 +36,7 @@ from benchmarks.launch_table import LaunchCost, table, write
 from benchmarks.table import of_measurement
 from results.records import LaunchIntent
 from runners.base import RunnerError
+from runners.gpu_use import CUDA_FILE, gpu_memory_mb, has_open
 from runners.jit_caches import CACHE_VARIABLES
 from runners.server_client import ServerClient
 from runners.sglang import SGLangRunner
@@ -62,6 +63,7 @@ class Bench:
         self._logs = logs
         self._blocks = blocks
         self._runners: dict[str, SGLangRunner] = {}
+        self._idle_mb = _used_mb()
         self._empty = tempfile.TemporaryDirectory(prefix="launch-cost-")
 
     def close(self) -> None:
@@ -77,6 +79,9 @@ class Bench:
             RunnerError: It failed.
         """
         runner = self._runner(way)
+        for other in self._runners.values():
+            if other is not runner:
+                other.next_launcher.discard()  # none stands by a launch of another way
         waiting = runner.next_launcher.pid
         mark = uuid.uuid4().hex
         log = self._logs / f"{number:02d}-{way}.log"
@@ -102,6 +107,7 @@ class Bench:
             cpu_s = {
                 f"{p.name or 'python'}:{pid}": p.cpu_s for pid, p in watches[0].processes.items()
             }
+            launcher = _gpu(watches[0].pid)
             health_s = self._health(session)
             measured = time.monotonic()
             before = _parked(runner)
@@ -115,6 +121,10 @@ class Bench:
             raise
         closing = time.monotonic()
         session.close()
+        stop_s = time.monotonic() - closing
+        if "gpu_mb" in parked and self._idle_mb is not None:
+            # Without the server: also where the driver's tool does not know our processes.
+            parked["all_gpus_mb"] = (_used_mb() or 0.0) - self._idle_mb
         return LaunchCost(
             way if way != "prepared" or waiting is not None else "prepared-first",
             number,
@@ -123,11 +133,12 @@ class Bench:
             start_s,
             health_s,
             measure_s,
-            time.monotonic() - closing,
+            stop_s,
             cpu_s,
             speeds,
             cycles,
             parked,
+            launcher,
         )
 
     def _windows(self, session: Session) -> tuple[list[float], list[float]]:
@@ -182,8 +193,8 @@ def _parked(runner: SGLangRunner) -> dict[str, Any]:
         "cpu_s": now.cpu_s,
         "switches": switches.voluntary + switches.involuntary,
         "rss_mb": round(now.rss_mb),
-        "gpu_mb": _gpu_mb(pid),
         "threads": process.num_threads(),
+        **_gpu(pid),
     }
 
 
@@ -192,15 +203,19 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
     return after | changed
 
 
-def _gpu_mb(pid: int) -> float | None:
-    """GPU memory that a process holds, as the driver says; `None` without one."""
-    query = ("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+def _gpu(pid: int) -> dict[str, Any]:
+    """What a launcher has of the GPUs: CUDA initialised or not, and memory."""
+    return {"cuda": has_open(pid, CUDA_FILE), "gpu_mb": gpu_memory_mb(pid)}
+
+
+def _used_mb() -> float | None:
+    """Memory in use on all GPUs, whoever uses it; `None` without the driver's tool."""
+    query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    rows = [line.split(",") for line in done.stdout.splitlines() if "," in line]
-    return sum(float(used) for its, used in rows if int(its) == pid)
+    return sum(float(line) for line in done.stdout.split() if line.isdecimal())
 
 
 def import_times(python: str, env: dict[str, str]) -> dict[str, float]:

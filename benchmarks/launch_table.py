@@ -35,6 +35,7 @@ class LaunchCost:
         output_tok_s: Of each window.
         cycle_ms: Of each window, per verify (per token, without speculation).
         parked: Of the launcher that stood by while it was measured; empty where none did.
+        launcher: What its own launcher has of the GPUs, however it was started.
     """
 
     way: str
@@ -49,6 +50,7 @@ class LaunchCost:
     output_tok_s: list[float]
     cycle_ms: list[float]
     parked: dict[str, Any]
+    launcher: dict[str, Any]
 
     @property
     def spent_s(self) -> float:
@@ -88,6 +90,7 @@ def table(costs: list[LaunchCost]) -> str:
     for cost in costs:
         if cost.parked:
             lines.append(f"launch {cost.number}: stood by while it was measured: {cost.parked}")
+        lines.append(f"launch {cost.number} ({cost.way}): its launcher: {cost.launcher}")
     return "\n".join((*lines, *windows))
 
 

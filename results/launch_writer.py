@@ -97,7 +97,8 @@ class LaunchWriter(Connected):
                 links.append({"launch_id": launch_id, "trial_id": trial_id, "position": position})
             if links:
                 connection.execute(insert(tables.launch_trials), links)
-        return Launch(number, LaunchState.RUNNING, intent, trials=tuple(numbers), machine=machine)
+        state, told = LaunchState.RUNNING, tuple(numbers)
+        return Launch(number, state, intent, trials=told, machine=machine, created=now)
 
     def set_process(
         self,

@@ -181,6 +181,8 @@ class Launch:
         log_digest: SHA-256 of the log file at its end; `None` while it runs.
         imported_from: `"study#launch"` where a forked study took it over from another one:
             it was not spent by this study.
+        created: When it was stored, before anything was started (seconds since the epoch); `None`
+            where it was not read from a database.
     """
 
     id: int
@@ -199,6 +201,7 @@ class Launch:
     effective_environment: tuple[tuple[str, str], ...] = ()
     log_digest: str | None = None
     imported_from: str | None = None
+    created: float | None = field(default=None, compare=False)
 
     @property
     def is_lost(self) -> bool:

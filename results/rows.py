@@ -112,6 +112,7 @@ def launch_of(row: RowMapping, trials: tuple[int, ...]) -> Launch:
         effective_environment=tuple(sorted((row["effective_environment"] or {}).items())),
         log_digest=row["log_digest"],
         imported_from=row["imported_from"],
+        created=row["created"],
     )
 
 

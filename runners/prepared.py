@@ -12,6 +12,7 @@ environment is that of the launch, but for variables that nothing reads so early
 
 from __future__ import annotations
 
+import fcntl
 import json
 import socket
 import subprocess
@@ -20,10 +21,11 @@ import uuid
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from runners.gpu_use import CUDA_FILE, ROCM_FILE, gpu_memory_mb, has_open
 from runners.process import MARK, ServerProcess, marks
 
 if TYPE_CHECKING:
@@ -39,11 +41,17 @@ _READ_LATE = ("NCCL_",)
 """Beginnings of variables that are read by schedulers alone: NCCL is first used there (0.5.17,
 0.5.23), and they are given the launcher's environment as it is when they are started."""
 
-_GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
-"""Open in a process that uses CUDA, or ROCm; not in one that only asks the driver (NVML)."""
-
 _PARK_S = 60.0
 """Real seconds to let the imports end before a measurement; they began with the start-up."""
+
+_REST_S = 0.5
+"""It is watched at least so long after its imports, to see that it does nothing."""
+
+_REST_SHARE = 0.01
+"""Of a core: more is work that would stand beside a measurement."""
+
+_TICK_S = 0.03
+"""The kernel tells processor time in hundredths of a second."""
 
 
 class PreparedLauncher:
@@ -81,7 +89,10 @@ class PreparedLauncher:
         log = folder / f".prepared-{uuid.uuid4().hex}.log"
         ours, its = socket.socketpair()
         try:
-            with its, log.open("wb") as output:
+            with its, log.open("w+b") as output:
+                # Held by whoever has it open: what a killed tuner left is told from it.
+                with suppress(OSError):
+                    fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 popen = subprocess.Popen(
                     (command.argv[0], "-c", _SCRIPT.read_text("utf-8"), str(its.fileno())),
                     env=environ,
@@ -111,7 +122,8 @@ class PreparedLauncher:
         """Waits until it has imported and does nothing, so that it may stand by a measurement.
 
         Returns:
-            Why it may not: one that holds a GPU takes memory from the server that is measured.
+            Why it may not: one that holds a GPU takes memory from the server that is measured, and
+            one that works takes time.
         """
         deadline = time.monotonic() + wait_s
         try:
@@ -125,7 +137,37 @@ class PreparedLauncher:
             return f"its imports did not end within {wait_s:g} s of the server's"
         except OSError as error:
             return str(error)
-        return "its imports begin to use a GPU" if holds_gpu(self.popen.pid) else None
+        said = json.loads(self._said)
+        return self._gpu(said["contexts"]) or self._work(said)
+
+    def _gpu(self, contexts: int | None) -> str | None:
+        """What of a GPU it holds that the server which is measured would be without.
+
+        SGLang's imports ask torch whether there is CUDA, and this initialises it (`cuInit`; 0.5.17
+        and 0.5.23). Memory is taken by a context only.
+        """
+        if contexts is None:
+            return "its imports begin to use a GPU, and the driver does not say how"
+        if contexts > 0:
+            return f"its imports made {contexts} CUDA context(s), which hold GPU memory"
+        if has_open(self.popen.pid, ROCM_FILE):
+            return "its imports begin to use a GPU (ROCm)"
+        if has_open(self.popen.pid, CUDA_FILE) and (mb := gpu_memory_mb(self.popen.pid)):
+            return f"its imports hold {mb:g} MB of GPU memory"
+        return None
+
+    def _work(self, said: dict[str, Any]) -> str | None:
+        """What it has worked since its imports ended."""
+        while (passed := time.monotonic() - said["at"]) < _REST_S:
+            time.sleep(_REST_S - passed)
+        try:
+            times = psutil.Process(self.popen.pid).cpu_times()
+        except psutil.Error as error:
+            return str(error)
+        used = times.user + times.system - said["cpu_s"]
+        if used <= _TICK_S + _REST_SHARE * passed:
+            return None
+        return f"its imports left work behind: {used:.2f} s of a core in {passed:.1f} s"
 
     def take_log(self, log: Path) -> bool:
         """Lets its output, that of its imports included, be a launch's log; whether it could."""
@@ -186,6 +228,7 @@ class NextLauncher:
         self.wanted = wanted
         self.given_up: str | None = None
         self._held: PreparedLauncher | None = None
+        self._cleared: set[Path] = set()
 
     @property
     def pid(self) -> int | None:
@@ -203,12 +246,15 @@ class NextLauncher:
         return None
 
     def prepare(self, command: LaunchCommand, folder: Path) -> None:
-        """Begins to import for a launch like this one."""
+        """Begins to import for a launch like this one, and clears what a killed tuner left."""
+        if folder not in self._cleared:
+            _clear_leftovers(folder)
+            self._cleared.add(folder)
         if self.wanted and self._held is None:
             self._held = PreparedLauncher.start(command, folder)
 
     def park(self) -> None:
-        """Returns once nothing of it works or holds a GPU, so that others may be measured."""
+        """Returns once nothing of it works or holds GPU memory, so that others may be measured."""
         if self._held is not None and (why := self._held.park()) is not None:
             self.discard()
             # The next would be no better.
@@ -221,14 +267,9 @@ class NextLauncher:
             held.discard()
 
 
-def holds_gpu(pid: int) -> bool:
-    """Whether a process has begun to use a GPU; where that can't be seen, it may have."""
-    try:
-        files = list(Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return psutil.pid_exists(pid)
-    for file in files:
-        with suppress(OSError):
-            if str(file.readlink()).startswith(_GPU_FILES):
-                return True
-    return False
+def _clear_leftovers(folder: Path) -> None:
+    """Removes the output of prepared launchers that ended with a killed tuner."""
+    for log in folder.glob(".prepared-*.log"):
+        with suppress(OSError), log.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            log.unlink()

@@ -2,10 +2,11 @@
 
     python -c "$(cat warm_launcher.py)" FD
 
-`FD` is one end of a socket. It says `{"imported_s": ...}` once the imports are done; a line
-`{"argv": [...], "environ": {...}}` makes this process the server, with these variables set (`null`:
-removed); the end of the socket ends it at once, so that nothing outlives the tuner. Standard
-library only.
+`FD` is one end of a socket. Once the imports are done it says `{"imported_s": seconds, "at": ...,
+"cpu_s": ..., "contexts": ...}`: when, by the clock that all processes share, the processor time
+used until then, and the CUDA contexts that it has. A line `{"argv": [...], "environ": {...}}` makes
+this process the server, with these variables set (`null`: removed); the end of the socket ends it
+at once, so that nothing outlives the tuner. Standard library only.
 
 What SGLang then does is what `python -m MODULE` does: the module runs as `__main__`, and the
 schedulers are interpreters of their own that SGLang starts from it (0.5.9 to 0.5.23).
@@ -13,6 +14,7 @@ schedulers are interpreters of their own that SGLang starts from it (0.5.9 to 0.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.metadata
 import json
@@ -31,6 +33,8 @@ TOP = ("sglang.srt.server_args", "sglang.srt.plugins", "sglang.srt.utils.common"
 """What the launcher imports before anything else (0.5.17, 0.5.23); 0.5.9 has no plugins."""
 HTTP = "sglang.srt.entrypoints.http_server"
 """What it imports once its arguments are read."""
+_NOT_BEGUN = (3, 100)
+"""CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NO_DEVICE."""
 
 
 def _wait_for_command(channel: socket.socket, commands: queue.Queue[dict[str, Any]]) -> None:
@@ -53,6 +57,35 @@ def _import() -> None:
         importlib.import_module(HTTP)
 
 
+def _contexts() -> int | None:
+    """CUDA contexts of this process; `None` where the driver does not say. It makes none itself.
+
+    `cuDevicePrimaryCtxGetState` tells of the context that CUDA's runtime, and with it torch, makes
+    on a device, `cuCtxGetCurrent` of another one that is in use (CUDA driver API, 12 and 13).
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return 0  # nothing has loaded it
+    count = ctypes.c_int()
+    if (error := cuda.cuDeviceGetCount(ctypes.byref(count))) in _NOT_BEGUN:
+        return 0
+    if error:
+        return None
+    contexts = 0
+    for ordinal in range(count.value):
+        device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+        if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or cuda.cuDevicePrimaryCtxGetState(
+            device, ctypes.byref(flags), ctypes.byref(active)
+        ):
+            return None
+        contexts += active.value
+    current = ctypes.c_void_p()
+    if cuda.cuCtxGetCurrent(ctypes.byref(current)):
+        return None
+    return contexts or int(current.value is not None)
+
+
 def main() -> None:
     """Imports, says so, waits, and becomes the server."""
     begun = time.monotonic()
@@ -63,7 +96,15 @@ def main() -> None:
     if not sys.flags.safe_path:
         sys.path[0] = str(Path.cwd())  # as `-m` has it
     _import()
-    channel.sendall(json.dumps({"imported_s": time.monotonic() - begun}).encode() + b"\n")
+    contexts = _contexts()
+    now = time.monotonic()
+    told = {
+        "imported_s": now - begun,
+        "contexts": contexts,
+        "at": now,
+        "cpu_s": time.process_time(),
+    }
+    channel.sendall(json.dumps(told).encode() + b"\n")
     command = commands.get()
     waiting.join()
     channel.close()

@@ -48,7 +48,8 @@ def seconds_seen(launch: Launch) -> float:
     """How long a launch without an end was at work, in real seconds, as far as can be known.
 
     From the start of its process to the last line of its log: with the tuner its requests ended,
-    and an idle server writes none (SGLang 0.5.23). 0 where neither is known.
+    and an idle server writes none (SGLang 0.5.23). 0 where neither is known. A process that was
+    prepared before the launch (`runners.prepared`) counts from when the launch was stored.
     """
     if launch.process is None or launch.process.started <= 0:
         return 0.0
@@ -56,4 +57,5 @@ def seconds_seen(launch: Launch) -> float:
         last = Path(launch.intent.log).stat().st_mtime
     except OSError:
         return 0.0
-    return max(0.0, min(last, time.time()) - launch.process.started)
+    begun = max(launch.process.started, launch.created or 0.0)
+    return max(0.0, min(last, time.time()) - begun)

@@ -31,6 +31,7 @@ def test_a_launch_is_stored_step_by_step(store, study, intent, configuration):
     )
     assert (launch.id, launch.trials, launch.state) == (0, (0, 1), LaunchState.RUNNING)
     assert store.launches(study.id) == (launch,)
+    assert store.launches(study.id)[0].created == launch.created is not None
 
     process = ProcessIdentity(4711, 1_800_000_000.12, asked.mark, 30001, "box")
     command = ("python", "-m", "sglang.launch_server")

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING
 
+import psutil
+import pytest
+
+from runners.base import LaunchCommand
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from runners.prepared import NextLauncher
+
+LONG_S = 120
 
 TELLS = """\
 import json, os, sys, threading
@@ -70,3 +82,26 @@ def write_sglang(
         )
         info.joinpath("entry_points.txt").write_text("[sglang.srt.plugins]\nsome = some:plugin\n")
     return site
+
+
+@pytest.fixture
+def held() -> Iterator[Callable[[NextLauncher], None]]:
+    """Ends what a test prepared."""
+    launchers: list[NextLauncher] = []
+    yield launchers.append
+    for launcher in launchers:
+        launcher.discard()
+
+
+def command(site: Path, *flags: str, **env: str) -> LaunchCommand:
+    argv = (sys.executable, "-m", "sglang.launch_server", *flags)
+    return LaunchCommand(argv, tuple(sorted(({"PYTHONPATH": str(site)} | env).items())))
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + LONG_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from results.records import LaunchIntent
 from runners import prepared
-from runners.base import LaunchCommand
-from runners.prepared import NextLauncher, PreparedLauncher, holds_gpu
+from runners.prepared import NextLauncher, PreparedLauncher
 from runners.process import MARK, ServerProcess
 from runners.sglang import SGLangRunner
 from search_spaces.configuration import Configuration
 from search_spaces.study import parse_study
 
-from .fake_sglang import SERVES, write_sglang
+from .fake_sglang import LONG_S, SERVES, command, gone, held, write_sglang
 
-LONG_S = 120
+if TYPE_CHECKING:
+    from runners.base import LaunchCommand
+
+__all__ = ["held"]
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     return write_sglang(tmp_path / "site")
-
-
-@pytest.fixture
-def held():
-    """Ends what a test prepared."""
-    launchers: list[NextLauncher] = []
-    yield launchers.append
-    for launcher in launchers:
-        launcher.discard()
-
-
-def command(site: Path, *flags: str, **env: str) -> LaunchCommand:
-    argv = (sys.executable, "-m", "sglang.launch_server", *flags)
-    return LaunchCommand(argv, tuple(sorted(({"PYTHONPATH": str(site)} | env).items())))
 
 
 def told(log: Path) -> dict[str, object]:
@@ -56,15 +44,6 @@ def ended(process: ServerProcess) -> int:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return code
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + LONG_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def launch_prepared(
@@ -190,20 +169,20 @@ def test_one_that_does_not_come_to_rest_is_ended_before_anything_is_measured(tmp
     assert gone(launcher.popen.pid)
 
 
-def test_one_that_holds_a_gpu_does_not_stand_by_a_measurement(tmp_path, held, monkeypatch):
-    device = tmp_path / "nvidia-uvm"
-    device.touch()
-    monkeypatch.setattr(prepared, "_GPU_FILES", (str(device),))
-    site = write_sglang(tmp_path / "site", imports=f"file = open({str(device)!r})")
-    launcher = NextLauncher(wanted=True)
-    held(launcher)
+def test_what_a_killed_tuner_left_is_cleared_and_nothing_else(site, tmp_path, held):
+    left = tmp_path / ".prepared-0123.log"
+    left.write_text("arguments\n")
+    other = NextLauncher(wanted=True)  # another tuner's, in the same folder
+    held(other)
+    other.prepare(command(site), tmp_path)
+    [its] = set(tmp_path.glob(".prepared-*.log")) - {left}
+    launcher = NextLauncher(wanted=False)  # also where none is to be prepared any more
     launcher.prepare(command(site), tmp_path)
-    pid = launcher.pid
-    launcher.park()
-    assert launcher.pid is None
-    assert launcher.given_up == "its imports begin to use a GPU"
-    assert gone(pid)
-    assert not holds_gpu(os.getpid())
+    assert list(tmp_path.glob(".prepared-*.log")) == [its]
+    other.park()
+    log = tmp_path / "a.log"
+    assert other.take(command(site), log) is not None
+    assert log.exists()
 
 
 @pytest.mark.parametrize("stage", ["importing", "parked"])
@@ -227,6 +206,9 @@ def test_it_ends_with_the_tuner(tmp_path, stage):
     tuner.wait()
     tuner.stdout.close()
     assert gone(pid)
+    assert len(list(tmp_path.glob(".prepared-*.log"))) == 1, "nobody was left to remove it"
+    NextLauncher(wanted=False).prepare(command(site), tmp_path)
+    assert list(tmp_path.glob(".prepared-*.log")) == [], "but the next tuner does"
 
 
 def test_plugins_find_nothing_imported_that_they_might_change(tmp_path, held):

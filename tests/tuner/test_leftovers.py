@@ -68,10 +68,10 @@ def test_nothing_of_another_machine_is_touched(bystander):
     assert process.poll() is None
 
 
-def launch(log, started: float | None) -> Launch:
+def launch(log, started: float | None, created: float | None = None) -> Launch:
     process = None if started is None else ProcessIdentity(1, started, "m", 1)
     intent = LaunchIntent(Configuration(), (), "m", str(log))
-    return Launch(0, LaunchState.RUNNING, intent, process=process)
+    return Launch(0, LaunchState.RUNNING, intent, process=process, created=created)
 
 
 def test_the_work_of_a_killed_launch_ends_with_its_logs_last_line(tmp_path):
@@ -83,6 +83,10 @@ def test_the_work_of_a_killed_launch_ends_with_its_logs_last_line(tmp_path):
     assert seconds_seen(launch(log, now - 90)) == pytest.approx(60, abs=0.01)
     assert seconds_seen(launch(log, None)) == 0.0
     assert seconds_seen(launch(log, now)) == 0.0  # a clock that was set back
+    # Prepared during the launch before: its process is older than the launch.
+    prepared = launch(log, now - 900, created=now - 80)
+    assert seconds_seen(prepared) == pytest.approx(50, abs=0.01)
+    assert seconds_seen(launch(log, now - 90, created=now - 91)) == pytest.approx(60, abs=0.01)
     os.utime(log, (now + 1e6, now + 1e6))
     assert 90 <= seconds_seen(launch(log, now - 90)) < 3600  # never more than has passed
 
