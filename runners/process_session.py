@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.load import NotEnoughPromptsError, PromptFileError
-from runners.load.acceptance import adaptive_steps_of
 from runners.ports import answers, is_free, listens
 from runners.process import process_left
-from runners.server_facts import running_limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,8 +89,7 @@ class ProcessSession(Session):
             measurement = self._load.measure(
                 point,
                 speculation=self.resolved.configuration.speculation,
-                adaptive_steps=adaptive_steps_of(self.resolved.server_info),
-                running_limit=running_limit_of(self.resolved.server_info),
+                server_info=self.resolved.server_info,
             )
         except RunnerError as error:
             raise self._post_mortem.explain(error, "load") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.load import warmup
 from runners.load.arrivals import ArrivalTraceError, arrivals_of
@@ -19,7 +19,7 @@ from runners.load.warmup import Warmth
 from runners.load.window import measurement_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from results.records import Measurement
     from runners.load.arrivals import ArrivalProcess
@@ -109,8 +109,7 @@ class LoadGenerator:
         point: OperatingPoint,
         *,
         speculation: Speculation,
-        adaptive_steps: tuple[int, ...] = (),
-        running_limit: int | None = None,
+        server_info: Mapping[str, Any] | None = None,
     ) -> Measurement:
         """Measures one window at `point`, and leaves the server idle.
 
@@ -119,8 +118,8 @@ class LoadGenerator:
         Args:
             point: The operating point.
             speculation: What the server says it runs; the acceptance is checked against it.
-            adaptive_steps: Draft steps between which the server switches by itself.
-            running_limit: Requests that the server runs at once, as it says.
+            server_info: What it says of itself: between which steps it switches, and how many
+                requests it runs at once.
 
         Raises:
             RunnerError: The server died, hung, refuses the load or did not come to rest; or the
@@ -129,12 +128,7 @@ class LoadGenerator:
         """
         with asyncio.Runner() as runner:
             return runner.run(
-                self.measure_async(
-                    point,
-                    speculation=speculation,
-                    adaptive_steps=adaptive_steps,
-                    running_limit=running_limit,
-                )
+                self.measure_async(point, speculation=speculation, server_info=server_info)
             )
 
     async def measure_async(
@@ -142,8 +136,7 @@ class LoadGenerator:
         point: OperatingPoint,
         *,
         speculation: Speculation,
-        adaptive_steps: tuple[int, ...] = (),
-        running_limit: int | None = None,
+        server_info: Mapping[str, Any] | None = None,
     ) -> Measurement:
         """`measure`, for callers that have an event loop."""
         arrivals = self._arrivals(point)
@@ -175,8 +168,7 @@ class LoadGenerator:
             time_scale=self._time_scale,
             simulated=self._simulated,
             watched=watched,
-            adaptive_steps=adaptive_steps,
-            running_limit=running_limit,
+            server_info=server_info,
         )
 
     def _client_settings(self, point: OperatingPoint) -> ClientSettings:

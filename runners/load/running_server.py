@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runners.load.acceptance import adaptive_steps_of
 from runners.load.generator import REQUEST_TIMEOUT_S, STALL_TIMEOUT_S, LoadGenerator
 from runners.load.probe import find_target
 from runners.load.prompts import BuiltInPrompts
 from runners.load.watches import ServerIdentityWatch
-from runners.server_facts import running_limit_of
 
 if TYPE_CHECKING:
     from results.records import Measurement
@@ -79,6 +77,5 @@ def bench(
     return generator.measure(
         point,
         speculation=target.speculation,
-        adaptive_steps=adaptive_steps_of(facts.raw) if target.speculation.enabled else (),
-        running_limit=running_limit_of(facts.raw),
+        server_info=facts.raw,
     )

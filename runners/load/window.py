@@ -22,18 +22,19 @@ import statistics
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.records import Measurement, RequestSample
-from runners.load.acceptance import accept_length, accept_rate
+from runners.load.acceptance import accept_length, accept_rate, adaptive_steps_of
 from runners.load.answer import Answer
 from runners.load.digest import fingerprint
 from runners.load.evidence import Evidence
 from runners.load.validity import reasons_against
 from runners.load.warnings import warnings_about
+from runners.server_facts import running_limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from runners.load.flight import Flight
     from runners.load.prompts import Prompt
@@ -126,8 +127,7 @@ def measurement_of(
     simulated: bool,
     arrivals: Sequence[float] = (),
     watched: Sequence[str] = (),
-    adaptive_steps: tuple[int, ...] = (),
-    running_limit: int | None = None,
+    server_info: Mapping[str, Any] | None = None,
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
@@ -143,9 +143,7 @@ def measurement_of(
         simulated: Whether the server is a simulation.
         arrivals: Times of an open loop, in the server's own seconds.
         watched: Reasons of the window's watches.
-        adaptive_steps: Draft steps between which the server switches by itself; empty where they
-            are fixed.
-        running_limit: Requests that the server runs at once, as it says.
+        server_info: What the server says of itself.
     """
     flights = window.flights
     samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
@@ -162,6 +160,7 @@ def measurement_of(
     correct = sum(sample.correct_drafts for sample in good)
     verify_calls = sum(sample.verify_calls for sample in good)
     length = accept_length(verify_calls, correct)
+    adaptive_steps = adaptive_steps_of(server_info or {}) if speculation.enabled else ()
     rate = accept_rate(
         correct,
         verify_calls,
@@ -181,7 +180,7 @@ def measurement_of(
         time_scale=time_scale,
         client_cpu_share=window.client_cpu_share,
         adaptive_steps=adaptive_steps,
-        running_limit=running_limit,
+        running_limit=running_limit_of(server_info or {}),
     )
     return Measurement(
         point=point,

@@ -25,7 +25,8 @@ def points_to_ask(
 ) -> tuple[Configuration, ...]:
     """Baselines, then points that differ in more than NCCL's variables.
 
-    All of them, or a sample in which each choice occurs. The sample is the same whenever the same study is asked about.
+    All of them, or a sample in which each choice occurs: the same one whenever the same study is
+    asked about.
 
     Args:
         space: Its points are in canonical form.
