@@ -19,6 +19,8 @@ from runners.load import BuiltInPrompts, LoadGenerator, fingerprint
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
+from .timing import codes
+
 NONE = Speculation()
 STANDALONE = Speculation("STANDALONE", num_steps=3, topk=2, num_draft_tokens=6)
 POINT = OperatingPoint(1)
@@ -37,16 +39,6 @@ def generator(server, load=None, **more):
     load = load or workload()
     more = {"processes": 1, **more}
     return LoadGenerator(server.url, load, BuiltInPrompts(load.prompts), **more)
-
-
-# What a busy machine may add to any window; each has tests of its own.
-TIMING = {"client_late", "client_saturated", "silent", "unsteady"}
-
-
-def codes(measurement):
-    """Why it is not believed, this machine's own business aside."""
-    found = [reason.split(":")[0] for reason in measurement.invalid]
-    return [code for code in found if code not in TIMING]
 
 
 def failure_of(server, point=POINT, load=None, **more):

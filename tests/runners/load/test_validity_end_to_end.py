@@ -17,12 +17,12 @@ from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint, Workload
 from tuner.scoring import Standing, judge
 
+from .timing import TIMING
+
 TOKENS = 41
 REQUESTS = 12
 EAGLE3 = Speculation("EAGLE3", 3, 1, 4)
 PLAIN = Speculation()
-TIMING = {"client_saturated", "silent", "unsteady", "simulation_behind"}
-"""What a busy machine may do: client and server share one process here."""
 FACTS = {"model_path": "target", "version": "0.5.23", "random_seed": 7}
 
 

@@ -20,14 +20,10 @@ from runners.load.window import Window, end_of_burst, measurement_of
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 
+from .timing import codes
+
 NONE = Speculation()
 CHAIN = Speculation("EAGLE3", 3, 1, 4)
-TIMING = {"client_late", "client_saturated", "silent", "unsteady", "stalled"}
-
-
-def codes(measurement):
-    found = [reason.split(":")[0] for reason in measurement.invalid]
-    return [code for code in found if code not in TIMING]
 
 
 def flight(name, sent, times, tokens=None, **more):
