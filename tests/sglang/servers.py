@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 VERSION = "0.5.23"
 
+MOST_PROMPTS = 64 + 4
+"""Of the largest window of these tests, its warm-up's among them."""
+
 TOKENS = 32
 """Length of the answers under load."""
 
@@ -219,8 +222,11 @@ class Live:
         begun: list[tuple[ProcessIdentity, LaunchCommand]] = []
         progress: list[StartProgress] = []
         runner = SGLangRunner(study, seed=0, log_dir=self._folder)
-        # All kinds have one target: what is rendered for one need not be rendered again.
-        runner._renderer = self._renderer = self._renderer or runner.renderer()
+        # All kinds have one target and one set of prompts: rendered at once, in one process.
+        if self._renderer is None:
+            self._renderer = runner.renderer()
+            self._renderer.render(runner.prompts.select(MOST_PROMPTS, 0))
+        runner._renderer = self._renderer
         session = runner.start(
             LaunchIntent(KINDS[kind].configuration, (), mark, str(log)),
             lambda process, command: begun.append((process, command)),

@@ -143,7 +143,14 @@ def test_a_scheduler_that_stands_still(live, server):
         assert time.monotonic() < deadline
     server.flush()
     assert server.generate("still there", 4)["meta_info"]["completion_tokens"] == 4
-    # Standing still for good it is ended all the same, by force if need be.
+    live.discard()
+    assert marked_pids(server.identity.mark) == []
+
+
+@pytest.mark.sglang_long
+@pytest.mark.kind("ngram")
+def test_a_server_that_stands_still_is_ended_all_the_same(live, server):
+    """It takes the whole grace: SGLang waits 15 s for its scheduler (0.5.23)."""
     process_of(server, "sglang::scheduler").suspend()
     server.session.close()
     live.discard()
