@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from benchmarks.noise import main
+from benchmarks.noise.__main__ import main
 from runners.simulated_server.profile import PROFILES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from benchmarks.noise_disturbances import (
+from benchmarks.noise.disturbances import (
     BUSY_CORE,
     DISTURBANCES,
     IDLE_SERVER,
@@ -21,7 +21,7 @@ from benchmarks.noise_disturbances import (
     pinned,
     repeated,
 )
-from benchmarks.noise_unstreamed import WholeEndpoint, WholeReader
+from benchmarks.noise.unstreamed import WholeEndpoint, WholeReader
 from runners.load import Prompt
 from runners.load.endpoint import MalformedStreamError
 from search_spaces.workload import OperatingPoint, Workload

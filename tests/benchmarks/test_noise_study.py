@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from benchmarks.noise_study import UsageError, configuration_of, is_of, label, study_of
+from benchmarks.noise.study import UsageError, configuration_of, is_of, label, study_of
 from search_spaces.study import parse_study
 
 STUDY = """\

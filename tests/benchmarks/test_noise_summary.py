@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.noise_files import DRIFT, QUIET, Block, Files, Request, about_launch
-from benchmarks.noise_report import document, tables
-from benchmarks.noise_summary import balanced, summarize
+from benchmarks.noise.document import document
+from benchmarks.noise.files import DRIFT, QUIET, Block, Files, Request, about_launch
+from benchmarks.noise.points import balanced
+from benchmarks.noise.summary import summarize
+from benchmarks.noise.tables import tables
 from results.records import Machine, Measurement, RequestSample
 from runners.replay_table import read_replay_table
 from search_spaces.configuration import Configuration, Speculation

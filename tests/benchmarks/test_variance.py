@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import variance
-from benchmarks.variance import crossed, mean_of, nested, t_quantile, trend
+from benchmarks.noise import variance
+from benchmarks.noise.variance import crossed, mean_of, nested, t_quantile, trend
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
 

@@ -10,16 +10,16 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.noise_disturbances import (
+from benchmarks.noise.disturbances import (
     IDLE_SERVER,
     UNSTREAMED,
     PausedServer,
     made,
     nothing,
 )
-from benchmarks.noise_files import DRIFT, QUIET, about_launch
-from benchmarks.noise_study import label
-from benchmarks.noise_unstreamed import unstreamed
+from benchmarks.noise.files import DRIFT, QUIET, about_launch
+from benchmarks.noise.study import label
+from benchmarks.noise.unstreamed import unstreamed
 from results.records import LaunchIntent
 from runners.base import RunnerError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from benchmarks.noise_files import Files
+    from benchmarks.noise.files import Files
     from results.records import Measurement, ProcessIdentity
     from runners import ProcessRunner
     from runners.base import LaunchCommand, Session

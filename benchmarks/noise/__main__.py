@@ -10,10 +10,10 @@
 Launches each configuration several times through the runner of `tuner sweep`, takes turns between
 them, and measures blocks of the same prompts in each, the operating points taking turns. Then it
 splits the variance of tok/s and of the time per verify into what prompts, blocks and launches add
-(`benchmarks/variance.py` says how). A launch takes its start and
+(`benchmarks/noise/variance.py` says how). A launch takes its start and
 `points x blocks x (one window + its warm-up)`; --minutes ends a sitting before a launch that would
 not fit, and the same command with --resume goes on where it ended. What it writes is told in
-`benchmarks/noise_files.py`, what it means in `docs/noise.md`.
+`benchmarks/noise/files.py`, what it means in `docs/noise.md`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.noise_disturbances import DISTURBANCES, IDLE_SERVER, NoDisturbanceError
-from benchmarks.noise_files import QUIET, Files
-from benchmarks.noise_report import document, tables
-from benchmarks.noise_runs import Sitting, TooManyFailuresError
-from benchmarks.noise_study import UsageError, configuration_of, is_of, label, study_of
-from benchmarks.noise_summary import summarize
+from benchmarks.noise.disturbances import DISTURBANCES, IDLE_SERVER, NoDisturbanceError
+from benchmarks.noise.document import document
+from benchmarks.noise.files import QUIET, Files
+from benchmarks.noise.sitting import Sitting, TooManyFailuresError
+from benchmarks.noise.study import UsageError, configuration_of, is_of, label, study_of
+from benchmarks.noise.summary import summarize
+from benchmarks.noise.tables import tables
 from runners import RunnerError, make_runner
 from runners.gpu_locks import DeviceBusyError, DeviceLocks
 

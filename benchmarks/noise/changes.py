@@ -11,13 +11,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.noise_files import QUIET
-from benchmarks.variance import Estimate, Trend, mean_of, trend
+from benchmarks.noise.files import QUIET
+from benchmarks.noise.variance import Estimate, Trend, mean_of, trend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from benchmarks.noise_files import Block
+    from benchmarks.noise.files import Block
     from search_spaces.configuration import Configuration
 
 
