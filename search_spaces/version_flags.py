@@ -40,9 +40,10 @@ def flags_not_had(study: Study, version: str | None) -> str | None:
     ]
     one = len(lines) == 1
     them = "it" if one else "them"
+    # Its parser takes the beginning of one name for the whole of it.
+    ends = "" if all(_begun(name, known) for name in places) else ", and would end at its start"
     return (
-        f"SGLang {version}, which would run, has no such flag{'' if one else 's'}, and would end "
-        "at its start\n"
+        f"SGLang {version}, which would run, has no such flag{'' if one else 's'}{ends}\n"
         + "\n".join(lines)
         + f"\nCorrect {them} in the study, or run an SGLang that has {them}"
     )
@@ -65,12 +66,20 @@ def _chosen(place: str, flags: Mapping[str, tuple[FixedValue, ...]]) -> Iterator
             yield place, name
 
 
+def _begun(name: str, known: Mapping[str, object]) -> str | None:
+    """The one name that begins so."""
+    whole = [option for option in known if option.startswith(name)]
+    return whole[0] if len(whole) == 1 else None
+
+
 def _is_given(value: object) -> bool:
     return value is not None and value is not False
 
 
 def _instead(name: str, known: Mapping[str, object]) -> str:
     """What the version has in its place, or a name like it."""
+    if begun := _begun(name, known):
+        return f"; short for `--{begun}`: write the whole name"
     after = REPLACED.get(name, "")
     if after.strip("`-").split(" ")[0] in known:
         return f"; it has {after} in its place"

@@ -102,3 +102,14 @@ def test_what_took_the_place_of_an_old_flag_is_told():
         message = flags_not_had(study_of(fixed=f"{name}: {value}"), "0.5.23")
         assert message is not None
         assert f"it has {REPLACED[name]} in its place" in message, name
+
+
+def test_the_beginning_of_a_name_is_told_as_that():
+    """SGLang's parser takes it; a study that has it would know one flag under two names."""
+    short = flags_not_had(study_of(fixed="max-running-request: 8"), "0.5.23")
+    assert short is not None
+    assert "--max-running-request; short for `--max-running-requests`: write the whole" in short
+    assert "end at its start" not in short
+    both = flags_not_had(study_of(fixed="max-running-request: 8, no-such: 1"), "0.5.23")
+    assert both is not None
+    assert "would end at its start" in both
