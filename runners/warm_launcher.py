@@ -14,6 +14,7 @@ schedulers are interpreters of their own that SGLang starts from it (0.5.9 to 0.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.metadata
@@ -38,7 +39,9 @@ _NOT_BEGUN = (3, 100)
 
 
 def _wait_for_command(channel: socket.socket, commands: queue.Queue[dict[str, Any]]) -> None:
-    with channel.makefile("rb") as lines:
+    line = b""
+    # What it said may not have been read: then a killed tuner's end is a reset.
+    with contextlib.suppress(OSError), channel.makefile("rb") as lines:
         line = lines.readline()
     if not line.endswith(b"\n"):
         os._exit(0)  # the tuner is gone, or has no use for this

@@ -185,16 +185,17 @@ def test_what_a_killed_tuner_left_is_cleared_and_nothing_else(site, tmp_path, he
     assert log.exists()
 
 
-@pytest.mark.parametrize("stage", ["importing", "parked"])
+@pytest.mark.parametrize("stage", ["importing", "imported", "parked"])
 def test_it_ends_with_the_tuner(tmp_path, stage):
     sleep = "import time; time.sleep(600)" if stage == "importing" else ""
     site = write_sglang(tmp_path / "site", imports=sleep)
     script = (
-        "import pathlib, sys, time\n"
+        "import pathlib, select, sys, time\n"
         "from runners.base import LaunchCommand\n"
         "from runners.prepared import PreparedLauncher\n"
         f"command = LaunchCommand({command(site).argv!r}, {command(site).env!r})\n"
         f"made = PreparedLauncher.start(command, pathlib.Path({str(tmp_path)!r}))\n"
+        f"if {stage == 'imported'}: select.select([made._channel], [], [])\n"  # not read yet
         f"if {stage == 'parked'}: assert made.park() is None\n"
         "print(made.popen.pid, flush=True)\n"
         "time.sleep(600)\n"
