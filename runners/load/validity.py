@@ -118,7 +118,7 @@ def too_few_requests(evidence: Evidence) -> str | None:
 def empty_window(evidence: Evidence) -> str | None:
     """Nothing arrived, or no time passed."""
     if evidence.window_tokens <= 0:
-        return "no token arrived inside the window"
+        return "no token arrived inside the window: more requests make it longer"
     if evidence.closed <= evidence.opened:
         return "the window has no length"
     return None
