@@ -30,6 +30,7 @@ from tuner.words import counted, fixed_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
 
     from results.records import Trial
@@ -251,14 +252,16 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     It asks nothing of the space: what was measured is told whatever today's rules say of it.
     """
     stored = store.study(name)
-    trials = store.trials(stored.id)
-    standing = Standing.of(trials, _baselines(study, trials), study.objective.figure)
+    trials, launches = store.trials(stored.id), store.launches(stored.id)
+    own = {launch.id for launch in launches if launch.imported_from is None}
+    baselines = _baselines(study, trials, own)
+    standing = Standing.of(trials, baselines, study.objective.figure)
     best = standing.best
     owner = store.owner(stored.id)
     return StudyReport(
         study=stored,
         standing=standing,
-        launches=store.launches(stored.id),
+        launches=launches,
         launches_spent=store.launches_spent(stored.id),
         command=runner.command(best.configuration) if best is not None else None,
         owner_lives=owner is not None and owner.may_live(),
@@ -282,10 +285,24 @@ def _assumed_profile(study: Study, runner: Runner) -> str | None:
     )
 
 
-def _baselines(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration]:
-    """The baselines of a study: those that would be measured, and those that were."""
+def _baselines(
+    study: Study, trials: Sequence[Trial], own: AbstractSet[int]
+) -> dict[str, Configuration]:
+    """The baselines of a study: those that would be measured, and those that were.
+
+    They come first: one that has no trial when the search has begun was left out, since SGLang
+    refused it.
+
+    Args:
+        study: The study.
+        trials: All of its trials.
+        own: The launches that were not taken over from another study.
+    """
     measured = {t.configuration for t in trials if t.purpose is Purpose.BASELINE}
     known = baselines_of(study)
+    if any(t.purpose is Purpose.SEARCH and not own.isdisjoint(t.launches) for t in trials):
+        met = {t.configuration for t in trials}
+        known = {name: c for name, c in known.items() if name == PRODUCTION or c in met}
     if (default := default_baseline(study)) is not None and default in measured:
         known.setdefault("default", default)  # legal when it was measured
     return {

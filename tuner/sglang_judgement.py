@@ -78,7 +78,7 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
         judgement = _ask(study, space, known.values(), _LOOK, gpu)
     except NotAskedError as error:
         return Word(why_not=str(error))
-    return Word(judgement, refused=refused_for_all(known, judgement))
+    return Word(judgement, refused=refused_for_all(space, known, judgement))
 
 
 def heeded(
@@ -124,7 +124,7 @@ def without_refused(
 ) -> Problem:
     """See `heeded`."""
     notes = [*problem.notes, *told(judgement)]
-    if (stops := refused_for_all(problem.baselines, judgement)) is not None:
+    if (stops := refused_for_all(problem.space, problem.baselines, judgement)) is not None:
         raise CommandError(stops)
     kept = {n: c for n, c in problem.baselines.items() if judgement.refusal(c) is None}
     space = problem.space

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from runners.sglang_judgement import Judgement
+    from search_spaces import Space
     from search_spaces.configuration import Configuration
 
 _MOST_LINES = 6
@@ -59,14 +60,17 @@ def as_json(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def refused_for_all(baselines: Mapping[str, Configuration], judgement: Judgement) -> str | None:
+def refused_for_all(
+    space: Space, baselines: Mapping[str, Configuration], judgement: Judgement
+) -> str | None:
     """What is said where the study as a whole cannot run, else `None`."""
     refused = judgement.refused
     if not refused:
         return None
     correct = "Correct the study, or run an SGLang that takes it"
     answered = [c for c in judgement.asked if c not in judgement.unanswered]
-    if len(refused) == len(answered):
+    nothing_left = all(judgement.refusal(point) is not None for point in space)
+    if len(refused) == len(answered) or nothing_left:
         reasons = list(dict.fromkeys(refused.values()))
         also = f" ({counted(len(reasons) - 1, 'further reason')})" if len(reasons) > 1 else ""
         return (

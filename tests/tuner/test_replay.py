@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from results.records import Purpose
 from runners.replay import ReplayRunner
-from tuner.planners import PLANNERS
+from search_spaces.reduced_space import ReducedSpace
+from tuner.planners import PLANNERS, LaunchBuilder
 from tuner.progress import Silent
 from tuner.replay import replay
 
@@ -76,6 +79,23 @@ def test_many_replays_share_one_store(small, store):
     ]
     right = sum(w.best.configuration == point(study, 2, "LL,LL128,Simple") for w in winners)
     assert 8 < right < 40  # 2 % of noise hides a lead of 1 %, sometimes
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_what_sglang_refuses_is_no_baseline_of_the_report(small, store, planner):
+    def heed(problem):
+        refused = problem.baselines["default"]
+        space = ReducedSpace(problem.study, lambda _: True, lambda point: point == refused)
+        launches = LaunchBuilder(space, lambda a, b: a == b, hot_switch=False)
+        kept = {"none": problem.baselines["none"]}
+        return replace(problem, space=space, launches=launches, baselines=kept)
+
+    study = small()
+    report = play(study, store, ReplayRunner(table(study), study), planner=planner, heed=heed)
+    assert report.study.stopped == "exhausted"
+    assert len(report.standing.trials) == 7
+    assert report.standing.baselines.keys() == {"none"}
+    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
 
 
 @pytest.mark.parametrize("planner", PLANNERS)

@@ -140,6 +140,13 @@ def test_a_study_of_which_nothing_would_run_is_an_error(installed, validated, pl
     assert "Correct the study" in told
 
 
+def test_a_study_of_which_the_baseline_alone_would_run_is_an_error(installed, validated, planned):
+    installed()
+    text = text_of(topk="[8]").replace("    - algorithm: none\n", "")
+    for told in (validated(text, code=2)[1], planned(text, code=2)[1]):
+        assert "refuses every configuration of the study: ValueError: topk 8 is not" in told
+
+
 def test_a_flag_of_another_version_has_its_name_there(installed, validated):
     installed("0.5.23")
     _, told = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
