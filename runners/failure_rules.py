@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"error: the following arguments are required: .*"),
         phase="arguments",
     ),
-    # The host.
+    # The host, and what the study asks of it.
     Rule(
         "port_taken",
         "host",

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.cost import CostModel, CycleTime
+from runners.simulated_server.resolution import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
     from runners.simulated_server.profile import Profile
     from search_spaces.configuration import Configuration
-
-_CHUNK = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def expected(
             concurrency, steps, topk, width, remaining / cycles if remaining else 1.0
         )
     together = _share_a_prefill(concurrency, cycles, in_step=accept_length is None)
-    chunks = max(1.0, together * prompt_tokens / _CHUNK)
+    chunks = max(1.0, together * prompt_tokens / CHUNKED_PREFILL_SIZE)
     ttft = (chunks - 1.0) * cost.prefill_ms(0) + cost.prefill_ms(together * prompt_tokens)
     request_ms = concurrency / together * ttft + cycles * cycle.total_ms
     return Expectation(

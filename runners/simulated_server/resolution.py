@@ -32,9 +32,11 @@ MODELLED_ALGORITHMS = CHAIN_ALGORITHMS | {"NGRAM", "DFLASH"}
 CONTEXT_LENGTH = 262_144
 """Tokens that the simulated models were made for."""
 
+CHUNKED_PREFILL_SIZE = 8192
+"""Most tokens of one prefill, where no flag says otherwise."""
+
 _KNOWN_TO_SGLANG = frozenset({"DSPARK", "UNO", "FROZEN_KV_MTP", "NONE"})
 _DEFAULT_MAX_RUNNING_REQUESTS = 256
-_CHUNK = 8192
 _PAGE_SIZES = {"flashmla": 64, "trtllm_mha": 64}
 _LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
@@ -148,7 +150,7 @@ def _algorithm(asked: str) -> str:
 
 def _check_pages(values: dict[str, Any]) -> None:
     """Chunks of a prefill end where pages do (0.5.23, `validation_hook.py`, line 244)."""
-    chunk = int(values.get("chunked_prefill_size") or _CHUNK)
+    chunk = int(values.get("chunked_prefill_size") or CHUNKED_PREFILL_SIZE)
     page = values.get("page_size")
     if page is None or chunk <= 0 or values.get("disaggregation_mode") == "decode":
         return

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.prefix_cache import PrefixCache
+from runners.simulated_server.resolution import CHUNKED_PREFILL_SIZE
 from runners.simulated_server.tokens import TOKEN_BYTES, pack
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from runners.simulated_server.request import Request
 
 _CLIP_MAX_NEW_TOKENS = 4096
-_CHUNKED_PREFILL_SIZE = 8192
 _MAX_PREFILL_TOKENS = 16384
 
 
@@ -42,7 +42,7 @@ class Limits:
     """
 
     running: int
-    chunk: int | None = _CHUNKED_PREFILL_SIZE
+    chunk: int | None = CHUNKED_PREFILL_SIZE
     prefill: int = _MAX_PREFILL_TOKENS
     kv: int = 300_000
     prefix_cache: bool = True
@@ -56,7 +56,7 @@ class Limits:
             running: The resolved `max_running_requests`.
             kv: What the machine's KV cache holds.
         """
-        chunk = int(values.get("chunked_prefill_size") or _CHUNKED_PREFILL_SIZE)
+        chunk = int(values.get("chunked_prefill_size") or CHUNKED_PREFILL_SIZE)
         return cls(
             running=running,
             chunk=chunk if chunk > 0 else None,

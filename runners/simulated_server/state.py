@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ _STEPS = "speculative_num_steps"
 _THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
 
 
-@dataclass
+@dataclass(slots=True)
 class SimulatedServer:
     """Everything that the endpoints answer from.
 
@@ -103,7 +103,7 @@ class SimulatedServer:
         """`--stream-interval`: tokens between two chunks."""
         return int(self.flags.values.get("stream_interval") or 1)
 
-    @cached_property
+    @property
     def fixed_tokens(self) -> bool:
         """Whether all tokens but the first are one and the same: simulated acceptance's default."""
         facts = self.engine.facts
