@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -136,18 +137,19 @@ def _of_failure(study: StoredStudy, trial: Trial, launches: Mapping[int, Launch]
 
 
 def write(file: TextIO, table: Iterable[Mapping[str, Any]]) -> int:
-    """Writes rows under the columns; how many. Figures have six digits, more is noise."""
+    """Writes rows under the columns; how many."""
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     count = 0
     for count, row in enumerate(table, 1):  # noqa: B007 - counted for the answer
-        writer.writerow({name: _shown(value) for name, value in row.items()})
+        writer.writerow({name: shown(value) for name, value in row.items()})
     return count
 
 
-def _shown(value: object) -> object:
+def shown(value: object) -> object:
+    """A cell: figures have six digits, more is noise; what was not measured is empty."""
     if isinstance(value, float):
-        return "" if value != value else f"{value:.6g}"  # noqa: PLR0124 - only NaN differs
+        return "" if math.isnan(value) else f"{value:.6g}"
     return value
 
 

@@ -240,13 +240,7 @@ def _append(path: Path, columns: tuple[str, ...], rows: Iterable[Mapping[str, An
         if is_new:
             writer.writeheader()
         for row in rows:
-            writer.writerow({name: _shown(value) for name, value in row.items()})
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return value
+            writer.writerow({name: table.shown(value) for name, value in row.items()})
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
