@@ -126,8 +126,9 @@ class ServerEnvironment(abc.ABC):
         except OSError as error:
             raise EnvironmentUnusableError(f"cannot run {command.argv[0]}: {error}") from error
         except subprocess.TimeoutExpired as error:
+            words = (word for word in command.argv[:3] if "\n" not in word)  # no whole script
             raise EnvironmentUnusableError(
-                f"{' '.join(command.argv[:3])} ... did not end within {timeout_s:.0f} s"
+                f"{' '.join(words)} ... did not end within {timeout_s:.0f} s"
             ) from error
 
     def facts(self, paths: Sequence[str] = ()) -> EnvironmentFacts:

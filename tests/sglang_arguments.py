@@ -34,9 +34,17 @@ class ServerArgs:
             self.page_size = 4
         if os.environ.get("SGLANG_MOOD") == "bad":
             raise AssertionError
-        if os.environ.get("SGLANG_MOOD") == "slow":
+        if os.environ.get("SGLANG_MOOD") in ("slow", "stuck"):
             import time
-            time.sleep(0.2)
+            time.sleep(0.2 if os.environ["SGLANG_MOOD"] == "slow" else 600)
+        if os.environ.get("SGLANG_MOOD") == "dying":
+            print("it hurts", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(7)
+        if os.environ.get("SGLANG_MOOD") == "odd":
+            raise ValueError("a \\x1b[31mfile\\0 named \\udcff")
+        if os.environ.get("SGLANG_MOOD") == "odder":
+            self.page_size = {(1, 2): 3, "line": "one\\u2028two"}
 
     def check_server_args(self):
         if self.schedule_conservativeness < 0:

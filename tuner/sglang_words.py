@@ -100,7 +100,8 @@ def _head(judgement: Judgement) -> str:
         where = f", as if on {judgement.gpu.name} (there is no GPU here)"
     refused, asked = len(judgement.refused), len(judgement.asked)
     missed = judgement.chosen - asked
-    late = f", then the time was up: {missed} were not asked about" if missed else ""
+    why = judgement.cut_short or "the time was up"
+    late = f"; {missed} not asked about: {why}" if missed else ""
     takes = f"takes all of {counted(asked, 'launch')}"
     if unanswered := len(judgement.unanswered):
         takes = f"says nothing of {unanswered} of {counted(asked, 'launch')}"

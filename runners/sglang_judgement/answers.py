@@ -53,11 +53,13 @@ class Answers:
         version: SGLang's.
         import_s: Seconds until it was imported.
         answers: In the order of the launches; fewer where the time was up.
+        cut_short: Why there are fewer, where it was not the time.
     """
 
     version: str
     import_s: float
     answers: tuple[Answer, ...]
+    cut_short: str | None = None
 
 
 class Line(BaseModel):

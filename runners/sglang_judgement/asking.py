@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 IMPORT_S = 180.0
 """Longest that SGLang may take to be imported and to resolve its first arguments. About 7 s on a
 quiet machine with its files in memory; minutes from a network disk."""
+
+_BEYOND_S = 30.0
+"""The process ends itself; only one that cannot be reached (behind `ssh`) is waited for so long."""
+
+_ALARM = (-signal.SIGALRM, 128 + signal.SIGALRM)
+"""Exit codes of a process that was still at work when its time was over, and of a shell's."""
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
 """To ask is not to download: a model that is not here is told, not fetched."""
@@ -48,25 +56,36 @@ def ask(
     Raises:
         NotAskedError: SGLang could not be asked.
     """
-    script = (files(__package__) / "inside.py").read_text("utf-8")
     pretended = gpu.to_dict() if gpu is not None else None
-    request = {"gpu": pretended, "seconds": seconds, "launches": list(launches)}
+    asked = list(launches)
+    request = {"gpu": pretended, "import_s": import_s, "seconds": seconds, "launches": asked}
     try:
         done = environment.run(
-            ["-c", script],
+            ["-c", script()],
             variables={**_OFFLINE, **(variables or {})},
             stdin=json.dumps(request),
-            timeout_s=import_s + seconds,
+            timeout_s=import_s + seconds + _BEYOND_S,
         )
     except EnvironmentUnusableError as error:
         raise NotAskedError(str(error)) from error
+    late = done.returncode in _ALARM
+    salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    ended = f"the process that asked it ended with exit code {done.returncode}: {salient}"
+    nothing = NotAskedError(f"no answer within {import_s:g} s" if late else ended)
     try:
-        return answers_of(done.stdout.strip().splitlines())
+        found = answers_of(done.stdout.strip().split("\n"))
     except ValueError as error:
-        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise NotAskedError(
-            f"the process that asked it ended with exit code {done.returncode}: {salient}"
-        ) from error
+        raise nothing from error
+    if len(found.answers) == len(asked) or done.returncode == 0:
+        return found
+    if not found.answers:
+        raise nothing
+    return replace(found, cut_short="the next one took too long" if late else ended)
+
+
+def script() -> str:
+    """What runs in SGLang's environment."""
+    return (files(__package__) / "inside.py").read_text("utf-8")
 
 
 def launch_arguments(study: Study, configuration: Configuration) -> dict[str, Any]:

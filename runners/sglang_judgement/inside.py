@@ -9,10 +9,11 @@ not installed. Entry points of SGLang 0.5.9, 0.5.17 and 0.5.23:
 - `resolve_once` resolves (0.5.23), and `resolving_view` reads what came of it.
 - `check_server_args` checks, as the launcher does before it starts a process.
 
-stdin: `{"gpu": {...} or null, "seconds": 30, "launches": [{"argv": [], "env": {}}]}`; a variable
-that is `null` is removed. stdout, a line of JSON each: what was imported, then the answers in the
-order of the launches, until the time is up. An answer's `values` are those that differ from the
-first that was said of their field; its `asked` are the fields that the launch gives.
+stdin: `{"gpu": {...} or null, "import_s": 180, "seconds": 30, "launches": [{"argv": [], "env":
+{}}]}`; a variable that is `null` is removed. stdout, a line of JSON each: what was imported, then
+the answers in the order of the launches, until the time is up. An answer's `values` are those that
+differ from the first that was said of their field; its `asked` are the fields that the launch
+gives.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import argparse
 import contextlib
 import importlib
 import json
+import math
 import os
+import signal
 import sys
 import time
 import traceback
@@ -50,6 +53,9 @@ BEFORE_0_5_23 = {
 }
 """Functions of `sglang.srt.utils.common` by the facts that 0.5.23 has in their place; of other
 facts it is the name with `_supported`."""
+
+SLACK_S = 10
+"""What one answer may take beyond the time for all."""
 
 ARGUMENTS = ("sglang.srt.server_args", "sglang.srt.arg_groups", "sglang.srt.configs.model_config")
 """Modules that handle arguments. Kernels that believed in the GPU would look for it."""
@@ -162,9 +168,14 @@ def resolved(argv: list[str]) -> object:
     return result
 
 
+def one_line(error: BaseException) -> str:
+    """Its text, with nothing in it that a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+
+
 def words(error: BaseException) -> str:
     """An exception on one line, with the place of a bare one."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     if not text:
         last = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{Path(last.filename).name}, line {last.lineno}: {last.line}"
@@ -184,7 +195,7 @@ def answer(
     try:
         view = resolved(argv)
     except RefusedError as error:
-        return {"refused": str(error)}
+        return {"refused": one_line(error)}
     except SystemExit as error:
         return {"refused": f"it ends with exit code {error.code}"}
     except NO_ANSWER as error:
@@ -205,20 +216,22 @@ def answer(
 
 def plain(value: object) -> object:
     """A value as JSON holds it."""
-    return json.loads(json.dumps(value, default=str))
+    return json.loads(json.dumps(value, default=str, skipkeys=True))
 
 
 def main() -> None:
     """Reads the launches and answers."""
     # SGLang prints as it pleases, its libraries too.
-    out = os.fdopen(os.dup(1), "w")
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
     os.dup2(2, 1)
 
     def say(said: dict[str, Any]) -> None:
-        out.write(json.dumps(said) + "\n")
+        out.write(json.dumps(said, ensure_ascii=False) + "\n")
         out.flush()
 
     asked = json.load(sys.stdin)
+    # SIGALRM ends it, wherever it stands still, and whether or not anybody waits for it any more.
+    signal.alarm(math.ceil(asked["import_s"]))
     began = time.monotonic()
     parsed = Parsed()
     try:
@@ -246,6 +259,8 @@ def main() -> None:
             if value is not None:
                 os.environ[name] = value
         say(answer([*launch["argv"], *extra], parsed, base, pretended=bool(asked["gpu"])))
+        if number == 0:
+            signal.alarm(math.ceil(asked["seconds"]) + SLACK_S)
         os.environ.clear()
         os.environ.update(environ)
 

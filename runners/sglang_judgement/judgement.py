@@ -73,6 +73,7 @@ class Judgement:
         asked: The configurations asked about, in the same order.
         chosen: Configurations that were to be asked about; more than `asked` if the time was up.
         seconds: Seconds that it took in all.
+        cut_short: Why fewer were asked about than `chosen`, where it was not the time.
     """
 
     study: Study
@@ -83,6 +84,7 @@ class Judgement:
     asked: tuple[Configuration, ...]
     chosen: int
     seconds: float
+    cut_short: str | None = None
 
     @property
     def _answered(self) -> Iterator[tuple[Configuration, Answer]]:
@@ -206,6 +208,7 @@ def judge(
         asked=asked[: len(found)],
         chosen=len(asked),
         seconds=time.monotonic() - began,
+        cut_short=answers.cut_short,
     )
 
 

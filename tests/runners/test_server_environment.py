@@ -127,3 +127,8 @@ def test_output_before_the_facts_does_no_harm(tmp_path):
     script.write_text(f'#!/bin/sh\necho "welcome"\nexec {sys.executable} "$@"\n')
     script.chmod(0o755)
     assert json.dumps(LocalEnvironment(str(script)).facts().gpus)
+
+
+def test_a_script_that_does_not_end_is_not_quoted():
+    with pytest.raises(EnvironmentUnusableError, match=r"^\S+ -c \.\.\. did not end within 1 s$"):
+        LocalEnvironment(sys.executable).run(["-c", "import time\ntime.sleep(600)"], timeout_s=1)

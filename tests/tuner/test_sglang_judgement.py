@@ -195,6 +195,17 @@ def test_a_model_that_is_not_here_is_no_refusal(installed, planned):
     assert "OSError: not here" in note
 
 
+def test_what_was_not_asked_about_is_told_with_the_reason(installed, validated):
+    installed()
+    text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")
+    told, _ = validated(text)
+    assert "not asked about: the process that asked it ended with exit code 7: it hurts" in told
+    text = text_of().replace("server: {", "server: {env: {SGLANG_MOOD: dying}, ")
+    told, _ = validated(text)
+    assert "SGLang was not asked" in told
+    assert "ended with exit code 7: it hurts" in told
+
+
 def test_it_is_not_asked_beside_a_measurement(installed, validated, tmp_path):
     installed()
     with DeviceLocks(("cpu",), "another"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.resources import files
 
 import pytest
 
@@ -26,12 +27,13 @@ def asked(request, tmp_path):
     """Asks about launches, of both ways in which SGLang resolves arguments."""
     folder = write_sglang(tmp_path, "9.8.7", resolves_at_once=request.param)
 
-    def run(*launches, seconds=30.0):
+    def run(*launches, seconds=30.0, **options):
         return ask(
             LocalEnvironment(sys.executable),
             launches,
             seconds=seconds,
             variables={"PYTHONPATH": str(folder)},
+            **options,
         )
 
     return run
@@ -83,6 +85,34 @@ def test_it_ends_when_its_time_is_up(asked):
     launches = [launch("", SGLANG_MOOD="slow")] * 50
     found = asked(*launches, seconds=0.5)
     assert 1 <= len(found.answers) < 50
+
+
+def test_one_that_gets_nowhere_costs_no_answer_before_it(asked, monkeypatch):
+    script = (files("runners.sglang_judgement") / "inside.py").read_text("utf-8")
+    quick = script.replace("SLACK_S = 10", "SLACK_S = 1")
+    monkeypatch.setattr("runners.sglang_judgement.asking.script", lambda: quick)
+    found = asked(launch(""), launch("", SGLANG_MOOD="stuck"), launch(""), seconds=0.5)
+    assert len(found.answers) == 1
+    assert found.cut_short == "the next one took too long"
+    with pytest.raises(NotAskedError, match=r"^no answer within 2 s$"):
+        asked(launch("", SGLANG_MOOD="stuck"), import_s=2)
+
+
+def test_a_process_that_dies_of_one_says_so(asked):
+    found = asked(launch(""), launch("", SGLANG_MOOD="dying"), launch(""))
+    assert len(found.answers) == 1
+    assert found.cut_short == "the process that asked it ended with exit code 7: it hurts"
+    with pytest.raises(NotAskedError, match="ended with exit code 7: it hurts"):
+        asked(launch("", SGLANG_MOOD="dying"), launch(""))
+
+
+def test_odd_words_and_values_are_answers_too(asked):
+    odd, odder, plain = asked(
+        launch("", SGLANG_MOOD="odd"), launch("", SGLANG_MOOD="odder"), launch("")
+    ).answers
+    assert odd.refused == "ValueError: a [31mfile named"
+    assert odder.values["page_size"] == {"line": "one\u2028two"}
+    assert plain.refused is None
 
 
 def test_where_sglang_is_not_it_is_not_asked(tmp_path):
