@@ -84,8 +84,7 @@ class PreparedLauncher:
         """
         if command.argv[1:3] != _MODULE:
             return None
-        environ = command.environment() | dict(marks(""))
-        del environ[MARK]  # it is of no launch yet
+        environ = _unmarked(command)
         log = folder / f".prepared-{uuid.uuid4().hex}.log"
         ours, its = socket.socketpair()
         try:
@@ -114,9 +113,8 @@ class PreparedLauncher:
         """Whether it can become this launch's server."""
         if command.argv[:3] != (self._python, *_MODULE) or not self._lives():
             return False
-        wanted = command.environment() | dict(marks(""))
-        del wanted[MARK]
-        return all(name.startswith(_READ_LATE) for name in self._changed(wanted))
+        changed = self._changed(_unmarked(command))
+        return all(name.startswith(_READ_LATE) for name in changed)
 
     def park(self, wait_s: float = _PARK_S) -> str | None:
         """Waits until it has imported and does nothing, so that it may stand by a measurement.
@@ -205,6 +203,11 @@ class PreparedLauncher:
 
     def _lives(self) -> bool:
         return self.popen.poll() is None
+
+
+def _unmarked(command: LaunchCommand) -> dict[str, str]:
+    """The environment of a server that is of no launch yet."""
+    return {n: v for n, v in {**command.environment(), **dict(marks(""))}.items() if n != MARK}
 
 
 def _end(popen: subprocess.Popen[bytes], channel: socket.socket, log: Path) -> None:

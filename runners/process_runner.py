@@ -33,7 +33,7 @@ from runners.readback import resolved_of
 from runners.server_client import ServerClient
 from runners.server_facts import read_server_info
 from runners.sglang_command import tp_size
-from runners.startup import Startup
+from runners.startup import Started, Startup
 from search_spaces.prompt_names import parse_prompt_name
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from results.records import Fault, LaunchIntent, ProcessIdentity, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
     from runners.load import PromptSource, Renderer, ServerPython
+    from runners.process import ServerProcess
     from runners.server_environment import ServerEnvironment
     from search_spaces.study import Study
     from search_spaces.workload import OperatingPoint
@@ -205,32 +206,8 @@ class ProcessRunner(Runner):
                 on_progress=on_progress or (lambda _: None),
             )
             started = startup.wait()
-
-            def read_back() -> Resolved:
-                info = read_server_info(base_url)
-                environ = process.environ() if self.environment.sees_processes else {}
-                return resolved_of(intent.configuration, self._study, info, environ)
-
-            try:
-                resolved = read_back()
-            except RunnerError as error:
-                raise post_mortem.explain(error, READY) from error
-            self._check_resolved(resolved)
-            self.next_launcher.park()
-            # Also behind a prefix: docker's processes on this machine carry the mark.
-            environment = effective_environment(process.members())
-            resolved = replace(resolved, environment=environment)
-            return ProcessSession(
-                process,
-                post_mortem,
-                client,
-                resolved,
-                self._load(base_url, resolved, log),
-                read_back=read_back,
-                phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
-                ready_s=started.ready_s * resolved.time_scale,
-                sees_processes=self.environment.sees_processes,
-                host=host,
+            return self._session(
+                intent, process, post_mortem, client=client, started=started, log=log
             )
         except BaseException:
             # Also for an interrupt: nothing of a launch may outlive the call that failed.
@@ -241,6 +218,48 @@ class ProcessRunner(Runner):
                 prove_port_free(port, host)
             raise
 
+    def _session(
+        self,
+        intent: LaunchIntent,
+        process: ServerProcess,
+        post_mortem: PostMortem,
+        *,
+        client: ServerClient,
+        started: Started,
+        log: Path,
+    ) -> ProcessSession:
+        """Of a server that is ready: what it runs is read back; nothing works beside it any more.
+
+        Raises:
+            RunnerError: It does not say what it runs, or is not what was launched.
+        """
+
+        def read_back() -> Resolved:
+            info = read_server_info(client.base_url)
+            environ = process.environ() if self.environment.sees_processes else {}
+            return resolved_of(intent.configuration, self._study, info, environ)
+
+        try:
+            resolved = read_back()
+        except RunnerError as error:
+            raise post_mortem.explain(error, READY) from error
+        self._check_resolved(resolved)
+        self.next_launcher.park()
+        # Also behind a prefix: docker's processes on this machine carry the mark.
+        resolved = replace(resolved, environment=effective_environment(process.members()))
+        return ProcessSession(
+            process,
+            post_mortem,
+            client,
+            resolved,
+            self._load(client.base_url, resolved, log),
+            read_back=read_back,
+            phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
+            ready_s=started.ready_s * resolved.time_scale,
+            sees_processes=self.environment.sees_processes,
+            host=self.environment.trial_host(self._study),
+        )
+
     def _load(self, base_url: str, resolved: Resolved, log: Path) -> LoadGenerator:
         return LoadGenerator(
             base_url,
@@ -250,10 +269,7 @@ class ProcessRunner(Runner):
             seed=self._seed,
             time_scale=resolved.time_scale,
             simulated=resolved.simulated,
-            watches=(
-                LogWatch(log),
-                ServerIdentityWatch(base_url, launched=resolved.server_info),
-            ),
+            watches=(LogWatch(log), ServerIdentityWatch(base_url, launched=resolved.server_info)),
         )
 
     def _check_intent(self, intent: LaunchIntent) -> None:

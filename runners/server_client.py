@@ -17,7 +17,11 @@ HEALTH_TIMEOUT_S = 25.0
 
 
 class ServerClient:
-    """A blocking client of one server."""
+    """A blocking client of one server.
+
+    Attributes:
+        base_url: Its address.
+    """
 
     def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
         """Connects to nothing yet.
@@ -25,6 +29,7 @@ class ServerClient:
         Raises:
             ValueError: The address is none, or the key cannot be sent.
         """
+        self.base_url = base_url
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             # trust_env off: a proxy of the user's environment must not stand before a local server.
