@@ -240,27 +240,40 @@ def order(ways: list[str], launches: int) -> list[str]:
     return [way for turn in range(launches) for way in (ways if turn % 2 == 0 else ways[::-1])]
 
 
+def show_imports(study: Study, configuration: Configuration, logs: Path) -> None:
+    """Prints what the launcher's imports are spent on."""
+    command = SGLangRunner(study, seed=0, log_dir=logs).command(configuration)
+    found = import_times(command.argv[0], command.environment())
+    print(f"imports of the launcher: {sum(found.values()):.1f} s, of which")
+    for package, seconds in list(found.items())[:12]:
+        print(f"  {package:24}{seconds:8.2f} s")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    made.add_argument("--study", default="tiny", help="a study file, or the name of a shipped one")
+    made.add_argument("--launches", type=int, default=3, help="launches of each way")
+    made.add_argument("--ways", default="exec,prepared", help=f"of {', '.join(WAYS)}")
+    made.add_argument("--blocks", type=int, default=2, help="windows in each launch")
+    made.add_argument("--point", type=int, default=0, help="number of the study's first candidate")
+    made.add_argument("--minutes", type=float, default=1e9, help="begin no launch after these")
+    made.add_argument("--importtime", action="store_true")
+    made.add_argument("--output", type=Path, default=Path("build/launch-cost"))
+    return made
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--study", default="tiny", help="a study file, or the name of a shipped one"
-    )
-    parser.add_argument("--launches", type=int, default=3, help="launches of each way")
-    parser.add_argument("--ways", default="exec,prepared", help=f"of {', '.join(WAYS)}")
-    parser.add_argument("--blocks", type=int, default=2, help="windows in each launch")
-    parser.add_argument(
-        "--point", type=int, default=0, help="number of the study's first candidate"
-    )
-    parser.add_argument("--minutes", type=float, default=1e9, help="begin no launch after these")
-    parser.add_argument("--importtime", action="store_true")
-    parser.add_argument("--output", type=Path, default=Path("build/launch-cost"))
-    args = parser.parse_args()
+    command_line = parser()
+    args = command_line.parse_args()
     ways = args.ways.split(",")
     if unknown := set(ways) - set(WAYS):
-        parser.error(f"--ways: unknown {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+        command_line.error(
+            f"--ways: unknown {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}"
+        )
     # Also under nohup, and where a time limit ends it: servers are stopped.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
     study = load_study(args.study)
     args.output.mkdir(parents=True, exist_ok=True)
     configuration = list(Space(study))[args.point]
@@ -269,12 +282,7 @@ def main() -> int:
     begun, costs, longest = time.monotonic(), [], 0.0
     try:
         if args.importtime:
-            runner = SGLangRunner(study, seed=0, log_dir=args.output)
-            command = runner.command(configuration)
-            found = import_times(command.argv[0], command.environment())
-            print(f"imports of the launcher: {sum(found.values()):.1f} s, of which")
-            for package, seconds in list(found.items())[:12]:
-                print(f"  {package:24}{seconds:8.2f} s")
+            show_imports(study, configuration, args.output)
         for number, way in enumerate(order(ways, args.launches)):
             if time.monotonic() - begun + longest > 60 * args.minutes:
                 break

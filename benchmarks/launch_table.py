@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.launch_stages import STAGES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from search_spaces.configuration import Configuration
@@ -28,7 +29,7 @@ class LaunchCost:
         stages: Seconds per stage until it was ready.
         ready_s: From the start to the first generation.
         start_s: Until the runner gave a session: read back, and the next one parked.
-        health_s: What `/health` takes once it is ready: what every launch waited for before.
+        health_s: What `/health` takes once it is ready; no launch waits for it.
         measure_s: The windows.
         stop_s: From asking it to end until the proof that it is gone.
         cpu_s: Processor seconds until ready, by process.
@@ -64,14 +65,14 @@ def table(costs: list[LaunchCost]) -> str:
     rows: list[tuple[str, list[float]]] = []
     windows: list[str] = []
 
-    def row(name: str, of: Any) -> None:  # noqa: ANN401 - a function of a cost
+    def row(name: str, of: Callable[[LaunchCost], float]) -> None:
         rows.append(
             (name, [statistics.median(of(c) for c in costs if c.way == way) for way in ways])
         )
 
     row("launches", lambda c: sum(o.way == c.way for o in costs))
     for stage in STAGES:
-        row(f"  {stage}", lambda c, stage=stage: c.stages[stage])
+        row(f"  {stage}", lambda c, of=stage: c.stages[of])
     row("ready_s", lambda c: c.ready_s)
     row("start_s (read back, next one parked)", lambda c: c.start_s)
     row("measure_s", lambda c: c.measure_s)
