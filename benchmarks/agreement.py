@@ -54,6 +54,10 @@ FIGURES = (
 COLUMNS = ("study", "sglang", "concurrency", "round", "figure", "ours", "theirs", "ratio")
 INFO_CALLS = 5
 
+Figures = dict[str, float | None]
+Round = tuple[Figures, Figures]
+"""Ours and theirs."""
+
 
 class Texts(PromptSource):
     """The given prompts, in their order."""
@@ -74,8 +78,9 @@ def texts(count: int, words: int, salt: int) -> list[str]:
     return [" ".join(f"w{draw.randrange(1000, 100_000)}" for _ in range(n)) for n in lengths]
 
 
-def measure(args: argparse.Namespace, prompts: Sequence[str], concurrency: int, warmup: int
-            ) -> Measurement:  # fmt: skip
+def measure(
+    args: argparse.Namespace, prompts: Sequence[str], concurrency: int, warmup: int
+) -> Measurement:
     """One measurement of ours; the prompts of a warm-up come after the window's."""
     count = len(prompts) - warmup
     point = OperatingPoint(concurrency, requests=count)
@@ -86,7 +91,7 @@ def measure(args: argparse.Namespace, prompts: Sequence[str], concurrency: int, 
     return measured
 
 
-def whole(measured: Measurement) -> dict[str, float | None]:
+def whole(measured: Measurement) -> Figures:
     """The figures over all requests of a load, as `bench_serving` makes them."""
     figures = whole_of(measured.samples)
     return {
@@ -96,7 +101,7 @@ def whole(measured: Measurement) -> dict[str, float | None]:
     }
 
 
-def whole_of(samples: Sequence[RequestSample]) -> dict[str, float | None]:
+def whole_of(samples: Sequence[RequestSample]) -> Figures:
     """The same, of any requests."""
     first = min(sample.sent_s for sample in samples)
     last = max(sample.sent_s + sample.e2e_s for sample in samples)
@@ -122,7 +127,7 @@ def info_s(url: str) -> float:
     return statistics.median(taken)
 
 
-def figures_of(said: Said, info: float) -> dict[str, float | None]:
+def figures_of(said: Said, info: float) -> Figures:
     """What `bench_serving` says; `info` is how long its call of `/server_info` took."""
     return {
         "output_tok_s": said.output_tok_s,
@@ -150,9 +155,6 @@ def same_run(client: BenchServing, made: Sequence[str], concurrency: int) -> Rou
     return mine, figures_of(said, tap.info_s)
 
 
-Round = tuple[dict[str, float | None], dict[str, float | None]]
-
-
 def one_round(args: argparse.Namespace, concurrency: int, number: int) -> Round:
     """Ours and theirs over the same new prompts; who begins changes from round to round."""
     count = max(16, args.waves * concurrency)
@@ -160,8 +162,8 @@ def one_round(args: argparse.Namespace, concurrency: int, number: int) -> Round:
     client = BenchServing(args.sglang_python, args.url, args.tokenizer, args.output_tokens)
     if args.same_run:
         return same_run(client, made, concurrency)
-    mine: dict[str, float | None] = {}
-    other: dict[str, float | None] = {}
+    mine: Figures = {}
+    other: Figures = {}
 
     def ours() -> None:
         mine.update(whole(measure(args, order_of_sending(made), concurrency, warmup=0)))
@@ -209,18 +211,21 @@ def show(concurrency: int, rounds: Sequence[Round]) -> None:
     sys.stdout.flush()
 
 
-def rows(name: str, version: str, concurrency: int, rounds: Sequence[Round]
-         ) -> list[dict[str, Any]]:  # fmt: skip
+def rows(
+    name: str, version: str, concurrency: int, rounds: Sequence[Round]
+) -> list[dict[str, Any]]:
     """The table's rows of one concurrency."""
     return [
         {
             **dict(zip(COLUMNS, (name, version, concurrency, number, figure), strict=False)),
-            "ours": f"{ours:.6g}", "theirs": f"{theirs:.6g}", "ratio": f"{ours / theirs:.5f}",
+            "ours": f"{ours:.6g}",
+            "theirs": f"{theirs:.6g}",
+            "ratio": f"{ours / theirs:.5f}",
         }
         for number, one in enumerate(rounds)
         for figure in FIGURES
         for ours, theirs in pairs([one], figure)
-    ]  # fmt: skip
+    ]
 
 
 def arguments() -> argparse.Namespace:

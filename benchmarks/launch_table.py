@@ -72,7 +72,7 @@ def table(costs: list[LaunchCost]) -> str:
 
     row("launches", lambda c: sum(o.way == c.way for o in costs))
     for stage in STAGES:
-        row(f"  {stage}", lambda c, of=stage: c.stages[of])
+        row(f"  {stage}", _seconds_in(stage))
     row("ready_s", lambda c: c.ready_s)
     row("start_s (read back, next one parked)", lambda c: c.start_s)
     row("measure_s", lambda c: c.measure_s)
@@ -93,6 +93,10 @@ def table(costs: list[LaunchCost]) -> str:
             lines.append(f"launch {cost.number}: stood by while it was measured: {cost.parked}")
         lines.append(f"launch {cost.number} ({cost.way}): its launcher: {cost.launcher}")
     return "\n".join((*lines, *windows))
+
+
+def _seconds_in(stage: str) -> Callable[[LaunchCost], float]:
+    return lambda cost: cost.stages[stage]
 
 
 def write(

@@ -75,19 +75,21 @@ class BenchServing:
                 check=False,
             )
             if done.returncode != 0:
-                raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: "
-                                   f"{(done.stdout + done.stderr)[-2000:]}")  # fmt: skip
-            said: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
-        if said["completed"] != len(prompts):
-            raise RuntimeError(f"{said['completed']} of {len(prompts)} requests succeeded")
+                output_end = (done.stdout + done.stderr)[-2000:]
+                raise RuntimeError(
+                    f"{' '.join(command)} ended with {done.returncode}: {output_end}"
+                )
+            found: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
+        if found["completed"] != len(prompts):
+            raise RuntimeError(f"{found['completed']} of {len(prompts)} requests succeeded")
         return Said(
-            output_tok_s=said["output_throughput"],
-            ttft_p50_ms=said["median_ttft_ms"],
-            tpot_p50_ms=said["median_tpot_ms"],
-            accept_length=said.get("accept_length"),
-            output_tokens=said["total_output_tokens"],
-            prompt_tokens=tuple(said["input_lens"]),
-            duration_s=said["duration"],
+            output_tok_s=found["output_throughput"],
+            ttft_p50_ms=found["median_ttft_ms"],
+            tpot_p50_ms=found["median_tpot_ms"],
+            accept_length=found.get("accept_length"),
+            output_tokens=found["total_output_tokens"],
+            prompt_tokens=tuple(found["input_lens"]),
+            duration_s=found["duration"],
         )
 
 
