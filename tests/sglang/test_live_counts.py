@@ -35,14 +35,13 @@ def test_accept_length_is_of_verifies_alone(server):
 
 
 @pytest.mark.kind("eagle3")
-def test_a_draft_that_is_never_right_has_an_accept_length_of_one(server):
+def test_a_draft_that_is_hardly_ever_right(server):
     meta = server.generate(TEXT, TOKENS)["meta_info"]
     accepted = acceptance_of(meta)
-    # One random head in many guesses right now and then; SGLang's own figure is above 1 even so.
+    # A random head guesses right now and then. Ours is 1 where it never does, SGLang's is not.
     assert accepted.verify_calls == TOKENS - 1 - accepted.correct_drafts
-    if accepted.correct_drafts == 0:
-        assert meta["spec_accept_length"] == pytest.approx(48 / 47)
-        assert 1 + accepted.correct_drafts / accepted.verify_calls == 1.0
+    ours = 1 + accepted.correct_drafts / accepted.verify_calls
+    assert 1 <= ours < meta["spec_accept_length"] < 2
 
 
 @speculating
