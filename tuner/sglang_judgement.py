@@ -14,7 +14,6 @@ from search_spaces.reduced_space import ReducedSpace
 from search_spaces.version_flags import flags_not_had
 from tuner.assembly import make_servers
 from tuner.errors import CommandError
-from tuner.planners import LaunchBuilder
 from tuner.sglang_words import as_json, refused_for_all, told
 
 if TYPE_CHECKING:
@@ -85,7 +84,6 @@ def heeded(
     problem: Problem,
     servers: Runner,
     *,
-    hot_switch: bool,
     study: str = "",
     storage: str = "",
     held: bool = False,
@@ -98,7 +96,6 @@ def heeded(
     Args:
         problem: What is to be solved.
         servers: Its runner.
-        hot_switch: As in `assembly.pose`.
         study: The stored study's name, where it has one.
         storage: Its database.
         held: Whether the devices are this tuner's already.
@@ -116,13 +113,10 @@ def heeded(
         judgement = _ask(problem.study, problem.space, known, limits, None)
     except NotAskedError as error:
         return replace(problem, notes=(*problem.notes, not_asked(str(error))))
-    return without_refused(problem, judgement, servers, hot_switch=hot_switch)
+    return _without_refused(problem, judgement, servers)
 
 
-def without_refused(
-    problem: Problem, judgement: Judgement, servers: Runner, *, hot_switch: bool
-) -> Problem:
-    """See `heeded`."""
+def _without_refused(problem: Problem, judgement: Judgement, servers: Runner) -> Problem:
     notes = [*problem.notes, *told(judgement)]
     if (stops := refused_for_all(problem.space, problem.baselines, judgement)) is not None:
         raise CommandError(stops)
@@ -138,7 +132,7 @@ def without_refused(
         problem,
         space=space,
         baselines=kept,
-        launches=LaunchBuilder(space, servers.can_switch, hot_switch=hot_switch),
+        launches=problem.launches.over(space),
         notes=tuple(notes),
     )
 

@@ -169,7 +169,7 @@ def test_a_sweep_launches_no_refused_point(installed, tmp_path):
     servers = SGLangRunner(study, seed=0, log_dir=tmp_path)
     posed = assembly.pose(study, servers, hot_switch=True)
     assert any(point.speculation.topk == 8 for point in posed.space)
-    problem = heeded(posed, servers, hot_switch=True)
+    problem = heeded(posed, servers)
     assert problem.space.digest == posed.space.digest  # a resumed study is the same one
     assert {point.speculation.topk for point in problem.space} == {None, 1}
     assert len(problem.space) == len(problem.space.points) == 6

@@ -78,7 +78,7 @@ def start_fork(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
-    problem = heeded(problem, servers, hot_switch=stored.hot_switch)
+    problem = heeded(problem, servers)
     problem = assembly.forecast(problem, servers)
     differences = study_differences(old, study, simulated=servers.simulated)
     of_machine, notes = differences_of_machine(store, stored, servers)

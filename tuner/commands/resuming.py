@@ -114,13 +114,7 @@ def _go_on(
         found.append(Difference("space", message))
     found += differences_of_load(store, stored, study, servers)
     _refuse(stored, found, shown)
-    problem = heeded(
-        problem,
-        servers,
-        hot_switch=stored.hot_switch,
-        study=stored.name,
-        storage=store.shown,
-    )
+    problem = heeded(problem, servers, study=stored.name, storage=store.shown)
     return run_study(
         store,
         stored,

@@ -78,7 +78,7 @@ def sweep(
         )
 
     if dry:
-        problem = heeded(problem, servers, hot_switch=hot_switch, quick=True)
+        problem = heeded(problem, servers, quick=True)
         problem = assembly.forecast(problem, servers)
         new = described(problem)
         dry_run(
@@ -101,7 +101,7 @@ def sweep(
             raise CommandError(
                 f"--storage {store.shown} keeps nothing; name a file, such as sqlite:///tuner.db"
             )
-        problem = heeded(problem, servers, hot_switch=hot_switch, held=True)
+        problem = heeded(problem, servers, held=True)
         problem = assembly.forecast(problem, servers)
         try:
             stored = store.create_study(described(problem))

@@ -39,6 +39,10 @@ class LaunchBuilder:
         self._can_switch = can_switch
         self._hot_switch = hot_switch
 
+    def over(self, space: Space) -> LaunchBuilder:
+        """The same for other points."""
+        return LaunchBuilder(space, self._can_switch, hot_switch=self._hot_switch)
+
     @cached_property
     def _settings(self) -> tuple[Setting, ...]:
         depths = {speculation.num_steps for speculation in self._space.speculations}
