@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runners.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.server_environment import EnvironmentUnusableError, server_environment
-from runners.sglang_judgement import Judgement, NotAskedError, judge
+from runners.sglang_judgement import GPUS, Judgement, NotAskedError, gpu_named, judge
 from search_spaces import baselines
 from search_spaces.reduced_space import ReducedSpace
 from search_spaces.version_flags import flags_not_had
@@ -63,7 +63,13 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
         study: The study.
         space: Its points.
         gpu: The GPU that is meant where there is none.
+
+    Raises:
+        CommandError: No such GPU is known.
     """
+    if gpu is not None and gpu_named(gpu) is None:
+        names = ", ".join(g.name.removeprefix("NVIDIA ") for g in GPUS)
+        raise CommandError(f"--gpu {gpu}: not known here; name one of {names}")
     environment = server_environment(study)
     try:
         version = environment.facts().sglang_version

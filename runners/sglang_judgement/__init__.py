@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from runners.sglang_judgement.answers import Answer, Answers, NotAskedError
     from runners.sglang_judgement.asking import ask, launch_arguments
-    from runners.sglang_judgement.gpus import PretendedGpu, gpu_named, gpu_to_pretend
+    from runners.sglang_judgement.gpus import GPUS, PretendedGpu, gpu_named, gpu_to_pretend
     from runners.sglang_judgement.judgement import Judgement, judge
 
 __all__ = [
+    "GPUS",
     "Answer",
     "Answers",
     "Judgement",
@@ -32,7 +33,7 @@ __all__ = [
 _HOMES = {
     "answers": ("Answer", "Answers", "NotAskedError"),
     "asking": ("ask", "launch_arguments"),
-    "gpus": ("PretendedGpu", "gpu_named", "gpu_to_pretend"),
+    "gpus": ("GPUS", "PretendedGpu", "gpu_named", "gpu_to_pretend"),
     "judgement": ("Judgement", "judge"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -125,6 +125,12 @@ def test_a_gpu_that_is_not_here_is_pretended_and_named(installed, validated, mon
     assert "SGLang cannot be imported: ModuleNotFoundError: No module named 'torch'" in told
 
 
+def test_a_gpu_that_nobody_knows_is_an_error(installed, validated):
+    installed()
+    _, told = validated(text_of(), "--gpu", "tpu", code=2)
+    assert "--gpu tpu: not known here; name one of H100, H200, B200" in told
+
+
 def test_a_study_of_which_nothing_would_run_is_an_error(installed, validated, planned):
     installed()
     text = text_of(fixed="schedule-conservativeness: 0.5, of-another-world: 1")
