@@ -44,6 +44,9 @@ class PairNoise:
     def deviation(self, launches: int, *, prompts: str) -> float:
         """Of the difference, after so many launches of each with the blocks that were measured.
 
+        A launch component that came out below 0 counts as 0: that a few launches' means were
+        closer than their blocks allow is luck, and the blocks' noise stays.
+
         Args:
             launches: Of each configuration.
             prompts: `"these"`: of these prompts alone; `"same"`: of such prompts, both
@@ -52,10 +55,10 @@ class PairNoise:
         total = 0.0
         for point in (self.first, self.second):
             split = point.of_blocks["output_tok_s"]
-            parts = {"launch": 1 / launches, "block": 1 / launches / point.sizes[1]}
-            total += split.variance(parts).value
+            launch, block = (split.variance({name: 1.0}).value for name in ("launch", "block"))
+            total += (launch + block / point.sizes[1]) / launches
         of_one = {"these": 0.0, "same": self.together.value, "other": self.apart.value}[prompts]
-        return math.sqrt(total + of_one**2 / self.first.sizes[2])
+        return math.sqrt(total + of_one**2 / max(1, self.first.sizes[2]))
 
     def told_apart(self, launches: int, *, prompts: str) -> float:
         """The smallest difference outside a 95 % interval (Student, `2 (launches - 1)` degrees)."""

@@ -72,7 +72,7 @@ class PointNoise:
     @property
     def other_prompts(self) -> float:
         """The same where each window draws prompts of its own."""
-        return math.sqrt(self.same_prompts.value**2 + self.prompt_variance / self.sizes[2])
+        return math.sqrt(self.same_prompts.value**2 + self.prompt_variance / max(1, self.sizes[2]))
 
     @property
     def prompt_variance(self) -> float:

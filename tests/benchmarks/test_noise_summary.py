@@ -88,6 +88,25 @@ def test_pairing_removes_what_prompts_do_to_both_and_nothing_else():
     assert 0.003 < alike.deviation(3, prompts="these") < 0.02
 
 
+def test_launches_that_happen_to_agree_do_not_take_the_blocks_noise_away():
+    # Blocks spread by 5 %, launches' means not at all: a component below 0.
+    blocks = [
+        block(
+            launch, n, 100 * math.exp(0.05 * (-1) ** n), configuration=(PLAIN, EAGLE3)[launch % 2]
+        )
+        for launch in range(6)
+        for n in range(8)
+    ]
+    summary = summarize(blocks, [])
+    (pair,) = summary.pairs
+    of_blocks = 0.05 * math.sqrt(8 / 7)
+    least = of_blocks * math.sqrt(2 / (3 * 8))
+    assert pair.deviation(3, prompts="these") == pytest.approx(least)
+    # No file of requests: nothing is known of prompts, and all else is told.
+    assert pair.deviation(3, prompts="other") == pytest.approx(least)
+    assert "EAGLE3" in tables(summary)
+
+
 def test_blocks_that_are_not_quiet_are_not_taken_for_it():
     quiet = [block(launch, n, 100 + launch + n % 2) for launch in (0, 1) for n in range(2)]
     wild = [
