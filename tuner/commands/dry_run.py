@@ -17,6 +17,7 @@ from tuner.words import counted, describe, describe_choices, fixed_names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from results.studies import NewStudy
     from runners.base import Runner
     from tuner.assembly import Problem
     from tuner.planners import LaunchPlan
@@ -25,15 +26,7 @@ _ASSUMED_MIN = 5
 """Minutes of a launch with its windows, where nothing is known: a guess, and called one."""
 
 
-def dry_run(
-    problem: Problem,
-    servers: Runner,
-    planner: str,
-    budget: int | None,
-    hours: float | None,
-    *,
-    as_json: bool,
-) -> None:
+def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
     """Says what a sweep would search, how long that may take, and what it would launch first."""
     known = {c.key for c in problem.baselines.values()}
     firsts: list[tuple[str, LaunchPlan]] = []
@@ -41,14 +34,14 @@ def dry_run(
         plan = problem.launches.plan(PlannedTrial(configuration, Purpose.BASELINE), known)
         known |= {t.configuration.key for t in plan.trials}
         firsts.append((name, plan))
-    points = len(problem.space)
+    points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
     needed = problem.launches_needed()
     if as_json:
         data: dict[str, Any] = {
             "study": problem.study.name,
             "simulated": servers.simulated,
             "legal_points": points,
-            "planner": planner,
+            "planner": new.planner,
             "budget": {"launches": budget, "hours": hours},
             "expected_inactive": len(problem.expected),
             "launches_for_all_points": needed,
@@ -65,9 +58,9 @@ def dry_run(
         return
     launches = min(budget, needed) if budget is not None else needed
     head = (
-        f"study {problem.study.name}: {counted(points, 'legal configuration')}, planner {planner}, "
-        f"at most {counted(launches, 'launch')} ({needed} would measure them all, baselines "
-        "included)"
+        f"study {problem.study.name}: {counted(points, 'legal configuration')}, "
+        f"planner {new.planner}, at most {counted(launches, 'launch')} ({needed} would measure "
+        "them all, baselines included)"
     )
     lines = [
         head,

@@ -8,10 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from results.errors import StudyExists
-from search_spaces.study_values import study_name_problem
 from tuner import assembly
 from tuner.commands.comparable import differences_of_load, differences_of_machine, refuse_unread
-from tuner.commands.running import holding, run_study
+from tuner.commands.running import check_options, holding, run_study
 from tuner.errors import CommandError, Exit
 from tuner.fork import inherit
 from tuner.identity import study_differences
@@ -57,10 +56,7 @@ def start_fork(
         wait: Wait for another tuner that has the devices.
         as_json: Whether the report is JSON.
     """
-    if (wrong := study_name_problem(name)) is not None:
-        raise CommandError(f"--fork {name!r}: {wrong}")
-    if hours is not None and not 0 < hours < float("inf"):
-        raise CommandError(f"--hours {hours:g}: it must be above 0")
+    check_options("--fork", name, hours)
     if name in {study.name for study in store.studies()}:
         raise CommandError(
             f"a study named {name!r} is stored already; `tuner resume --study {name}` goes on "

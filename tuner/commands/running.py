@@ -55,10 +55,7 @@ def sweep(
     as_json: bool,
 ) -> Exit:
     """Creates a study and runs it."""
-    if name is not None and (wrong := study_name_problem(name)) is not None:
-        raise CommandError(f"--name {name!r}: {wrong}")
-    if hours is not None and not 0 < hours < float("inf"):
-        raise CommandError(f"--hours {hours:g}: it must be above 0")
+    check_options("--name", name, hours)
     study = load_study(name_or_path)
     check_prompts(study)
     kind = runner or study.runner
@@ -80,15 +77,7 @@ def sweep(
     if dry:
         problem = heeded(problem, servers, quick=True)
         problem = assembly.forecast(problem, servers)
-        new = described(problem)
-        dry_run(
-            problem,
-            servers,
-            new.planner,
-            new.budget_launches,
-            new.budget_hours,
-            as_json=as_json,
-        )
+        dry_run(problem, servers, described(problem), as_json=as_json)
         return Exit.DONE
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
@@ -112,6 +101,23 @@ def sweep(
             ) from error
         locks = contextlib.nullcontext(held)
         return run_study(store, stored, problem, servers, locks=locks, as_json=as_json)
+
+
+def check_options(option: str, name: str | None, hours: float | None) -> None:
+    """Refuses what no study can be called, or last.
+
+    Args:
+        option: The one that gives the name.
+        name: Its value, if any.
+        hours: That of `--hours`, if any.
+
+    Raises:
+        CommandError: With what is wrong.
+    """
+    if name is not None and (wrong := study_name_problem(name)) is not None:
+        raise CommandError(f"{option} {name!r}: {wrong}")
+    if hours is not None and not 0 < hours < float("inf"):
+        raise CommandError(f"--hours {hours:g}: it must be above 0")
 
 
 def run_study(
