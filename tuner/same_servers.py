@@ -64,13 +64,11 @@ class SameServers:
 
     def learn(self, launches: Iterable[Launch]) -> bool:
         """Reads the logs of launches that have ended; returns whether a kernel was found."""
+        if not self.varies_nccl:
+            return False
         found = False
         for launch in launches:
-            if (
-                not self.varies_nccl
-                or launch.id in self._read
-                or launch.state is LaunchState.RUNNING
-            ):
+            if launch.id in self._read or launch.state is LaunchState.RUNNING:
                 continue
             self._read.add(launch.id)
             where = scope(self._study, launch.intent.configuration)
