@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import signal
 import sys
 import time
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING
 from benchmarks.noise.disturbances import DISTURBANCES, IDLE_SERVER, NoDisturbanceError
 from benchmarks.noise.document import document
 from benchmarks.noise.files import QUIET, Files
+from benchmarks.noise.rows import DamagedFileError
 from benchmarks.noise.sitting import Sitting, TooManyFailuresError
 from benchmarks.noise.study import UsageError, configuration_of, is_of, label, study_of
 from benchmarks.noise.summary import summarize
@@ -39,7 +41,7 @@ from runners import RunnerError, make_runner
 from runners.gpu_locks import DeviceBusyError, DeviceLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from runners import ProcessRunner
     from search_spaces.configuration import Configuration
@@ -80,6 +82,10 @@ def check_files(args: argparse.Namespace, files: Files) -> None:
     Raises:
         UsageError: It was not.
     """
+    if args.report:
+        if not files.exist():
+            raise UsageError(f"there is no {files.blocks} to report on")
+        return
     if args.study is None:
         raise UsageError("name a --study, or --report what is on file")
     if files.exist() and not args.resume:
@@ -179,6 +185,25 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def whole_number(least: int) -> Callable[[str], int]:
+    """A type of arguments: whole numbers from `least`."""
+
+    def read(text: str) -> int:
+        if (number := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{number} is below {least}")
+        return number
+
+    read.__name__ = "whole number"
+    return read
+
+
+def minutes(text: str) -> float:
+    """A type of arguments: a length of time that is not below 0."""
+    if not 0 <= (number := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no length of time")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
@@ -189,13 +214,27 @@ def parser() -> argparse.ArgumentParser:
     add("--study", help="study file, or name of a shipped one")
     add("--output", type=Path, required=True, help="files to write: FOLDER/NAME")
     add("--configuration", nargs="+", default=["none", "default"], metavar="C")
-    add("--concurrency", nargs="+", type=int, help="operating points; the study's if left out")
-    add("--launches", type=int, default=3, help="of each configuration, those on file counted")
-    add("--blocks", type=int, default=8, help="of each launch, at each point")
-    add("--requests", type=int, help="prompts of a block at concurrency 1 (at c: at least 4 c)")
-    add("--output-tokens", type=int, help="of each answer")
+    add(
+        "--concurrency",
+        nargs="+",
+        type=whole_number(1),
+        help="operating points; the study's if left out",
+    )
+    add(
+        "--launches",
+        type=whole_number(0),
+        default=3,
+        help="of each configuration, those on file counted",
+    )
+    add("--blocks", type=whole_number(1), default=8, help="of each launch, at each point")
+    add(
+        "--requests",
+        type=whole_number(1),
+        help="prompts of a block at concurrency 1 (at c: at least 4 c)",
+    )
+    add("--output-tokens", type=whole_number(1), help="of each answer")
     add("--seed", type=int, default=0, help="selects the prompts")
-    add("--drift-minutes", type=float, default=0.0, help="one long launch of the first C")
+    add("--drift-minutes", type=minutes, default=0.0, help="one long launch of the first C")
     add(
         "--disturb",
         nargs="+",
@@ -204,9 +243,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="D",
         help="; ".join(f"{name}: {what}" for name, what in DISTURBANCES.items()),
     )
-    add("--cycles", type=int, default=4, help="quiet, disturbed, ..., quiet: at each point")
+    add(
+        "--cycles",
+        type=whole_number(1),
+        default=4,
+        help="quiet, disturbed, ..., quiet: at each point",
+    )
     add("--beside", default="none", metavar="C", help="what the idle second server runs")
-    add("--minutes", type=float, help="length of this sitting")
+    add("--minutes", type=minutes, help="length of this sitting")
     add("--resume", action="store_true", help="go on with files that are there")
     add("--runner", choices=("sglang", "simulated"), help="the study's if left out")
     add("--logs", type=Path, default=Path("tuner-logs/noise"))
@@ -225,10 +269,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended by a time limit, it ends its servers as for Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        check_files(args, files)
         if not args.report:
-            check_files(args, files)
             code = measure(args, files, began)
-    except UsageError as error:
+    except (UsageError, DamagedFileError) as error:
         say(f"error: {error}")
         return 2
     except (DeviceBusyError, NoDisturbanceError, RunnerError, TooManyFailuresError) as error:
@@ -237,8 +281,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted; --resume goes on")
         code = 130
-    summary = summarize(files.read_blocks(), files.read_requests())
-    facts = files.facts()
+    try:
+        summary = summarize(files.read_blocks(), files.read_requests())
+        facts = files.facts()
+    except DamagedFileError as error:
+        say(f"error: {error}")
+        return 2
     if args.json:
         print(json.dumps(document(summary, facts), indent=1))
     else:

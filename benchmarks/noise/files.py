@@ -5,23 +5,25 @@
     NAME-aside.csv      what must not be taken for quiet: blocks that were disturbed on purpose,
                         or not believed, the long one of the drift, and launches that failed
 
-Rows are appended block by block, so a run that is killed loses the block it was in.
+Rows are appended block by block, so a run that is killed loses the block it was in: a row without
+its end is not read, and goes when the next one is written.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import table
+from benchmarks.noise.rows import DamagedFileError, append, each, read
 from search_spaces.configuration import Configuration, Speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from results.records import Machine, Measurement
@@ -143,7 +145,7 @@ class Files:
         # Requests first: a block without its requests is worse than requests without their block.
         keys = ("configuration", "launch", "block", "condition")
         shared = {key: about[key] for key in keys} | {"concurrency": row["concurrency"]}
-        _append(
+        append(
             self.requests,
             REQUEST_COLUMNS,
             (
@@ -153,26 +155,28 @@ class Files:
             ),
         )
         believed = quiet_launch and not measurement.invalid
-        _append(self.blocks if believed else self.aside, BLOCK_COLUMNS, [row])
+        append(self.blocks if believed else self.aside, BLOCK_COLUMNS, [row])
         if believed and self._repeats is not None:
             self._repeats[about["configuration"], str(row["concurrency"])] += 1
 
     def append_failure(self, about: Mapping[str, Any], failure: str, launch_s: float) -> None:
         """Writes a launch that failed."""
         row = {**about, "failure": failure, "state": "failed", "launch_s": launch_s, "repeat": 0}
-        _append(self.aside, BLOCK_COLUMNS, [row])
+        append(self.aside, BLOCK_COLUMNS, [row])
 
     def read_blocks(self) -> list[Block]:
         """All blocks, in the order in which they were measured.
 
         Raises:
-            ValueError: A file is not one of these.
+            DamagedFileError: A file is not one of these.
         """
         found = [
-            _block(row, quiet_launch=path == self.blocks)
+            block
             for path in (self.blocks, self.aside)
-            for row in _read(path, BLOCK_COLUMNS)
-            if row["concurrency"]
+            for block in each(
+                path, BLOCK_COLUMNS, partial(_block, quiet_launch=path == self.blocks)
+            )
+            if block is not None
         ]
         return sorted(found, key=lambda block: block.started_at)
 
@@ -180,44 +184,38 @@ class Files:
         """All requests.
 
         Raises:
-            ValueError: The file is not one of these.
+            DamagedFileError: The file is not one of these.
         """
-        return [
-            Request(
-                row["configuration"],
-                int(row["concurrency"]),
-                int(row["launch"]),
-                int(row["block"]),
-                row["prompt"],
-                float(row["ttft_s"]),
-                float(row["e2e_s"]),
-                int(row["completion_tokens"]),
-                int(row["verify_calls"]),
-            )
-            for row in _read(self.requests, REQUEST_COLUMNS)
-        ]
+        return list(each(self.requests, REQUEST_COLUMNS, _request))
 
     def facts(self) -> dict[str, str]:
         """What is the same in every row: study, machine, version of SGLang, provenance."""
         for path in (self.blocks, self.aside):
-            for row in _read(path, BLOCK_COLUMNS):
+            for row in read(path, BLOCK_COLUMNS):
                 return {key: row[key] for key in ("study", "machine", "sglang", "provenance")}
         return {}
 
     def repeats(self, configuration: str, concurrency: int | None) -> int:
         """Blocks of a configuration's key at a point that are in the file of quiet ones."""
         if self._repeats is None:
-            rows = _read(self.blocks, BLOCK_COLUMNS)
+            rows = read(self.blocks, BLOCK_COLUMNS)
             self._repeats = Counter((r["configuration"], r["concurrency"]) for r in rows)
         return self._repeats[configuration, str(concurrency)]
 
     def next_launch(self) -> int:
-        """The number of the next launch: those that failed have theirs."""
+        """The number of the next launch: those that failed have theirs.
+
+        Raises:
+            DamagedFileError: A file is not one of these.
+        """
         rows = (
-            *(r for path in (self.blocks, self.aside) for r in _read(path, BLOCK_COLUMNS)),
-            *_read(self.requests, REQUEST_COLUMNS),
+            *(r for path in (self.blocks, self.aside) for r in read(path, BLOCK_COLUMNS)),
+            *read(self.requests, REQUEST_COLUMNS),
         )
-        return max((int(row["launch"]) for row in rows), default=-1) + 1
+        try:
+            return max((int(row["launch"]) for row in rows), default=-1) + 1
+        except ValueError as error:
+            raise DamagedFileError(f"{self.blocks}: no number of a launch: {error}") from error
 
 
 def about_launch(
@@ -232,28 +230,24 @@ def about_launch(
     )
 
 
-def _append(path: Path, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> None:
-    is_new = not path.exists() or path.stat().st_size == 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        for row in rows:
-            writer.writerow({name: table.shown(value) for name, value in row.items()})
+def _request(row: Mapping[str, str]) -> Request:
+    return Request(
+        row["configuration"],
+        int(row["concurrency"]),
+        int(row["launch"]),
+        int(row["block"]),
+        row["prompt"],
+        float(row["ttft_s"]),
+        float(row["e2e_s"]),
+        int(row["completion_tokens"]),
+        int(row["verify_calls"]),
+    )
 
 
-def _read(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if missing := [name for name in columns if name not in (reader.fieldnames or ())]:
-            raise ValueError(f"{path}: it lacks the columns {', '.join(missing)}")
-        return list(reader)
-
-
-def _block(row: Mapping[str, str], *, quiet_launch: bool) -> Block:
+def _block(row: Mapping[str, str], *, quiet_launch: bool) -> Block | None:
+    """A block; `None` of a row that only tells of a launch that failed."""
+    if not row["concurrency"]:
+        return None
     numbers = (row[name] for name in ("num_steps", "topk", "num_draft_tokens"))
     speculation = Speculation(row["algorithm"], *(int(n) if n else None for n in numbers))
     return Block(
