@@ -10,9 +10,12 @@ The table is CSV, one row per configuration, operating point and repeat:
 | `output_tok_s` | output tokens per second |
 | `accept_length` | tokens per verify, bonus included; empty without speculation |
 | `launch_s` | seconds from start to ready; the first row of a configuration counts |
-| `failure` | empty, or the kind of the failure with which a launch of it ends |
+| `failure` | empty, or the kind of the failure with which a launch of it ends (see below) |
 | `window_s` | optional: length of a window; else it follows from the workload |
 | `fault` | optional: who is to blame for `failure`; `configuration` if empty |
+
+A `failure` beside a `concurrency` says why that window was not believed. It is passed over where
+the point has other windows; where it has none, launches of the configuration end with it.
 """
 
 from __future__ import annotations
@@ -97,13 +100,18 @@ class _Building:
     def __init__(self) -> None:
         self._launch_s: float | None = None
         self._failure: Failure | None = None
+        self._not_believed: dict[int, Failure] = {}
         self._rows: dict[int, list[tuple[int, ReplayRow]]] = {}
 
     def add(self, row: Mapping[str, str]) -> None:
         if self._launch_s is None:
             self._launch_s = _positive(row, "launch_s", or_zero=True)
         if kind := row["failure"]:
-            self._failure = Failure(kind, "ready", _fault(row), f"replayed: {kind}")
+            failure = Failure(kind, "ready", _fault(row), f"replayed: {kind}")
+            if row["concurrency"]:
+                self._not_believed.setdefault(int(row["concurrency"]), failure)
+            else:
+                self._failure = failure
             return
         measured = ReplayRow(
             _positive(row, "output_tok_s"),
@@ -118,7 +126,8 @@ class _Building:
             concurrency: tuple(row for _, row in sorted(repeats, key=lambda pair: pair[0]))
             for concurrency, repeats in self._rows.items()
         }
-        return ReplayEntry(self._launch_s or 0.0, rows, self._failure)
+        unknown = (failure for point, failure in self._not_believed.items() if point not in rows)
+        return ReplayEntry(self._launch_s or 0.0, rows, self._failure or next(unknown, None))
 
 
 def _positive(row: Mapping[str, str], column: str, *, or_zero: bool = False) -> float:

@@ -157,3 +157,18 @@ def test_a_table_that_is_none(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(ValueError, match=said):
         read_replay_table(path)
+
+
+def test_a_window_that_was_not_believed_is_passed_over_where_there_are_others(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        HEAD
+        + "a,1,0,99,,40,unsteady,\na,1,1,100,,40,,\na,8,0,200,,40,,\n"
+        + "b,1,0,100,,40,,\nb,8,0,200,,40,unsteady,\n"
+    )
+    table = read_replay_table(path)
+    mended, unknown = table.entries["a"], table.entries["b"]
+    assert mended.failure is None
+    assert [row.output_tok_s for row in mended.rows[1]] == [100]
+    assert unknown.failure is not None
+    assert unknown.failure.kind == "unsteady"
