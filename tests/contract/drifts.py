@@ -129,6 +129,14 @@ def _kept_average(state: dict[str, Any]) -> None:
     state.setdefault("avg_spec_accept_length", 2.0)
 
 
+def _times_1000(name: str) -> Callable[[dict[str, Any]], None]:
+    def edit(meta: dict[str, Any]) -> None:
+        if name in meta:
+            meta[name] *= 1000
+
+    return edit
+
+
 def _more(name: str) -> Callable[[dict[str, Any]], None]:
     def edit(value: dict[str, Any]) -> None:
         value[name] += 1
@@ -154,6 +162,18 @@ DRIFTS = (
         "the limit is another reason",
         _json(("/v1/chat",), lambda v: [c.update(finish_reason="stop") for c in v["choices"]]),
         "finish_reason: 'stop', not 'length'",
+    ),
+    Drift("the whole time is in milliseconds", _of_meta(_times_1000("e2e_latency")), "it lasted"),
+    Drift("the wait is in milliseconds", _of_meta(_times_1000("queue_time")), "queue time"),
+    Drift(
+        "the first token's time is in milliseconds",
+        _of_meta(_times_1000("first_token_latency")),
+        "first token",
+    ),
+    Drift(
+        "the speed is a time",
+        _of_meta(lambda m: m.update(decode_throughput=1 / m["decode_throughput"])),
+        "decode throughput",
     ),
     Drift("verify calls count the prefill", _of_meta(_counts_the_prefill), "verify calls in the"),
     Drift("correct drafts count the bonus", _of_meta(_with_the_bonus), "correct drafts in it"),

@@ -128,6 +128,7 @@ def _reply(reply: dict[str, Any], depth: Depth | None) -> Iterator[str]:
         yield f"it ends by {meta['finish_reason']}"
     if meta["prompt_tokens"] != len(prompt(0)) or meta["cached_tokens"] != 0:
         yield f"{meta['prompt_tokens']} prompt tokens, {meta['cached_tokens']} of them cached"
+    yield from _times(meta)
     if depth is None:
         yield from (f"{name} without speculation" for name in meta if name.startswith("spec_"))
         return
@@ -149,6 +150,22 @@ def _reply(reply: dict[str, Any], depth: Depth | None) -> Iterator[str]:
     beyond = 1 + calls + correct - TOKENS
     if not 0 <= beyond <= depth.deepest:
         yield f"{calls} verify calls and {correct} correct drafts make {TOKENS} tokens + {beyond}"
+
+
+def _times(meta: dict[str, Any]) -> Iterator[str]:
+    """Seconds, all of one clock; most of them are told with `--enable-metrics` only."""
+    if "request_finished_ts" not in meta:
+        return
+    whole, first = meta["e2e_latency"], meta["first_token_latency"]
+    lasted = meta["request_finished_ts"] - meta["request_received_ts"]
+    if abs(whole - lasted) > 0.01 + 0.1 * lasted:
+        yield f"e2e latency {whole}, and it lasted {lasted} s"
+    if not 0 <= meta["queue_time"] <= first <= whole:
+        yield f"queue time {meta['queue_time']}, first token {first}, e2e latency {whole}"
+        return
+    speed = (meta["completion_tokens"] - 1) / (whole - first)
+    if abs(meta["decode_throughput"] - speed) > 0.1 * speed:
+        yield f"decode throughput {meta['decode_throughput']}, not {speed}"
 
 
 def _stream(answer: Answer) -> Iterator[str]:
