@@ -147,9 +147,11 @@ def weigh(folder: Path) -> None:
         }
         save_file(
             {name: value.to(torch.bfloat16).contiguous() for name, value in weights.items()},
-            str(folder / copy / "model.safetensors"),
+            str(folder / copy / "unfinished"),
             metadata={"format": "pt"},
         )
+        # Only whole files have their name: by it `run.sh` knows that they are there.
+        (folder / copy / "unfinished").rename(folder / copy / "model.safetensors")
 
 
 def write_prompts(path: Path) -> None:
@@ -159,7 +161,9 @@ def write_prompts(path: Path) -> None:
         json.dumps({"input_ids": [draw.randrange(100, VOCABULARY) for _ in range(PROMPT_TOKENS)]})
         for _ in range(PROMPTS)
     )
-    path.write_text("\n".join(lines) + "\n")
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text("\n".join(lines) + "\n")
+    unfinished.rename(path)
 
 
 def main() -> None:

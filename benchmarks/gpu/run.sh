@@ -7,12 +7,30 @@
 # again goes on where the last one stopped (Ctrl-C, a time limit). TUNER_SGLANG_PYTHON names the
 # interpreter that has SGLang; TUNER the tuner's command, PYTHON the interpreter that has it.
 set -euo pipefail
-study=${1:?usage: run.sh STUDY FOLDER} folder=${2:?usage: run.sh STUDY FOLDER}
+fail() { echo "run.sh: $1" >&2; exit 2; }
+# What follows runs in FOLDER, where a relative path would be another one.
+absolute() { case $1 in /*) echo "$1" ;; */*) echo "$PWD/$1" ;; *) echo "$1" ;; esac; }
+studies="one-gpu-eagle3, one-gpu-standalone or two-gpus-nccl"
+[ $# = 2 ] || fail "usage: run.sh STUDY FOLDER, with STUDY one of $studies"
+study=$1 folder=$2
 here=$(cd "$(dirname "$0")" && pwd)
-python=${PYTHON:-$here/../../.venv/bin/python}
-read -ra tuner <<< "${TUNER:-$python -m tuner}"
-: "${TUNER_SGLANG_PYTHON:?name the interpreter that has SGLang}"
-[ -f "$here/$study.yaml" ] || { echo "no study $here/$study.yaml" >&2; exit 2; }
+python=$(absolute "${PYTHON:-$here/../../.venv/bin/python}")
+tuner=("$python" -m tuner)
+[ -z "${TUNER:-}" ] || read -ra tuner <<< "$TUNER"
+tuner[0]=$(absolute "${tuner[0]}")
+case $study in
+  one-gpu-eagle3 | one-gpu-standalone | two-gpus-nccl) ;;
+  *) fail "no study '$study': name $studies" ;;
+esac
+[ -n "$(command -v "$python")" ] ||
+  fail "no $python: run 'make install', or name in PYTHON an interpreter that has the tuner"
+[ -n "$(command -v "${tuner[0]}")" ] || fail "TUNER=${tuner[*]} cannot be run"
+[ -n "${TUNER_SGLANG_PYTHON:-}" ] ||
+  fail "name the interpreter that has SGLang: export TUNER_SGLANG_PYTHON=/path/to/bin/python"
+[ -n "$(command -v "$TUNER_SGLANG_PYTHON")" ] ||
+  fail "TUNER_SGLANG_PYTHON=$TUNER_SGLANG_PYTHON cannot be run"
+TUNER_SGLANG_PYTHON=$(absolute "$TUNER_SGLANG_PYTHON")
+export TUNER_SGLANG_PYTHON
 mkdir -p "$folder"
 
 variants=("$study")
