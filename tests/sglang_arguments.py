@@ -21,6 +21,8 @@ class ServerArgs:
         if not os.path.isabs(self.model_path) and os.environ.get("HF_HUB_OFFLINE") == "1":
             if self.model_path.startswith("elsewhere/"):
                 raise OSError("not here, and the hub is not asked")
+            if self.model_path.startswith("hub/"):
+                raise OSError("We couldn't connect to 'https://hub' to load the files, and so on")
         if self.speculative_eagle_topk == 1 and self.speculative_num_steps is not None:
             self.speculative_num_draft_tokens = self.speculative_num_steps + 1
         if self.speculative_algorithm and self.max_running_requests is None:

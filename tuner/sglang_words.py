@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 6
 _UNKNOWN = re.compile(r"unrecognized arguments: --([\w-]+)")
+_NOT_HERE = re.compile(r"OSError: We couldn't connect to \S+ to load the files")
+"""Transformers' words for a model that has no configuration on the machine, when it is offline."""
 
 
 def told(judgement: Judgement) -> tuple[str, ...]:
@@ -118,7 +120,17 @@ def _refused(judgement: Judgement) -> Iterator[str]:
     for reason, of in _by_reason(judgement.refused).items():
         yield f"{_such(of, judgement)} would not start: {reason}"
     for reason, of in _by_reason(judgement.unanswered).items():
-        yield f"{_such(of, judgement)}: nothing can be said ({reason})"
+        why = _what_is_missing(judgement) if _NOT_HERE.match(reason) else reason
+        yield f"{_such(of, judgement)}: nothing can be said ({why})"
+
+
+def _what_is_missing(judgement: Judgement) -> str:
+    model = judgement.study.model
+    names = " or ".join(name for name in (model.path, model.draft) if name is not None)
+    return (
+        f"no configuration of {names} on this machine, and nothing is downloaded for this: "
+        "`hf download NAME config.json` for each is enough, the weights are not needed"
+    )
 
 
 def _rewritten(judgement: Judgement) -> Iterator[str]:

@@ -201,6 +201,14 @@ def test_a_model_that_is_not_here_is_no_refusal(installed, planned):
     assert "OSError: not here" in note
 
 
+def test_what_must_be_fetched_to_ask_about_a_model_is_told(installed, validated):
+    installed()
+    told, _ = validated(text_of(model="hub/model"))
+    assert "no configuration of hub/model or org/draft on this machine" in told
+    assert "`hf download NAME config.json`" in told
+    assert "https://hub" not in told
+
+
 def test_what_was_not_asked_about_is_told_with_the_reason(installed, validated):
     installed()
     text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")

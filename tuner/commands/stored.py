@@ -71,7 +71,8 @@ def opened(
                     f"{error}; made of this file: {', '.join(same)}. Say which: --study {same[0]}"
                 ) from error
             raise CommandError(
-                f"{error}; stored there: {others}. `tuner sweep` begins a study."
+                f"{error}; stored there: {others}. `tuner sweep` begins a study, --storage names "
+                "another database"
             ) from error
         yield store, stored, file
 
