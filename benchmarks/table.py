@@ -4,7 +4,8 @@
 
 One row per configuration, operating point and repeat; the columns are told in
 `benchmarks/data/README.md`. A trial that failed is one row without an operating point. Nothing
-that was measured is left out: a window that was not believed has its reason in `failure`.
+that was measured is left out: a window that was not believed has its reason in `failure`. Open
+loops (a request rate, a trace) have no column here, and are refused.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ COLUMNS = (
     *("correct_drafts_histogram", "verify_calls", "cycle_ms"),
     *("draft_ms", "draft_extend_ms", "verify_ms", "rest_ms", "ready_s", "fingerprint"),
 )
+
+
+class OpenLoopError(ValueError):
+    """An operating point has no concurrency, by which a row is told from others."""
 
 
 def of_configuration(configuration: Configuration) -> dict[str, Any]:
@@ -103,7 +108,12 @@ def of_launch(launch: Launch) -> dict[str, Any]:
 
 
 def rows(store: Store, name: str) -> Iterator[dict[str, Any]]:
-    """All rows of a study, in the order of its trials."""
+    """All rows of a study, in the order of its trials.
+
+    Raises:
+        StoreError: It is not there.
+        OpenLoopError: It has points without a concurrency.
+    """
     study = store.study(name)
     launches = {launch.id: launch for launch in store.launches(study.id)}
     repeats: Counter[tuple[str, int | None]] = Counter()
@@ -115,6 +125,8 @@ def rows(store: Store, name: str) -> Iterator[dict[str, Any]]:
         }
         measured = store.measurements(study.id, trial.number, samples=True)
         for found in measured:
+            if (point := found.measurement.point).is_open:
+                raise OpenLoopError(f"study {name}: a table has no open loops ({point.name})")
             key = (trial.configuration.key, found.measurement.point.concurrency)
             yield (
                 about
@@ -149,7 +161,7 @@ def write(file: TextIO, table: Iterable[Mapping[str, Any]]) -> int:
 def shown(value: object) -> object:
     """A cell: figures have six digits, more is noise; what was not measured is empty."""
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
+        return f"{value:.6g}" if math.isfinite(value) else ""
     return value
 
 
@@ -162,10 +174,10 @@ def main() -> None:
     try:
         with Store.open_to_read(args.storage) as store:
             table = [row for name in args.study for row in rows(store, name)]
-    except StoreError as error:
+        with open(args.output, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - /dev/stdout
+            print(f"{args.output}: {write(file, table)} rows")
+    except (StoreError, OpenLoopError, OSError) as error:
         parser.error(str(error))
-    with open(args.output, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - /dev/stdout
-        print(f"{args.output}: {write(file, table)} rows")
 
 
 if __name__ == "__main__":

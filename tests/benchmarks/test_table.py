@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.table import OpenLoopError, rows, shown
 from results import Store
 from results.records import Failure
 from runners.replay import ReplayEntry, ReplayRow, read_replay_table, table_of
 from search_spaces import Space, baselines, parse_study
+from search_spaces.workload import OperatingPoint
 from tuner.replay import replay
 
 ROOT = Path(__file__).parents[2]
@@ -81,14 +85,14 @@ def test_every_measurement_is_a_row_and_replays_to_the_same_end(study, replayed,
         env={"PYTHONPATH": str(ROOT)},
     )
     with out.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+        written = list(csv.DictReader(file))
     trials = report.standing.trials
-    assert len(rows) == sum(max(1, len(trial.measurements)) for trial in trials)
-    [failed] = [row for row in rows if row["state"] == "infeasible"]
+    assert len(written) == sum(max(1, len(trial.measurements)) for trial in trials)
+    [failed] = [row for row in written if row["state"] == "infeasible"]
     assert (failed["configuration"], failed["failure"]) == (dead.key, "cuda_oom")
     assert (failed["concurrency"], failed["output_tok_s"]) == ("", "")
     best = report.standing.best
-    [at_8] = [r for r in rows if r["trial"] == str(best.number) and r["concurrency"] == "8"]
+    [at_8] = [r for r in written if r["trial"] == str(best.number) and r["concurrency"] == "8"]
     assert float(at_8["output_tok_s"]) == speed(best.configuration, 8).output_tok_s
     assert json.loads(at_8["env"]) == dict(best.configuration.env)
     assert at_8["num_steps"] == str(best.configuration.speculation.num_steps)
@@ -98,3 +102,59 @@ def test_every_measurement_is_a_row_and_replays_to_the_same_end(study, replayed,
         again = replay(study, read_replay_table(out), store, name="s")
     assert again.standing.best.configuration == best.configuration
     assert again.standing.score(again.standing.best) == pytest.approx(report.standing.score(best))
+
+
+def test_open_loops_are_refused_rather_than_mixed_up(replayed):
+    address, _, _ = replayed
+
+    class Open:
+        """The store, with a request rate in place of each concurrency."""
+
+        def __init__(self, store):
+            self.study, self.launches, self.trials = store.study, store.launches, store.trials
+            self._store = store
+
+        def measurements(self, *which, samples):
+            point = OperatingPoint(request_rate=4.0)
+            return [
+                replace(found, measurement=replace(found.measurement, point=point))
+                for found in self._store.measurements(*which, samples=samples)
+            ]
+
+    with (
+        Store.open_to_read(address) as store,
+        pytest.raises(OpenLoopError, match="study s: a table has no open loops"),
+    ):
+        list(rows(Open(store), "s"))
+
+
+@pytest.mark.parametrize(
+    ("storage", "name", "output", "said"),
+    [
+        (None, "s", "no/such/t.csv", "No such file"),
+        (None, "other", "t.csv", "no study named 'other'"),
+        ("sqlite:///none.db", "s", "t.csv", "no database"),
+        ("postgresql://nobody@127.0.0.1:1/x", "s", "t.csv", "cannot open the database"),
+        ("nonsense", "s", "t.csv", "not a database address"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_said(replayed, storage, name, output, said):
+    address, _, _ = replayed
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "benchmarks" / "table.py", "--study", name),
+            *("--storage", storage or address, "--output", output),
+        ],
+        cwd=Path(address.removeprefix("sqlite:///")).parent,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_figure_without_an_end_is_an_empty_cell():
+    assert [shown(value) for value in (math.inf, math.nan, 1 / 3, 4)] == ["", "", "0.333333", 4]
