@@ -41,6 +41,8 @@ from runners.jit_caches import CACHE_VARIABLES
 from runners.server_client import ServerClient
 from runners.sglang import SGLangRunner
 from search_spaces import Space, load_study
+from search_spaces.problems import StudyFileError
+from search_spaces.space import SpaceTooLargeError
 
 if TYPE_CHECKING:
     from results.records import ProcessIdentity
@@ -263,6 +265,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def asked(
+    command_line: argparse.ArgumentParser, args: argparse.Namespace
+) -> tuple[Study, Configuration]:
+    """The study, and its configuration that is to be started; ends the command without them."""
+    if args.launches < 1 or args.blocks < 0:
+        command_line.error("--launches: at least 1, --blocks: at least 0")
+    try:
+        study = load_study(args.study)
+        points = list(Space(study))
+    except (StudyFileError, SpaceTooLargeError) as error:
+        command_line.error(str(error))
+    if not 0 <= args.point < len(points):
+        command_line.error(f"--point {args.point}: the study has points 0 to {len(points) - 1}")
+    return study, points[args.point]
+
+
 def main() -> int:
     command_line = parser()
     args = command_line.parse_args()
@@ -274,9 +292,8 @@ def main() -> int:
     # Also under nohup, and where a time limit ends it: servers are stopped.
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
-    study = load_study(args.study)
+    study, configuration = asked(command_line, args)
     args.output.mkdir(parents=True, exist_ok=True)
-    configuration = list(Space(study))[args.point]
     print(f"{study.name}: {configuration.key}", file=sys.stderr)
     bench = Bench(study, configuration, args.output, args.blocks)
     begun, costs, longest = time.monotonic(), [], 0.0
