@@ -293,6 +293,8 @@ def main() -> int:
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
     study, configuration = asked(command_line, args)
+    if (missing := SGLangRunner(study, seed=0, log_dir=args.output).check()) is not None:
+        command_line.error(missing)
     args.output.mkdir(parents=True, exist_ok=True)
     print(f"{study.name}: {configuration.key}", file=sys.stderr)
     bench = Bench(study, configuration, args.output, args.blocks)
