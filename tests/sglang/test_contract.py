@@ -18,7 +18,7 @@ from ..contract.exchanges import exchanges  # noqa: TID252
 from ..contract.meanings import Depth  # noqa: TID252
 from ..contract.observation import Observation, breaches, observe  # noqa: TID252
 from ..contract.simulated import simulated  # noqa: TID252
-from .servers import KINDS, every_kind
+from .servers import KINDS, of_kinds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +61,16 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     return {}
 
 
-@every_kind
+@of_kinds("plain", "standalone", "ngram")
 def test_the_simulated_server_answers_and_counts_as_the_real_one(server, pairs, tmp_path):
     pairs[server.kind] = observed(server, tmp_path)
     assert breaches(*pairs[server.kind]) == []
+
+
+@pytest.mark.sglang_long
+@of_kinds("eagle3", "simulated_acceptance")
+def test_so_it_does_where_drafts_are_not_the_models_own(server, tmp_path):
+    assert breaches(*observed(server, tmp_path)) == []
 
 
 @pytest.mark.kind(EVERYTHING)

@@ -201,6 +201,7 @@ def test_bench_serving_agrees(cpu_server, url, concurrency, requests):
     agree(attempt)
 
 
+@pytest.mark.sglang_long
 @pytest.mark.timeout(900)
 def test_aiperf_agrees(cpu_server, url, tmp_path):
     if not AIPERF.exists():
