@@ -123,13 +123,17 @@ class _Connection(asyncio.BufferedProtocol):
         """Sends a request and follows its response to the end."""
         self._done = asyncio.get_running_loop().create_future()
         self._parser = parser
+        reusable = False
         try:
             self._transport.write(request)
             await self._done
+            reusable = parser.done and parser.keep_alive
         finally:
             self._parser = None
             self._done = None
-            if not (parser.done and parser.keep_alive):
+            # Also where the response is whole, but who waited for it is cancelled: nobody would
+            # close this connection.
+            if not reusable:
                 self.abort()
 
 

@@ -40,6 +40,8 @@ class Server:
         self.answers = answers
         self.requests: list[tuple[int, int]] = []
         self.connections = 0
+        self.ended = asyncio.Event()
+        """Some client has closed its connection."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mine, asked = self.connections, 0
@@ -60,6 +62,7 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            self.ended.set()
             writer.close()
 
 
@@ -121,6 +124,25 @@ def test_a_connection_that_was_long_idle_is_not_used_again(monkeypatch):
 
     asyncio.run(go())
     assert server.requests == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_whole_response_that_nobody_waits_for_any_more_leaves_no_connection_behind():
+    server = Server(lambda _mine, _asked: OK)
+
+    async def go():
+        async with serving(server) as url:
+            pool = ConnectionPool(Address.of(url))
+            request = Address.of(url).request("/", {}, b"")
+            asked = asyncio.ensure_future(
+                pool.exchange(request, lambda *_: asked.cancel() and None)
+            )
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            await pool.close()
+            async with asyncio.timeout(30):
+                await server.ended.wait()
+
+    asyncio.run(go())
 
 
 @pytest.fixture(scope="module")
