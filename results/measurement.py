@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from results.cycle import CycleTimes
     from search_spaces.workload import OperatingPoint
 
 
@@ -96,6 +97,7 @@ class Measurement:
         offered_request_s: Requests per second that arrived (open loop); `None` in a closed one.
         goodput_request_s: Requests per second that kept the workload's limits; `None` without.
         client_cpu_share: CPU that the busiest client process used, per second of the window.
+        cycle: Where the time of its cycles went; `None` where nobody measured it.
     """
 
     point: OperatingPoint
@@ -132,3 +134,4 @@ class Measurement:
     offered_request_s: float | None = None
     goodput_request_s: float | None = None
     client_cpu_share: float = math.nan
+    cycle: CycleTimes | None = None

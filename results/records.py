@@ -11,6 +11,9 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from results.cycle import BatchCycles as BatchCycles  # noqa: PLC0414 - a record like the rest
+from results.cycle import CycleTimes as CycleTimes  # noqa: PLC0414 - a record like the rest
+from results.cycle import PartTime as PartTime  # noqa: PLC0414 - a record like the rest
 from results.machine import Machine as Machine  # noqa: PLC0414, TC001 - a record like the rest
 from results.measurement import Measurement as Measurement  # noqa: PLC0414, TC001 - as above
 from results.measurement import RequestSample as RequestSample  # noqa: PLC0414 - as above

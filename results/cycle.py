@@ -1,0 +1,59 @@
+"""Where the time of a window's cycles went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PARTS = ("draft", "draft_extend", "verify", "rest")
+"""A whole cycle, without overlap. Without speculation: `verify` (the decode forward) and `rest`."""
+
+CycleSource = Literal["plugin", "device_timer"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """One part of the cycles of one batch size.
+
+    Attributes:
+        count: How many cycles had it.
+        total_s: Their sum.
+        median_s: `None` where only totals are known (SGLang's device timer).
+        p95_s: 95th percentile; `None` likewise.
+        graph_share: How often it ran as a CUDA graph, of 1; `None` where nobody says.
+    """
+
+    count: int
+    total_s: float
+    median_s: float | None = None
+    p95_s: float | None = None
+    graph_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCycles:
+    """The cycles of one batch size.
+
+    Attributes:
+        size: Requests that ran together; 0 where the source does not tell batches apart.
+        cycle: From a cycle's start to the next one's, where nothing else ran between.
+        parts: By name (`PARTS`); a part that never ran is missing.
+    """
+
+    size: int
+    cycle: PartTime
+    parts: dict[str, PartTime]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleTimes:
+    """The clock of one window.
+
+    Attributes:
+        source: Who measured: our plugin inside SGLang (per cycle, with what lies between the
+            forwards), SGLang's own device timer (totals of GPU time).
+        batches: By batch size, ascending.
+    """
+
+    source: CycleSource
+    batches: tuple[BatchCycles, ...]
