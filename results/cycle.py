@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
 
 PARTS = ("draft", "draft_extend", "verify", "rest")
 """A whole cycle, without overlap. Without speculation: `verify` (the decode forward) and `rest`."""
@@ -44,6 +44,12 @@ class BatchCycles:
     cycle: PartTime
     parts: dict[str, PartTime]
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `asdict`."""
+        parts = {name: PartTime(**part) for name, part in data["parts"].items()}
+        return cls(data["size"], PartTime(**data["cycle"]), parts)
+
 
 @dataclass(frozen=True, slots=True)
 class CycleTimes:
@@ -57,3 +63,12 @@ class CycleTimes:
 
     source: CycleSource
     batches: tuple[BatchCycles, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is stored, and shown as JSON."""
+        return {"source": self.source, "batches": [asdict(batch) for batch in self.batches]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        return cls(data["source"], tuple(BatchCycles.from_dict(b) for b in data["batches"]))

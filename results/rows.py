@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from results.records import (
+    CycleTimes,
     Failure,
     Launch,
     LaunchIntent,
@@ -29,7 +30,7 @@ _STUDY_FIELDS: Final = tuple(field.name for field in fields(StoredStudy))
 _PLAIN: Final = tuple(
     field.name
     for field in fields(Measurement)
-    if field.name not in {"point", "histogram", "invalid", "warnings", "samples"}
+    if field.name not in {"point", "histogram", "invalid", "warnings", "samples", "cycle"}
 )
 _SAMPLE_PLAIN: Final = tuple(
     field.name for field in fields(RequestSample) if field.name != "histogram"
@@ -125,6 +126,7 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
         "histogram": list(measurement.histogram),
         "invalid": [clean_text(reason) for reason in measurement.invalid],
         "warnings": [clean_text(reason) for reason in measurement.warnings],
+        "cycle": measurement.cycle and measurement.cycle.to_dict(),
     }
 
 
@@ -142,6 +144,7 @@ def measurement_of(row: RowMapping, samples: tuple[RequestSample, ...] = ()) -> 
         invalid=tuple(row["invalid"]),
         warnings=tuple(row["warnings"] or ()),
         samples=samples,
+        cycle=row["cycle"] and CycleTimes.from_dict(row["cycle"]),
     )
 
 

@@ -206,6 +206,8 @@ class MeasurementRow(Base):
     offered_request_s: Mapped[float | None]
     goodput_request_s: Mapped[float | None]
     client_cpu_share: Mapped[float | None]
+    # Since revision 0004; NULL in rows that are older.
+    cycle: Mapped[dict[str, Any] | None] = mapped_column(_JSON)
 
 
 class RequestRow(Base):

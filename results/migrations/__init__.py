@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION_TABLE: Final = "tuner_alembic_version"
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest revision; stated here so that opening a current database does not load Alembic."""
 
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from results import LaunchIntent, NewStudy, Purpose, Store
-from results.records import Measurement, RequestSample
+from results.cycle import PARTS
+from results.records import BatchCycles, CycleTimes, Measurement, PartTime, RequestSample
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 
@@ -43,6 +44,25 @@ samples = st.builds(
     chunks=counts,
     late_s=figures,
 )
+seconds = st.floats(0, 1e9)
+part_times = st.builds(
+    PartTime,
+    counts,
+    seconds,
+    median_s=st.none() | seconds,
+    p95_s=st.none() | seconds,
+    graph_share=st.none() | st.floats(0, 1),
+)
+cycles = st.builds(
+    CycleTimes,
+    st.sampled_from(("plugin", "device_timer")),
+    st.lists(
+        st.builds(
+            BatchCycles, counts, part_times, st.dictionaries(st.sampled_from(PARTS), part_times)
+        ),
+        max_size=3,
+    ).map(tuple),
+)
 REASONS = ("invalid", "warnings")
 MAY_BE_NONE = ("accept_length", "accept_rate", "offered_request_s", "goodput_request_s")
 FIGURES = [
@@ -63,6 +83,7 @@ measurements = st.builds(
     workload_fingerprint=texts,
     simulated=st.booleans(),
     samples=st.lists(samples, max_size=3).map(tuple),
+    cycle=st.none() | cycles,
     **dict.fromkeys(FIGURES, figures),
     **dict.fromkeys(MAY_BE_NONE, st.none() | st.floats(0, 1e9)),
     **dict.fromkeys(REASONS, st.lists(texts, max_size=3).map(tuple)),
@@ -113,6 +134,6 @@ def test_every_field_of_a_record_is_varied():
     varied = {
         *FIGURES, *MAY_BE_NONE, *REASONS, "point", "started_at", "requests", "failed_requests",
         "output_tokens", "prompt_tokens", "cached_tokens", "histogram", "workload_fingerprint",
-        "simulated", "samples",
+        "simulated", "samples", "cycle",
     }  # fmt: skip
     assert {field.name for field in dataclasses.fields(Measurement)} == varied
