@@ -204,6 +204,7 @@ def _trials(
         for row in found
     }
     purposes = {row["id"]: row["purpose"] for row in found}
+    numbers = {launch: number for pairs in linked.values() for launch, number in pairs}
     chosen: dict[int, dict[OperatingPoint, RowMapping]] = defaultdict(dict)
     for row in _measurement_rows(connection, study_id, number):
         trial = row["trial_id"]
@@ -230,6 +231,7 @@ def _trials(
                 for measured in chosen[row["id"]].values()
             ),
             launches=tuple(launch_number for _, launch_number in linked[row["id"]]),
+            judged_in=numbers.get(row["judged_launch_id"]),
         )
         for row in found
     )

@@ -226,7 +226,10 @@ class Trial:
         resolved: What the server said it ran; `None` if it never served.
         failure: Why it is not `complete`.
         measurements: One per operating point, in the order of the study's points.
-        launches: Launches that worked on it, lost ones included.
+        launches: Launches that worked on it, lost ones included, and those in which it was
+            measured again as an anchor.
+        judged_in: The one of them that judged it, whose measurements it has; `None` while there
+            is none.
     """
 
     number: int
@@ -237,3 +240,4 @@ class Trial:
     failure: Failure | None = None
     measurements: tuple[Measurement, ...] = ()
     launches: tuple[int, ...] = ()
+    judged_in: int | None = field(default=None, compare=False)

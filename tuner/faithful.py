@@ -1,0 +1,251 @@
+"""Whether a switched server behaves as one that was launched for the same setting. Pure.
+
+The same setting is measured in a launch of its own and in a server that was switched to it. What a
+request gets out of a verify (accept length) has to agree, and so has what each part of a cycle
+costs on the GPU, and whether it ran as a CUDA graph: in 0.5.17 a switched state ran its draft
+extend without its graph, and the figures looked entirely plausible.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from results.records import BatchCycles, CycleTimes, Measurement, PartTime
+
+GPU_TIME = 0.05
+"""How far medians of GPU time per part may be apart, of 1. GPU time per category of one server
+stayed within 3 % from launch to launch at tp 2 (H200, 0.5.17), and each median is known to the 1 %
+that half a bucket of the plugin's clock is wide."""
+
+LEAST_S = 20e-6
+"""A difference of a median that is never held against a part: CUDA events are no finer than some
+microseconds, and a short part is mostly the gap before its kernels."""
+
+WALL_TIME = 0.20
+"""How far a whole cycle, or tok/s, may be apart: wall time per cycle wandered by 5 to 15 % from
+pass to pass at tp 2 (H200, 0.5.17), where the host is what a small model waits for."""
+
+WALL_TIME_WITHOUT_GPU = 2.0
+"""The same where no GPU runs: cores are shared with whatever else the machine does."""
+
+GRAPH_SHARE = 0.1
+"""How far the shares of a part's runs that were CUDA graphs may be apart."""
+
+ACCEPT_LENGTH = 0.02
+"""How far accept lengths may be apart where prompts alone do not explain it. Greedy answers are
+equal where the numerics are; another order of a reduction turns a token of some prompt."""
+
+_DEVIATIONS = 4.0
+"""Standard errors of the paired difference of the prompts' accept lengths."""
+
+_LEAST_CYCLES = 20
+"""Of a batch size in a window, below which its median says little."""
+
+_LEAST_SHARE = 0.1
+"""Of a window's cycles: batch sizes that were met in passing are not compared."""
+
+_GPU_PARTS = ("draft", "draft_extend", "verify")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that was compared.
+
+    Attributes:
+        what: `"verify at batch 1"`, `"accept length"`, `"tok/s"`, ...
+        point: Name of the operating point.
+        own: In the launch of its own: seconds, tok/s, tokens per verify or a share.
+        switched: In the switched server.
+        allowed: Relative difference that is allowed (of `graph` an absolute one).
+    """
+
+    what: str
+    point: str
+    own: float
+    switched: float
+    allowed: float
+    absolute: bool = False
+
+    @property
+    def size(self) -> float:
+        """Relative difference; absolute of shares."""
+        if self.absolute:
+            return self.switched - self.own
+        return self.switched / self.own - 1 if self.own else math.inf
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is small enough; a faster one is as wrong as a slower one."""
+        size = self.size
+        if self.absolute or self.allowed < 1:
+            return abs(size) <= self.allowed
+        return 1 / (1 + self.allowed) <= 1 + size <= 1 + self.allowed
+
+    def __str__(self) -> str:
+        """`"verify at batch 1 +0.4 %"`."""
+        if self.absolute:
+            return f"{self.what} {self.own:.0%} and {self.switched:.0%}"
+        return f"{self.what} {100 * self.size:+.1f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A setting in a launch of its own beside the same in a switched server.
+
+    Attributes:
+        differences: All that could be compared.
+        clock: Who measured the parts of the cycles; `None`: nobody did on both sides, so that only
+            accept length and tok/s were compared.
+        not_believed: Why the switched windows are no evidence of anything.
+    """
+
+    differences: tuple[Difference, ...]
+    clock: str | None
+    not_believed: str | None = None
+
+    @property
+    def faithful(self) -> bool:
+        """Whether switched figures may be scored."""
+        return self.not_believed is None and all(d.holds for d in self.differences)
+
+    @property
+    def worst(self) -> Difference | None:
+        """What comes closest to its limit, or is farthest beyond."""
+        return max(self.differences, key=_strain, default=None)
+
+    def __str__(self) -> str:
+        """What was found, for a line."""
+        if self.not_believed is not None:
+            return self.not_believed
+        broken = [d for d in self.differences if not d.holds]
+        if broken:
+            return "; ".join(
+                f"{d} at {d.point} (allowed: {_percent(d.allowed)})"
+                for d in sorted(broken, key=_strain, reverse=True)[:3]
+            )
+        without = "" if self.clock is not None else ", without a clock of the cycle's parts"
+        return f"{len(self.differences)} figures agree{without}; the farthest: {self.worst}"
+
+
+def _strain(difference: Difference) -> float:
+    size = abs(difference.size)
+    if difference.allowed >= 1 and not difference.absolute:
+        size = max(1 + difference.size, 1 / (1 + difference.size) if difference.size > -1 else 9e9)
+        return (size - 1) / difference.allowed
+    return size / difference.allowed
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def compare(
+    own: Sequence[Measurement], switched: Sequence[Measurement], *, on_gpu: bool
+) -> Comparison:
+    """Compares one setting's windows.
+
+    Args:
+        own: From the launch of its own, one per operating point, with samples where there are any.
+        switched: From the server that was switched, at the same points in the same order.
+        on_gpu: Whether GPUs do the work, so that their clock is a witness.
+    """
+    reasons = [f"at {m.point.name}: {reason}" for m in switched for reason in m.invalid]
+    if reasons:
+        return Comparison((), None, f"its windows are not believed: {'; '.join(reasons)}")
+    differences: list[Difference] = []
+    clocks: set[str | None] = set()
+    for ours, theirs in zip(own, switched, strict=True):
+        name = ours.point.name
+        wall = WALL_TIME if on_gpu else WALL_TIME_WITHOUT_GPU
+        differences.append(
+            Difference("tok/s", name, ours.output_tok_s, theirs.output_tok_s, wall)
+        )
+        if ours.accept_length is not None and theirs.accept_length is not None:
+            allowed = max(ACCEPT_LENGTH, _by_prompts(ours, theirs) / ours.accept_length)
+            differences.append(
+                Difference(
+                    "accept length", name, ours.accept_length, theirs.accept_length, allowed
+                )
+            )
+        parts = list(_parts(ours.cycle, theirs.cycle, name, on_gpu=on_gpu))
+        differences += parts
+        clocks.add(ours.cycle.source if parts and ours.cycle is not None else None)
+    clock = None if None in clocks or not clocks else "/".join(sorted(c for c in clocks if c))
+    return Comparison(tuple(differences), clock)
+
+
+def _by_prompts(own: Measurement, switched: Measurement) -> float:
+    """By how much accept lengths may differ by the chance of each prompt (where drafts are drawn).
+
+    Four standard errors of the paired difference; 0 where prompts are not known, or all equal.
+    """
+    sides = []
+    for measurement in (own, switched):
+        totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for sample in measurement.samples:
+            totals[sample.prompt][0] += sample.correct_drafts
+            totals[sample.prompt][1] += sample.verify_calls
+        sides.append({p: c / v for p, (c, v) in totals.items() if v})
+    pairs = [sides[1][prompt] - sides[0][prompt] for prompt in sides[0].keys() & sides[1].keys()]
+    if len(pairs) < 2:
+        return 0.0
+    return _DEVIATIONS * statistics.stdev(pairs) / math.sqrt(len(pairs))
+
+
+def _parts(
+    own: CycleTimes | None, switched: CycleTimes | None, point: str, *, on_gpu: bool
+) -> Iterator[Difference]:
+    if own is None or switched is None or own.source != switched.source:
+        return
+    theirs = {batch.size: batch for batch in _met(switched)}
+    for batch in _met(own):
+        other = theirs.get(batch.size)
+        if other is None:
+            continue
+        at = f" at batch {batch.size}" if batch.size else ""
+        wall = WALL_TIME if on_gpu else WALL_TIME_WITHOUT_GPU
+        if batch.cycle.count and other.cycle.count:
+            yield Difference(
+                f"cycle{at}", point, _time(batch.cycle), _time(other.cycle), wall
+            )
+        for name in _GPU_PARTS:
+            a, b = batch.parts.get(name), other.parts.get(name)
+            if a is None or b is None or not a.count or not b.count:
+                if (a is None or not a.count) != (b is None or not b.count):
+                    # A part that only one of them has, by its share of the cycles.
+                    yield Difference(
+                        f"{name}{at} in a cycle", point, float(bool(a and a.count)),
+                        float(bool(b and b.count)), GRAPH_SHARE, absolute=True,
+                    )  # fmt: skip
+                continue
+            ours = _time(a)
+            allowed = max(GPU_TIME, LEAST_S / ours) if on_gpu else WALL_TIME_WITHOUT_GPU
+            yield Difference(f"{name}{at}", point, ours, _time(b), allowed)
+            if a.graph_share is not None and b.graph_share is not None:
+                yield Difference(
+                    f"graphs of {name}{at}", point, a.graph_share, b.graph_share, GRAPH_SHARE,
+                    absolute=True,
+                )  # fmt: skip
+
+
+def _met(times: CycleTimes) -> list[BatchCycles]:
+    """The batch sizes of a window that were met often enough to be compared."""
+    counts = {batch.size: _count(batch) for batch in times.batches}
+    least = max(_LEAST_CYCLES, _LEAST_SHARE * sum(counts.values()))
+    return [batch for batch in times.batches if counts[batch.size] >= least]
+
+
+def _count(batch: BatchCycles) -> int:
+    return max([batch.cycle.count, *(part.count for part in batch.parts.values())])
+
+
+def _time(part: PartTime) -> float:
+    """Seconds of one: the median, the mean where only a total is known."""
+    return part.median_s if part.median_s is not None else part.total_s / part.count
