@@ -1,0 +1,203 @@
+"""The cycle's clock: where the time of decoding goes, cycle by cycle.
+
+A cycle is draft, verify (the target's forward) and draft extend, or one decode forward without
+speculation. What lies between them until the next cycle begins is the rest: sampling, building of
+trees, scheduling, gaps. Where a prefill or nothing at all follows, the cycle has no end: its parts
+count, its length does not.
+"""
+
+import pkgutil
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .durations import Durations
+from .hooks import Point
+from .marks import CpuMarks, CudaMarks
+from .saying import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = "clock"
+_DRAFT = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker"
+_FORWARD = Point(
+    "sglang.srt.model_executor.model_runner.ModelRunner.forward",
+    "(self, forward_batch, skip_attn_backend_init=, pp_proxy_tensors=, reinit_attn_backend=,"
+    " split_forward_count=)",
+)
+_READ_AT_ONCE = 4
+"""Cycles that are read per new one: more than one, so that what waits cannot grow."""
+
+
+class _Cycle:
+    """One cycle: its marks, until they are read."""
+
+    __slots__ = ("begin", "end", "last", "parts", "size")
+
+    def __init__(self, size: int, begin: Any) -> None:
+        self.size = size
+        self.begin = begin
+        self.last = begin
+        self.end: Any = None
+        self.parts: dict[str, tuple[Any, Any, bool]] = {}
+
+
+class CycleClock:
+    """The capability: hooks around the parts, and the sums so far."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self._marks: CpuMarks | CudaMarks = CpuMarks()
+        self._runs = False
+        self._open: _Cycle | None = None
+        self._unread: deque[_Cycle] = deque()
+        self._ran_eagerly = False
+        self._sums: dict[int, dict[str, Durations]] = {}
+        self._measured: tuple[str, ...] = ("verify",)
+
+    @property
+    def points(self) -> "dict[str, tuple[Point, ...]]":
+        """The draft worker's two halves, and the forward of every model."""
+        forward = Point(_FORWARD.target, _FORWARD.signature, "around", self.forward)
+        return {
+            "0.5.17": (
+                forward,
+                Point(f"{_DRAFT}.draft", "(self, batch)", "around", self.draft),
+                Point(
+                    f"{_DRAFT}._draft_extend_for_decode",
+                    "(self, batch, batch_result)",
+                    "around",
+                    self.draft_extend,
+                ),
+            ),
+            "0.5.23": (
+                forward,
+                Point(f"{_DRAFT}.draft", "(self, batch, *, with_topology=)", "around", self.draft),
+                Point(
+                    f"{_DRAFT}._draft_extend_for_decode",
+                    "(self, batch, batch_result, *, kv_loc_plan=)",
+                    "around",
+                    self.draft_extend,
+                ),
+            ),
+        }
+
+    def ready(self, scheduler: Any) -> str:
+        """Starts it: what ran before was warm-up and capture."""
+        device = str(scheduler.device)
+        if device == "cuda":
+            self._marks = CudaMarks()
+        elif device != "cpu":
+            refuse(NAME, f"the device is {device}, and it measures cuda and cpu")
+        draft_worker = getattr(scheduler.draft_worker, "draft_worker", None)
+        if isinstance(draft_worker, pkgutil.resolve_name(_DRAFT)):
+            self._measured = ("draft", "draft_extend", "verify")
+        self._runs = True
+        return "on"
+
+    def status(self, scheduler: Any) -> dict[str, Any]:
+        """The sums so far, by batch size and part."""
+        if scheduler.is_fully_idle():
+            self.interrupt()
+        self._read(len(self._unread))
+        return {
+            # Other workers' draft (DFLASH, multi-layer EAGLE) is in the rest.
+            "parts": list(self._measured),
+            "batches": {
+                str(size): {part: one.to_dict() for part, one in parts.items()}
+                for size, parts in sorted(self._sums.items())
+            },
+        }
+
+    def draft(self, original: "Callable[..., Any]", worker: Any, batch: Any, **more: Any) -> Any:
+        """Around the draft's steps: with them a cycle begins."""
+        if not self._runs or batch.forward_mode.is_idle():
+            return original(worker, batch, **more)
+        self._ran_eagerly = False
+        cycle = self._begin(int(batch.seq_lens.shape[0]))
+        result = original(worker, batch, **more)
+        graph = worker.cuda_graph_runner is not None and not self._ran_eagerly
+        self._part(cycle, "draft", cycle.begin, graph=graph)
+        return result
+
+    def draft_extend(
+        self, original: "Callable[..., Any]", worker: Any, *args: Any, **more: Any
+    ) -> Any:
+        """Around the draft's pass over what was accepted: the last part of a cycle."""
+        cycle = self._open
+        if cycle is None:
+            return original(worker, *args, **more)
+        self._ran_eagerly = False
+        begin = self._marks.mark()
+        result = original(worker, *args, **more)
+        self._part(cycle, "draft_extend", begin, graph=not self._ran_eagerly)
+        return result
+
+    def forward(
+        self,
+        original: "Callable[..., Any]",
+        runner: Any,
+        forward_batch: Any,
+        *args: Any,
+        **more: Any,
+    ) -> Any:
+        """Around every forward: the target's are verify, or end what ran; a draft's are eager."""
+        if runner.is_draft_worker:
+            self._ran_eagerly = True  # a part that runs as a graph does not come by here
+            return original(runner, forward_batch, *args, **more)
+        mode = forward_batch.forward_mode
+        if not self._runs or not (mode.is_target_verify() or mode.is_decode()):
+            self.interrupt()
+            return original(runner, forward_batch, *args, **more)
+        cycle, begin = self._open, None
+        if cycle is None or "verify" in cycle.parts:  # nothing was drafted before it
+            cycle = self._begin(int(forward_batch.batch_size))
+            begin = cycle.begin
+        else:
+            begin = self._marks.mark()
+        result = original(runner, forward_batch, *args, **more)
+        self._part(cycle, "verify", begin, graph=bool(result.can_run_graph))
+        return result
+
+    def interrupt(self) -> None:
+        """Something else than the next cycle follows."""
+        if self._open is not None:
+            self._unread.append(self._open)
+            self._open = None
+
+    def _begin(self, size: int) -> _Cycle:
+        """Begins a cycle, and so ends the one before."""
+        begin = self._marks.mark()
+        if self._open is not None:
+            self._open.end = self._open.last = begin
+            self._unread.append(self._open)
+        self._read(_READ_AT_ONCE)
+        self._open = _Cycle(size, begin)
+        return self._open
+
+    def _part(self, cycle: _Cycle, name: str, begin: Any, *, graph: bool) -> None:
+        cycle.last = end = self._marks.mark()
+        cycle.parts[name] = (begin, end, graph)
+
+    def _read(self, most: int) -> None:
+        """Adds up cycles that the device has finished."""
+        while most and self._unread and self._marks.is_past(self._unread[0].last):
+            self._add(self._unread.popleft())
+            most -= 1
+
+    def _add(self, cycle: _Cycle) -> None:
+        sums, marks = self._sums.setdefault(cycle.size, {}), self._marks
+        spent = 0.0
+        for name, (begin, end, graph) in cycle.parts.items():
+            seconds = marks.seconds(begin, end)
+            spent += seconds
+            sums.setdefault(name, Durations()).add(seconds, graph=graph)
+            marks.give_back(end)
+            if begin is not cycle.begin:
+                marks.give_back(begin)
+        if cycle.end is not None:
+            whole = marks.seconds(cycle.begin, cycle.end)
+            sums.setdefault("cycle", Durations()).add(whole)
+            sums.setdefault("rest", Durations()).add(max(whole - spent, 0.0))
+        marks.give_back(cycle.begin)

@@ -1,0 +1,71 @@
+"""On which servers draft steps can be switched soundly.
+
+Mostly what SGLang's `adaptive_unsupported_reason` says of its own switching (0.5.17, 0.5.23), and
+what follows from ours: all ranks must be told by one request, and find the same answer.
+"""
+
+import pkgutil
+from typing import Any
+
+WORKERS = ("EAGLEWorkerV2", "StandaloneWorkerV2")
+"""Exactly these: what inherits from them (Gemma's MTP, a platform's own) builds other states."""
+
+
+def unsupported_reason(worker: Any, candidates: "tuple[int, ...]") -> "str | None":
+    """Why this worker's steps cannot be switched; `None` where they can."""
+    arguments = pkgutil.resolve_name("sglang.srt.runtime_context:get_context")()
+    return (
+        _of_the_worker(worker)
+        or _of_the_arguments(arguments.resolved_server_args_dict())
+        or _of_the_candidates(worker, candidates)
+    )
+
+
+def _of_the_worker(worker: Any) -> "str | None":
+    name = type(worker).__name__
+    if name not in WORKERS:
+        return f"the worker is a {name}, and only {' and '.join(WORKERS)} can be switched"
+    if worker.adaptive_controller is not None:
+        return "--speculative-adaptive switches the steps itself"
+    if worker.topk != 1:
+        return f"--speculative-eagle-topk is {worker.topk}, and only chains (1) can be switched"
+    return None
+
+
+def _of_the_arguments(arguments: "dict[str, Any]") -> "str | None":
+    for name, why in _NEVER.items():
+        if arguments.get(name):
+            return f"--{name.replace('_', '-')} is set: {why}"
+    for name, why in _ONE.items():
+        if (arguments.get(name) or 1) > 1:
+            return f"--{name.replace('_', '-')} is {arguments[name]}: {why}"
+    mode = arguments.get("disaggregation_mode") or "null"
+    if mode != "null":
+        return f"--disaggregation-mode is {mode}: idle has another meaning there"
+    return None
+
+
+_NEVER = {
+    "enable_dp_attention": "its ranks are not told together",
+    "enable_multi_layer_eagle": "its worker builds no states",
+    "enable_two_batch_overlap": "a switch would lose its attention backend",
+    "enable_pdmux": "a switch would not reach its attention backends",
+    "enable_hisparse": "SGLang does not switch steps with it",
+    "speculative_adaptive": "it switches the steps itself",
+}
+_ONE = {
+    "dp_size": "its replicas are not told together",
+    "pp_size": "its stages are not told together",
+}
+
+
+def _of_the_candidates(worker: Any, candidates: "tuple[int, ...]") -> "str | None":
+    steps, width = worker.speculative_num_steps, worker.speculative_num_draft_tokens
+    if steps != candidates[-1]:
+        return (
+            f"--speculative-num-steps is {steps}: buffers have the size of the start, so it must"
+            f" be the largest of the candidates, {candidates[-1]}"
+        )
+    if width != steps + 1:
+        return f"--speculative-num-draft-tokens is {width}, and a chain of {steps} has {steps + 1}"
+    return None

@@ -1,0 +1,266 @@
+"""Draft steps that change while the server runs.
+
+SGLang's EAGLE workers can build "runtime states" (attention backends and CUDA graphs, one set per
+number of draft steps) and put one in force; `--speculative-adaptive` does so by acceptance. Here a
+controller of our own takes the place of SGLang's, without that flag: it builds a state for each
+candidate and holds the one that it was told, until it is told another.
+"""
+
+import hashlib
+import os
+import pkgutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from .conditions import unsupported_reason
+from .hooks import Point
+from .saying import refuse, say
+from .status import ranks, scheduler_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = "hot_switch"
+MARK_VARIABLE = "TUNER_LAUNCH"
+"""The launch's mark, in the environment of every process that the tuner starts."""
+
+STEPS_KEY = "speculative_num_steps"
+TOKEN_KEY = "tuner_token"  # noqa: S105 - the name of a field
+
+_EAGLE = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
+_STANDALONE = "sglang.srt.speculative.standalone_worker_v2.StandaloneWorkerV2"
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+_CONTROLLER = (
+    "sglang.srt.managers.scheduler_components.internal_state.SchedulerInternalStateController"
+)
+_WIDTH = "sglang.srt.speculative.spec_utils.resolve_num_tokens_per_req"
+
+
+def token_of(mark: str) -> int:
+    """What a request to switch must carry: who did not launch this server does not know it.
+
+    `POST /set_internal_state` passes numbers only; 48 bits survive JSON in any reader.
+    """
+    return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16)
+
+
+class HeldStates:
+    """Stands in for SGLang's `AdaptiveController`: the states of one worker, one of them held.
+
+    Its public methods but `switch` are those that the worker calls (0.5.17, 0.5.23).
+
+    Attributes:
+        in_force: Draft steps of the state in force.
+        built: By steps: seconds and GiB of GPU memory that its state took; nothing beyond the
+            server's own for the one that it started with.
+    """
+
+    def __init__(self, worker: Any, candidates: "tuple[int, ...]") -> None:
+        self._worker = worker
+        self._candidates = candidates
+        self._states: dict[int, Any] = {}
+        self.in_force: int = worker.speculative_num_steps
+        self.built: dict[int, dict[str, float]] = {}
+
+    def register(self, state: Any, steps: "int | None" = None) -> None:
+        """Takes the state that the server started with."""
+        steps = state.speculative_num_steps if steps is None else steps
+        self._states[steps] = state
+        self.built[steps] = {"build_s": 0.0, "memory_gb": 0.0}
+
+    def init_states(self, cuda_graph_bs: "list[int] | None" = None) -> None:  # noqa: ARG002
+        """Builds the other states, the larger first: they share their graphs' memory.
+
+        The batch sizes of the graphs are left to the worker: those of a launch of its own.
+        """
+        for steps in sorted(set(self._candidates) - set(self._states), reverse=True):
+            free, begun = self._free_memory(), time.perf_counter()
+            self._states[steps] = self._worker.build_adaptive_runtime_state(
+                speculative_num_steps=steps, speculative_num_draft_tokens=steps + 1
+            )
+            self.built[steps] = {
+                "build_s": time.perf_counter() - begun,
+                "memory_gb": free - self._free_memory(),
+            }
+
+    def activate_step_by_batch(self, batch_size: int) -> None:
+        """Nothing: the batch does not decide."""
+
+    def on_verify_complete(self, accepted: "list[int]", batch_size: int = 0) -> None:
+        """Nothing: acceptance does not decide."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every candidate has its state."""
+        return set(self._states) == set(self._candidates)
+
+    def switch(self, steps: int) -> None:
+        """Puts a state in force, at once."""
+        self._worker.apply_runtime_state(self._states[steps])
+        self.in_force = self._worker.speculative_num_steps
+
+    def _free_memory(self) -> float:
+        """GiB of the GPU; 0 where there is none."""
+        if self._worker.device == "cpu":
+            return 0.0
+        free = pkgutil.resolve_name("sglang.srt.utils.common:get_available_gpu_memory")
+        return float(free(self._worker.device, self._worker.gpu_id))
+
+
+class HotSwitch:
+    """The capability: its hooks, and what it knows of this process's worker."""
+
+    name = NAME
+
+    def __init__(self, candidates: "tuple[int, ...]", token: int) -> None:
+        self._candidates = candidates
+        self._token = token
+        self._held: HeldStates | None = None
+        self._switches = 0
+        self._refused: str | None = None
+
+    @classmethod
+    def from_environment(cls, steps: str) -> "HotSwitch":
+        """Reads what the tuner asks for, or refuses."""
+        mark = os.environ.get(MARK_VARIABLE)
+        if not mark:
+            refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
+        words = steps.split(",")
+        if not all(word.isascii() and word.isdigit() for word in words):
+            refuse(NAME, f"the steps {steps!r} are not whole numbers with commas between")
+        return cls(tuple(sorted({int(word) for word in words})), token_of(mark))
+
+    @property
+    def points(self) -> "dict[str, tuple[Point, ...]]":
+        """Where workers and the scheduler are hooked, and what is called of them."""
+        called = (
+            Point(
+                f"{_EAGLE}.build_adaptive_runtime_state",
+                "(self, speculative_num_steps, speculative_num_draft_tokens, cuda_graph_bs=)",
+            ),
+            Point(f"{_EAGLE}.apply_runtime_state", "(self, state)"),
+            Point(f"{_EAGLE}.init_cuda_graphs", "(self)"),
+            Point(f"{_EAGLE}.activate_step_by_batch", "(self, batch_size)"),
+            Point(
+                f"{_EAGLE}.on_verify_complete_cpu",
+                "(self, num_correct_drafts_per_req, batch_size=)",
+            ),
+            Point(
+                "sglang.srt.utils.common.get_available_gpu_memory",
+                "(device, gpu_id, distributed=, empty_cache=, cpu_group=)",
+            ),
+        )
+        worker_17 = "(self, server_args, gpu_id, ps, nccl_port, target_worker)"
+        worker_23 = "(self, server_args, gpu_id, nccl_port, target_worker)"
+        width_17 = "(*, phase, server_args, spec_algorithm=, is_draft_worker=, num_draft_tokens=)"
+        return {
+            "0.5.17": (
+                *called,
+                Point(f"{_SCHEDULER}.is_fully_idle", "(self, for_health_check=)"),
+                Point(f"{_EAGLE}.__init__", worker_17, "after", self.take_over),
+                Point(f"{_STANDALONE}.__init__", worker_17, "after", self.take_over),
+                Point(_WIDTH, width_17, "around", width_of_the_context),
+                Point(f"{_SCHEDULER}.set_internal_state", "(self, recv_req)", "around", self.set),
+            ),
+            "0.5.23": (
+                *called,
+                Point(f"{_SCHEDULER}.is_fully_idle", "(self, for_health_check=, ignore_waiting=)"),
+                Point(f"{_EAGLE}.__init__", worker_23, "after", self.take_over),
+                Point(f"{_STANDALONE}.__init__", worker_23, "after", self.take_over),
+                Point(f"{_CONTROLLER}.set_internal_state", "(self, recv_req)", "around", self.set),
+            ),
+        }
+
+    def take_over(self, _result: None, worker: Any, *_: Any, **__: Any) -> None:
+        """After a worker's `__init__`: it gets our controller in place of SGLang's."""
+        if reason := unsupported_reason(worker, self._candidates):
+            refuse(NAME, reason)
+        self._held = worker.adaptive_controller = HeldStates(worker, self._candidates)
+
+    def ready(self, scheduler: Any) -> str:  # noqa: ARG002 - the shape of a capability
+        """Refuses where no worker came by, or its states were not built."""
+        if self._held is None:
+            refuse(NAME, "no worker of EAGLE, EAGLE3, NEXTN or STANDALONE was started")
+        if not self._held.is_complete:
+            refuse(NAME, f"states were built for {sorted(self._held.built)} only")
+        return ",".join(map(str, self._candidates))
+
+    def status(self, scheduler: Any) -> "dict[str, Any] | None":  # noqa: ARG002
+        """What is in force, and how it came about."""
+        if self._held is None:
+            return None
+        return {
+            "steps": list(self._candidates),
+            "in_force": self._held.in_force,
+            "switches": self._switches,
+            "refused": self._refused,
+            "states": {str(steps): told for steps, told in sorted(self._held.built.items())},
+        }
+
+    def set(self, original: "Callable[..., Any]", holder: Any, request: Any) -> Any:
+        """Around `set_internal_state`: ours if it is about the steps, SGLang's own otherwise."""
+        asked = request.server_args
+        if STEPS_KEY not in asked:
+            return original(holder, request)
+        rank, size = ranks()
+        before = None if self._held is None else self._held.in_force
+        self._refused = self._switch(scheduler_of(holder), dict(asked))
+        if self._refused:
+            say(f"rank={rank}/{size} refused to switch to {asked[STEPS_KEY]}: {self._refused}")
+        elif self._held is not None and before != self._held.in_force:
+            self._switches += 1
+            say(f"rank={rank}/{size} steps {before} -> {self._held.in_force}")
+        answer = pkgutil.resolve_name("sglang.srt.managers.io_struct:SetInternalStateReqOutput")
+        return answer(updated=self._refused is None)
+
+    def _switch(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":
+        """Switches; why not, if it did not.
+
+        Every rank comes here with the same request at the same point of its loop, so all ranks
+        come to the same answer; whether they idle, they ask each other.
+        """
+        if self._held is None:
+            return "there is nothing to switch yet"
+        steps, token = asked.pop(STEPS_KEY), asked.pop(TOKEN_KEY, None)
+        if token != self._token:
+            return "the token is not that of the launch: another tuner started this server"
+        if asked:
+            return f"it cannot be combined with {', '.join(sorted(asked))}"
+        if steps not in self._candidates:
+            return f"there are states for {', '.join(map(str, self._candidates))} only"
+        if not all_agree(bool(scheduler.is_fully_idle()), scheduler.tp_cpu_group):
+            return "requests are waiting or running"
+        self._held.switch(int(steps))
+        return None
+
+
+def all_agree(answer: bool, group: Any) -> bool:
+    """Whether all ranks of a group answer yes."""
+    import torch  # noqa: PLC0415 - the server's; in schedulers only
+
+    if torch.distributed.get_world_size(group) == 1:
+        return answer
+    agreed = torch.tensor([int(answer)])
+    torch.distributed.all_reduce(agreed, op=torch.distributed.ReduceOp.MIN, group=group)
+    return bool(agreed.item())
+
+
+def width_of_the_context(
+    original: "Callable[..., int]",
+    *,
+    phase: str,
+    num_draft_tokens: "int | None" = None,
+    **others: Any,
+) -> int:
+    """Around `resolve_num_tokens_per_req` of 0.5.17: the width of the state that is being built.
+
+    0.5.17 takes it from the arguments of the start, so that the graphs of every state have the
+    width of the first one, and draft extend runs without its graph; 0.5.23 takes it from here.
+    """
+    spec = pkgutil.resolve_name("sglang.srt.runtime_context:get_spec")()
+    if phase == "draft_extend":
+        width: int = spec.speculative_num_draft_tokens
+        return width
+    if phase == "target_verify" and num_draft_tokens is None:
+        num_draft_tokens = spec.speculative_num_draft_tokens
+    return original(phase=phase, num_draft_tokens=num_draft_tokens, **others)

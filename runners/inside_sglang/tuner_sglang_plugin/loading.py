@@ -1,0 +1,80 @@
+"""What happens when SGLang loads the plugin in one of its processes.
+
+The process that was started only checks what can be checked without SGLang's modules: hooks belong
+in the schedulers, and importing those modules earlier than SGLang does might change the server.
+"""
+
+import importlib.metadata
+import multiprocessing
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import CLOCK_VARIABLE, STEPS_VARIABLE
+from .clock import CycleClock
+from .hooks import Point, apply
+from .hot_switch import HotSwitch
+from .saying import refuse
+from .status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEDULERS = "sglang.srt.managers.scheduler"
+"""Imported in a scheduler process before its plugins are loaded, never in the detokenizer's."""
+
+
+class Capability(Protocol):
+    """Something that the plugin can do, each with its own conditions."""
+
+    name: str
+    """As it is called in the log and in `/server_info`."""
+
+    @property
+    def points(self) -> "dict[str, tuple[Point, ...]]":
+        """By each version of SGLang that it was verified with: what it hooks and calls."""
+        ...
+
+    def ready(self, scheduler: Any) -> str:
+        """Checks, once the server has been built, that it works; what the ready line says of it."""
+        ...
+
+    def status(self, scheduler: Any) -> Any:
+        """What `/server_info` shows of it."""
+        ...
+
+
+def load() -> None:
+    """Sets up what the environment asks for, or refuses."""
+    capabilities: list[Capability] = []
+    if steps := os.environ.get(STEPS_VARIABLE):
+        capabilities.append(HotSwitch.from_environment(steps))
+    if os.environ.get(CLOCK_VARIABLE):
+        capabilities.append(CycleClock())
+    version = _sglang_version()
+    status = Status(version, capabilities)
+    _check_versions(version, [*capabilities, status])
+    if in_scheduler():
+        for capability in (*capabilities, status):
+            apply(capability.name, capability.points[version])
+
+
+def in_scheduler() -> bool:
+    """Whether this process runs a scheduler (or starts those of data parallelism)."""
+    return SCHEDULERS in sys.modules and multiprocessing.parent_process() is not None
+
+
+def _sglang_version() -> str:
+    """As `/server_info` states it."""
+    version = getattr(sys.modules.get("sglang"), "__version__", None)
+    return str(version or importlib.metadata.version("sglang"))
+
+
+def _check_versions(version: str, capabilities: "Sequence[Capability]") -> None:
+    for capability in capabilities:
+        if version not in capability.points:
+            verified = ", ".join(capability.points)
+            refuse(
+                capability.name,
+                f"this is SGLang {version}, and it was verified with {verified} only",
+            )

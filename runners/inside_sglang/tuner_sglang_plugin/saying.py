@@ -1,0 +1,29 @@
+"""Lines in the server's log.
+
+They are written by hand, not logged: the log level of the server does not hide them, and they begin
+in the first column, also in a process whose logging is not set up yet.
+"""
+
+import sys
+from typing import NoReturn
+
+NAME = "tuner_sglang_plugin"
+
+EXIT_CODE = 78
+"""Of a process that refuses (`EX_CONFIG`). A scheduler's end ends the server, with another code."""
+
+
+def say(message: str) -> None:
+    """Writes one line, in one piece: several processes share the log."""
+    sys.stderr.write(f"{NAME}: {message}\n")
+    sys.stderr.flush()
+
+
+def refuse(capability: str, reason: str) -> NoReturn:
+    """Ends this process, and the server with it.
+
+    SGLang catches every `Exception` of a plugin and of a scheduler's start, and would go on without
+    what was asked for; `SystemExit` passes (0.5.17, 0.5.23).
+    """
+    say(f"REFUSED {capability}: {reason}")
+    raise SystemExit(EXIT_CODE)
