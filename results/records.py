@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from results.cycle import PARTS as PARTS  # noqa: PLC0414 - its names
 from results.cycle import BatchCycles as BatchCycles  # noqa: PLC0414 - a record like the rest
 from results.cycle import CycleTimes as CycleTimes  # noqa: PLC0414 - a record like the rest
 from results.cycle import PartTime as PartTime  # noqa: PLC0414 - a record like the rest

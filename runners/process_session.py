@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.load import NotEnoughPromptsError, PromptFileError
+from runners.plugin_protocol import token_of
 from runners.ports import answers, is_free, listens
 from runners.process import process_left
 
@@ -65,7 +66,9 @@ class ProcessSession(Session):
         """See `Session.apply`; what the server then says it runs is the proof."""
         if setting.num_steps is None or setting == self.resolved.configuration.setting:
             return self.resolved
-        refused = self._client.set_num_steps(setting.num_steps)
+        refused = self._client.set_num_steps(
+            setting.num_steps, token_of(self._process.identity.mark)
+        )
         if refused is None:
             try:
                 self.resolved = self._read_back()

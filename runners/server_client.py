@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
+from runners.plugin_protocol import STEPS_ARGUMENT, TOKEN_ARGUMENT
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -90,9 +92,14 @@ class ServerClient:
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return ()
 
-    def set_num_steps(self, num_steps: int) -> str | None:
-        """Asks for other draft steps; `None` if the server took it, else what it said."""
-        body = {"server_args": {"speculative_num_steps": num_steps}}
+    def set_num_steps(self, num_steps: int, token: int) -> str | None:
+        """Asks for other draft steps; `None` if the server took it, else what it said.
+
+        Args:
+            num_steps: The steps.
+            token: That of the server's launch (`plugin_protocol.token_of`).
+        """
+        body = {"server_args": {STEPS_ARGUMENT: num_steps, TOKEN_ARGUMENT: token}}
         try:
             response = self._http.post("/set_internal_state", json=body)
         except httpx.HTTPError as error:

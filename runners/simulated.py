@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Machine
+from runners.plugin_protocol import CLOCK_VARIABLE, STEPS_VARIABLE
 from runners.process_runner import ProcessRunner
 from runners.server_environment import LocalEnvironment, server_environment, server_python
 from runners.sglang_command import sglang_command
@@ -139,7 +140,8 @@ class SimulatedRunner(ProcessRunner):
         variables: dict[str, str | None] = {
             **self._variables,
             "TUNER_SIM_LAUNCH_INDEX": str(self._next_launch),
-            "TUNER_SWITCHABLE_STEPS": ",".join(map(str, sorted(set(steps)))) or None,
+            STEPS_VARIABLE: ",".join(map(str, sorted(set(steps)))) if len(steps) > 1 else None,
+            CLOCK_VARIABLE: "1",
         }
         self._next_launch += 1
         return sglang_command(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 PORT_TAKEN = 3
 """Exit status of a server whose port is taken."""
 
+PLUGIN_REFUSES = 78
+"""Exit status of a server whose plugin was asked for what it cannot do."""
+
 _REFUSED = 1
 _KILLED = 137
 _SETTLE_S = 5.0
@@ -66,6 +69,7 @@ _DEATHS: dict[tuple[str, str], Death] = {
     ("kv_cache", "cuda_oom"): Death("kv_cache", words.out_of_memory),
     ("kv_cache", "missing_module"): Death("missing_fa3", words.missing_fa3),
     ("cuda_graph", "cuda_oom"): Death("capture", words.capture_out_of_memory),
+    ("cuda_graph", "states_oom"): Death("states", words.capture_out_of_memory),
     ("cuda_graph", "illegal_access"): Death("capture", words.capture_illegal_access),
     ("cuda_graph", "nccl_invalid_usage"): Death("nccl_capture", words.capture_nccl),
     ("cuda_graph", "nccl_out_of_memory"): Death(

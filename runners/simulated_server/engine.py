@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.hooks import EngineHooks
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.noise import NoiseSource
+    from runners.simulated_server.plugin import PlayedPlugin
     from runners.simulated_server.profile import Profile
     from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
@@ -46,6 +47,7 @@ class Engine:
         time_scale: Simulated seconds per real second.
         log: Where the batches are logged.
         hooks: What disturbs it, if anything.
+        plugin: The tuner's plugin inside it, if any.
     """
 
     def __init__(
@@ -58,12 +60,15 @@ class Engine:
         time_scale: float,
         log: ServerLog,
         hooks: EngineHooks | None = None,
+        plugin: PlayedPlugin | None = None,
     ) -> None:
         self._flags = flags
         self._noise = noise
         self._scale = time_scale
         self._log = log
         self._hooks = hooks
+        self._plugin = plugin
+        self._clock = plugin.clock if plugin is not None else None
         self._scheduler = Scheduler(
             Limits.of(flags.values, flags.max_running_requests, profile.kv_tokens)
         )
@@ -169,6 +174,7 @@ class Engine:
         scheduler, pace = self._scheduler, self.pace
         while True:
             if not self.busy:
+                self._interrupt_clock()
                 self._wake.clear()
                 await self._wake.wait()
                 if scheduler.waiting:  # not aborted at once
@@ -194,7 +200,12 @@ class Engine:
         if not first.open_arrival:
             await self.pace.gather(self._cycles.cost.prefill_ms(first.prompt_tokens))
 
+    def _interrupt_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.interrupted()
+
     async def _prefill(self, prefill: Prefill) -> None:
+        self._interrupt_clock()
         requests = [request for request, _ in prefill.requests]
         now = wall_time()
         for request in requests[len(requests) - prefill.fresh :]:
@@ -219,9 +230,12 @@ class Engine:
                 f"Switch adaptive runtime state: steps {before[0]} -> {self.num_steps}, "
                 f"draft_tokens {before[1]} -> {self.num_draft_tokens}"
             )
-        total = cycle.time.total_ms
+        time = cycle.time
+        if self._plugin is not None:
+            time = self._plugin.distort(time, self.num_steps)
+        total = time.total_ms
         seconds = await self._pass_time(total, batch, repays=True)
-        self._time_device(cycle.time, seconds / total if total else 0.0)
+        self._time_device(time, seconds / total if total else 0.0, len(batch))
         self._give(batch, cycle)
 
     def _give(self, batch: Sequence[Request], cycle: Cycle) -> None:
@@ -244,8 +258,11 @@ class Engine:
             request.emit(correct + 1)
         self._cycles.verified(cycle)
 
-    def _time_device(self, time: CycleTime, seconds_per_ms: float) -> None:
+    def _time_device(self, time: CycleTime, seconds_per_ms: float, size: int) -> None:
         counters = self.counters
+        if self._plugin is not None and self._clock is not None:
+            graphs = self._plugin.graphs(self.num_steps)
+            self._clock.cycle(size, time, seconds_per_ms, graphs)
         if self.speculating:
             counters.forward(DRAFT, time.draft_ms * seconds_per_ms)
             counters.forward(TARGET_VERIFY, time.verify_ms * seconds_per_ms)
@@ -262,8 +279,15 @@ class Engine:
             if request.counted:
                 self.counters.finished(request)
                 self.served += 1
+                if self._plugin is not None and self._plugin.undoes(self.served):
+                    self._undo_switch()
                 if self._hooks is not None:
                     self._hooks.finished(self, request)
+
+    def _undo_switch(self) -> None:
+        if self._plugin is not None and self.num_steps != self._flags.num_steps:
+            self._plugin.switched(self.num_steps, self._flags.num_steps)
+            self.switch(self._flags.num_steps)
 
     async def _pass_time(
         self, milliseconds: float, batch: Sequence[Request], *, repays: bool

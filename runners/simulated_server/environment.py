@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runners.plugin_protocol import CLOCK_VARIABLE, STEPS_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,6 +28,8 @@ class SimulationEnvironment:
         launch: What tells this launch's noise from another's: `TUNER_SIM_LAUNCH_INDEX`, else the
             launch's mark (`TUNER_LAUNCH`), else pid and time (then nothing is reproducible).
         switchable_steps: `TUNER_SWITCHABLE_STEPS`: step counts that the running server takes.
+        cycle_clock: `TUNER_CYCLE_CLOCK`: whether the cycle's clock is kept.
+        mark: `TUNER_LAUNCH`: whoever knows it may switch.
         misbehave: `TUNER_SIM_MISBEHAVE`: a JSON list in the shape of the profile's.
     """
 
@@ -34,6 +38,8 @@ class SimulationEnvironment:
     seed: int
     launch: str
     switchable_steps: tuple[int, ...]
+    cycle_clock: bool
+    mark: str
     misbehave: tuple[Misbehaviour, ...]
 
 
@@ -48,18 +54,21 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
     if scale <= 0.0:
         raise ValueError(f"TUNER_SIM_TIME_SCALE must be above 0, got {scale}")
     seed = _number(env, "TUNER_SIM_SEED", "0")
-    steps = env.get("TUNER_SWITCHABLE_STEPS", "")
+    steps = env.get(STEPS_VARIABLE, "")
     try:
         switchable = tuple(sorted({int(part) for part in steps.split(",") if part.strip()}))
     except ValueError:
-        raise ValueError(f"TUNER_SWITCHABLE_STEPS must be like 1,2,3, got {steps!r}") from None
-    launch = env.get("TUNER_SIM_LAUNCH_INDEX") or env.get("TUNER_LAUNCH")
+        raise ValueError(f"{STEPS_VARIABLE} must be like 1,2,3, got {steps!r}") from None
+    mark = env.get("TUNER_LAUNCH", "")
+    launch = env.get("TUNER_SIM_LAUNCH_INDEX") or mark
     return SimulationEnvironment(
         profile=env.get("TUNER_SIM_PROFILE") or "kimi",
         time_scale=scale,
         seed=int(seed),
         launch=launch or f"{os.getpid()}@{time.time_ns()}",
         switchable_steps=switchable,
+        cycle_clock=env.get(CLOCK_VARIABLE) == "1",
+        mark=mark,
         misbehave=_misbehaviour(env.get("TUNER_SIM_MISBEHAVE", "")),
     )
 

@@ -22,6 +22,7 @@ from runners.simulated_server.misbehaviour_api import Gate, TroubledReplies
 from runners.simulated_server.misbehaviour_engine import TroubledEngine
 from runners.simulated_server.misbehaviour_process import leave_orphan, lives
 from runners.simulated_server.noise import NoiseSource
+from runners.simulated_server.plugin import played_plugin
 from runners.simulated_server.routes import build_application
 from runners.simulated_server.startup import Startup
 from runners.simulated_server.state import SimulatedServer
@@ -70,15 +71,26 @@ class Launch:
         self._began = began
         self._facts = facts_of(flags)
         self._troubles = lives(troubles_of(simulation, profile, self._facts))
+        self._plugin = played_plugin(
+            simulation,
+            flags,
+            profile.sglang,
+            log,
+            state_s=profile.startup.switchable_step_s / simulation.time_scale,
+            troubles=self._troubles,
+        )
 
     def run(self) -> int:
         """Starts, serves, and returns the exit status."""
+        if (refusal := self._plugin.refusal()) is not None:
+            self._log.raw(refusal)
+            return deaths.PLUGIN_REFUSES
         times = Startup(
             profile=self._profile,
             flags=self._flags,
             log=self._log,
             time_scale=self._simulation.time_scale,
-            switchable=len(self._simulation.switchable_steps),
+            plugin=self._plugin,
             troubles=self._troubles,
             began=self._began,
         ).run()
@@ -96,6 +108,7 @@ class Launch:
             profile=self._profile,
             engine=engine,
             log=self._log,
+            plugin=self._plugin,
             startup_times=times,
             hooks=hooks,
         )
@@ -170,6 +183,7 @@ class Launch:
             time_scale=scale,
             log=self._log,
             hooks=disturbed if self._troubles else None,
+            plugin=self._plugin,
         )
         return engine, disturbed
 

@@ -38,6 +38,13 @@ Kind = Literal[
     "http_500",
     "reset",
     "health_flaps",
+    "plugin_missing",
+    "plugin_refused",
+    "plugin_half",
+    "switch_ignored",
+    "switch_undone",
+    "switch_eager",
+    "switch_slow",
 ]
 Phase = Literal[
     "arguments",
@@ -71,6 +78,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "kv_cache": ("kv_pool_too_small", "no_room_for_kv", "cuda_oom", "missing_module", "killed"),
     "cuda_graph": (
         "cuda_oom",
+        "states_oom",
         "illegal_access",
         "nccl_invalid_usage",
         "nccl_out_of_memory",
@@ -117,7 +125,8 @@ class Misbehaviour(BaseModel):
         lingers: Whether a server that dies while it serves waits 60 simulated seconds for core
             dumps before it ends, as SGLang does where a scheduler still lives.
         share: Of the requests, or health checks, that it happens to.
-        factor: How much slower (`slow`), or slower per 100 requests (`drift`).
+        factor: How much slower: all (`slow`), all per 100 requests (`drift`), the draft's extend
+            (`switch_eager`) or the verify (`switch_slow`) of a switched state.
         marked: Whether an orphan still carries the launch's mark in its environment.
     """
 

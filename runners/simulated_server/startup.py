@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.misbehaviour import Misbehaviour
+    from runners.simulated_server.plugin import PlayedPlugin
     from runners.simulated_server.profile import Profile
     from runners.simulated_server.resolution import ResolvedFlags
 
@@ -47,7 +48,7 @@ class Startup:
         flags: What the server runs.
         log: Where it is logged.
         time_scale: Simulated seconds per real second.
-        switchable: Step counts that the server can be switched to.
+        plugin: What the tuner's plugin would do.
         troubles: What goes wrong, if anything.
         began: `time.monotonic()` at the start of the process: real imports count.
     """
@@ -56,7 +57,7 @@ class Startup:
     flags: ResolvedFlags
     log: ServerLog
     time_scale: float
-    switchable: int
+    plugin: PlayedPlugin
     troubles: Sequence[Misbehaviour]
     began: float
 
@@ -79,6 +80,7 @@ class Startup:
         if standalone:
             self._tell_of_experts()
         graphs = self._capture_graphs()
+        self.plugin.ready()
         limits = self._limits
         log.scheduler(
             f"max_total_num_tokens={limits.kv}, chunked_prefill_size={limits.chunk or -1}, "
@@ -207,7 +209,7 @@ class Startup:
             graphs["decode"] = self._capture("target decode", times.cuda_graph_s, 1)
             return graphs
         width = flags.num_draft_tokens
-        states = self.switchable
+        states = len(self.plugin.steps)
         if flags.adaptive:
             states = len(candidate_steps(flags.values.get("speculative_adaptive_config")))
         extra = times.switchable_step_s * max(0, states - 1)
@@ -247,6 +249,8 @@ class Startup:
     def _misbehave(self, phase: str, seconds: float) -> None:
         for trouble in self.troubles:
             if trouble.phase != phase:
+                continue
+            if trouble.cause == "states_oom" and len(self.plugin.steps) < 2:
                 continue
             if trouble.kind == "hang":
                 _sleep_for_ever()

@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.plugin_protocol import STATUS, STEPS_ARGUMENT
 from runners.simulated_server import simulated_acceptance
 from runners.simulated_server.hooks import ReplyHooks
 from runners.simulated_server.metrics import new_observations
-from runners.simulated_server.resolution import CHAIN_ALGORITHMS, CONTEXT_LENGTH
+from runners.simulated_server.resolution import CONTEXT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.environment import SimulationEnvironment
     from runners.simulated_server.log import ServerLog
     from runners.simulated_server.observations import Observations
+    from runners.simulated_server.plugin import PlayedPlugin
     from runners.simulated_server.profile import Profile
     from runners.simulated_server.request import Request
     from runners.simulated_server.resolution import ResolvedFlags
@@ -31,7 +33,6 @@ _DATA = Path(__file__).parent / "data"
 _SERVER_INFO = _DATA / "server_info_0.5.23.json"
 _MODEL_INFO = _DATA / "model_info_0.5.23.json"
 _UNUSABLE_TOKENS = 6
-_STEPS = "speculative_num_steps"
 _THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
 
 
@@ -46,6 +47,7 @@ class SimulatedServer:
         profile: The machine.
         engine: The scheduler.
         log: The log.
+        plugin: The tuner's plugin inside it.
         startup_times: Seconds of the start-up phases.
         ready: Whether the warm-up is over.
         hooks: Where a misbehaviour takes hold of answers.
@@ -60,6 +62,7 @@ class SimulatedServer:
     profile: Profile
     engine: Engine
     log: ServerLog
+    plugin: PlayedPlugin
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
     hooks: ReplyHooks = field(default_factory=ReplyHooks)
@@ -183,6 +186,8 @@ class SimulatedServer:
             "last_gen_throughput": self.engine.counters.gen_throughput,
         }
         state |= self.overrides
+        if (status := self.plugin.status(self.engine.num_steps)) is not None:
+            state[STATUS] = status
         if (average := self.engine.counters.average_accept_length) is not None:
             state["avg_spec_accept_length"] = average
         info |= {
@@ -215,18 +220,26 @@ class SimulatedServer:
     def set_internal_state(self, requested: dict[str, int | float]) -> bool:
         """Takes on other values while serving; all of them, or none and `False`.
 
-        Draft steps are taken as by SGLang with a switching plugin: those of an idle chain, to one
-        of `TUNER_SWITCHABLE_STEPS`. A refusal is told in the log, in SGLang's words.
+        A refusal is told in the log, in SGLang's words.
         """
+        if self.plugin.steps and STEPS_ARGUMENT in requested:
+            return self._switch(requested)
         for key, value in requested.items():
             if (refusal := self._refusal(key, value)) is not None:
                 self.log.scheduler(refusal)
                 return False
         for key, value in requested.items():
-            if key == _STEPS:
-                self.engine.switch(int(value))
-            else:
-                self.overrides[key] = value
+            self.overrides[key] = value
+        return True
+
+    def _switch(self, requested: dict[str, int | float]) -> bool:
+        """Takes on other draft steps, as SGLang does with the tuner's plugin in it."""
+        if (refusal := self.plugin.refuses(requested, busy=self.engine.busy)) is not None:
+            self.log.scheduler(refusal)
+            return False
+        steps = int(requested[STEPS_ARGUMENT])
+        if self.plugin.switched(self.engine.num_steps, steps):
+            self.engine.switch(steps)
         return True
 
     def _refusal(self, key: str, value: float) -> str | None:
@@ -235,21 +248,9 @@ class SimulatedServer:
             most = self.flags.max_running_requests
             if not 1 <= value <= most:
                 reason = f"because it is out of the valid range [1, {most}]"
-        elif key == _STEPS and self._can_switch:
-            steps = self.simulation.switchable_steps
-            if value not in steps:
-                reason = f"because it is not one of {list(steps)}"
-            elif self.engine.busy:
-                return f"Updating {key} is rejected while requests are running."
         elif key not in _THRESHOLDS:
             return f"Updating {key} is not supported."
         return reason and f"Updating {key} to {value} is rejected {reason}."
-
-    @property
-    def _can_switch(self) -> bool:
-        flags = self.flags
-        chain = flags.algorithm in CHAIN_ALGORITHMS and flags.topk == 1
-        return chain and bool(self.simulation.switchable_steps)
 
 
 @cache

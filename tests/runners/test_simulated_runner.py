@@ -88,6 +88,7 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
         argv[steps] = command.argv
         env = dict(command.env)
         assert env.get("TUNER_SWITCHABLE_STEPS") == ("1,2,5" if steps else None)
+        assert env["TUNER_CYCLE_CLOCK"] == "1"
         assert env["TUNER_SIM_LAUNCH_INDEX"] == ("7" if steps else "8")
     at = argv[()].index("--speculative-num-steps") + 1
     assert argv[1, 5, 2][at] == "5"

@@ -1,0 +1,161 @@
+"""The simulated server plays the tuner's plugin: what it logs, says, switches and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from runners.plugin_protocol import bucket_seconds, token_of
+
+MARK = "mark"
+STEPS = {"TUNER_SWITCHABLE_STEPS": "1,2,5", "TUNER_LAUNCH": MARK}
+CLOCK = {"TUNER_CYCLE_CLOCK": "1"}
+
+
+def status(served):
+    return served.client.get("/server_info").json()["internal_states"][0].get("tuner_plugin")
+
+
+def switch(served, steps, token=None):
+    token = token_of(MARK) if token is None else token
+    body = {"server_args": {"speculative_num_steps": steps, "tuner_token": token}}
+    return served.client.post("/set_internal_state", json=body).json()
+
+
+def misbehaviour(**how):
+    return {"TUNER_SIM_MISBEHAVE": json.dumps([how])}
+
+
+def lines(served):
+    return re.findall(r"^tuner_sglang_plugin: (.*)$", served.log, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def both(start, speculation):
+    env = STEPS | CLOCK
+    return start(*speculation(5), "--tp-size", "2", env=env, scale=20.0).wait_ready()
+
+
+def test_without_its_variables_there_is_none(start, speculation):
+    served = start(*speculation(5)).wait_ready()
+    assert status(served) is None
+    assert lines(served) == []
+
+
+def test_what_it_says(both):
+    said = lines(both)[:2]
+    assert said == [
+        f"ready rank={rank}/2 sglang=0.5.23 hot_switch=1,2,5 clock=on" for rank in (0, 1)
+    ]
+    found = status(both)
+    assert found["protocol"] == 1
+    hot = found["hot_switch"]
+    assert hot["steps"] == [1, 2, 5]
+    assert set(hot["states"]) == {"1", "2", "5"}
+    assert found["clock"]["batches"] is not None
+
+
+def test_a_switch_is_at_once_on_every_rank(both):
+    before = status(both)["hot_switch"]
+    assert before["in_force"] == 5
+    assert switch(both, 2) == [True]
+    after = status(both)["hot_switch"]
+    assert (after["in_force"], after["switches"]) == (2, before["switches"] + 1)
+    assert lines(both)[-2:] == ["rank=0/2 steps 5 -> 2", "rank=1/2 steps 5 -> 2"]
+    assert switch(both, 5) == [True]
+
+
+@pytest.mark.parametrize(("steps", "token"), [(1, 0), (1, token_of("another")), (3, None)])
+def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
+    before = status(both)["hot_switch"]
+    assert switch(both, steps, token) == [False]
+    assert status(both)["hot_switch"] == before
+    assert re.search(rf"tuner_sglang_plugin: switch to {steps} refused: ", both.log)
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "reason"),
+    [
+        ((3, 2, 8), STEPS, "hot_switch: speculative_eagle_topk=2"),
+        (None, STEPS, "hot_switch: speculative_algorithm=None"),
+        ((2,), STEPS, "hot_switch: started with 2 steps"),
+        ((5,), STEPS | misbehaviour(kind="plugin_refused"), "hot_switch: verified with"),
+        ((5,), CLOCK | misbehaviour(kind="plugin_refused"), "clock: verified with"),
+    ],
+)
+def test_what_it_cannot_do_ends_the_server(start, speculation, flags, env, reason):
+    served = start(*(speculation(*flags) if flags else ()), env=env)
+    assert served.exit_status() == 78
+    assert f"tuner_sglang_plugin: REFUSED {reason}" in served.log
+
+
+@pytest.mark.parametrize("scale", [10.0, 50.0])
+def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi, scale):
+    served = start(*speculation(2), env=CLOCK, scale=scale).wait_ready()
+    served.generate("one", 64)
+    served.generate("two", 64)
+    parts = status(served)["clock"]["batches"]["1"]
+    verify, rest = parts["verify"], parts["rest"]
+    width = kimi["verify"]["base_ms"] + 3 * kimi["verify"]["per_token_ms"]
+    assert 1000 * scale * verify["total_s"] / verify["count"] == pytest.approx(width)
+    ((bucket, count),) = verify["buckets"].items()
+    assert count == verify["count"] == verify["graphs"]
+    assert 1000 * scale * bucket_seconds(int(bucket)) == pytest.approx(width, rel=0.011)
+    # The last cycle of an answer is followed by none.
+    assert parts["cycle"]["count"] == rest["count"] == verify["count"] - 2
+    forwards = sum(parts[name]["total_s"] / verify["count"] for name in ("draft", "draft_extend"))
+    cycle = parts["cycle"]["total_s"] / parts["cycle"]["count"]
+    assert cycle == pytest.approx(
+        forwards + (verify["total_s"] / verify["count"]) + rest["total_s"] / rest["count"]
+    )
+
+
+def test_without_speculation_a_cycle_is_a_decode(start):
+    served = start(env=CLOCK).wait_ready()
+    served.generate("one", 16)
+    assert set(status(served)["clock"]["batches"]["1"]) == {"verify", "rest", "cycle"}
+
+
+def per_call(served, part):
+    found = status(served)["clock"]["batches"]["1"][part]
+    return found["total_s"] / found["count"], found["graphs"] / found["count"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "graphs"),
+    [("switch_eager", "draft_extend", 0.0), ("switch_slow", "verify", 1.0)],
+)
+def test_a_switched_state_that_is_not_faithful(start, speculation, kind, part, graphs):
+    env = CLOCK | misbehaviour(kind=kind, factor=3.0)
+    switched = start(*speculation(5), env=STEPS | env).wait_ready()
+    own = start(*speculation(2), env=env).wait_ready()
+    assert switch(switched, 2) == [True]
+    for one in (switched, own):
+        one.generate("one", 64)
+    seconds, share = per_call(switched, part)
+    assert (seconds, share) == (pytest.approx(3.0 * per_call(own, part)[0]), graphs)
+    assert per_call(own, part)[1] == 1.0
+
+
+def test_a_switch_that_is_ignored_or_undone(start, speculation):
+    ignored = start(*speculation(5), env=STEPS | misbehaviour(kind="switch_ignored")).wait_ready()
+    assert switch(ignored, 1) == [True]
+    assert status(ignored)["hot_switch"]["in_force"] == 5
+    undone = STEPS | misbehaviour(kind="switch_undone", after_requests=1)
+    served = start(*speculation(5), env=undone).wait_ready()
+    assert switch(served, 1) == [True]
+    served.generate("one", 16)
+    hot = status(served)["hot_switch"]
+    assert (hot["in_force"], hot["switches"]) == (5, 2)
+
+
+def test_it_may_be_missing_or_half_loaded(start, speculation):
+    env = STEPS | CLOCK | misbehaviour(kind="plugin_missing")
+    missing = start(*speculation(5), env=env).wait_ready()
+    assert status(missing) is None
+    assert switch(missing, 1) == [False]
+    env = STEPS | misbehaviour(kind="plugin_half")
+    half = start(*speculation(5), "--tp-size", "4", env=env).wait_ready()
+    assert [line.split()[1] for line in lines(half)] == ["rank=0/4", "rank=1/4"]
