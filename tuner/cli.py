@@ -187,6 +187,23 @@ def show(
     _leave(stored.show(study, storage=storage, trial=trial, as_json=as_json))
 
 
+@app.command()
+def explain(
+    *,
+    study: ShownOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    trial: Annotated[
+        int | None,
+        typer.Option(help="Another one than the best speculative trial at default settings."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where the time of a cycle goes, and which knobs are worth a launch."""
+    from tuner.commands import explaining  # noqa: PLC0415
+
+    _leave(explaining.explain(study, storage=storage, trial=trial, as_json=as_json))
+
+
 app.command()(cli_export.export)
 
 

@@ -1,0 +1,31 @@
+"""`tuner explain`: where the time of a trial's cycles goes."""
+
+from __future__ import annotations
+
+import sys
+
+from tuner.commands.stored import existing, report_of, trial_of
+from tuner.errors import CommandError, Exit
+from tuner.explain import NothingToExplain
+from tuner.explain import explain as explained
+from tuner.json_text import dump
+
+
+def explain(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
+    """Explains the best speculative trial at default system settings, or the one named."""
+    with existing(storage, name_or_path, read_only=True) as (store, stored, study):
+        _, report = report_of(store, stored, study)
+    chosen = trial_of(report, trial) if trial is not None else None
+    try:
+        found = explained(report, study, chosen)
+    except NothingToExplain as error:
+        raise CommandError(f"study {stored.name}: {error}", Exit.INFEASIBLE) from error
+    if as_json:
+        from tuner.explain.as_json import to_dict  # noqa: PLC0415
+
+        sys.stdout.write(dump(to_dict(found)))
+    else:
+        from tuner.explain.render import render  # noqa: PLC0415
+
+        render(found)
+    return Exit.DONE

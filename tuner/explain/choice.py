@@ -1,0 +1,92 @@
+"""Which trial is explained, and what it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from results.records import TrialState
+from tuner.explain.levers import tp_size
+from tuner.words import counted
+
+if TYPE_CHECKING:
+    from results.records import Trial
+    from search_spaces import Configuration, Study
+    from tuner.scoring import Standing
+
+
+class NothingToExplain(Exception):  # noqa: N818 - an outcome, told to the user as it is
+    """No clock was recorded where one is needed; the message says what to do."""
+
+
+HOW_TO_RECORD = (
+    "a sweep records it by itself where the server can load the tuner's plugin, or SGLang's device "
+    "timer runs: what was measured before that, or where neither does, has none "
+    "(docs/explain.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The trial that is explained.
+
+    Attributes:
+        trial: The trial.
+        why: Why this one, for its reader.
+        notes: What else must be known of the choice.
+    """
+
+    trial: Trial
+    why: str
+    notes: tuple[str, ...] = ()
+
+
+def has_clock(trial: Trial) -> bool:
+    """Whether it is known of any of its points where the time of a cycle went."""
+    return any(m.cycle is not None and m.cycle.batches for m in trial.measurements)
+
+
+def is_at_defaults(configuration: Configuration, study: Study) -> bool:
+    """Whether the space's system knobs are left unset: variables, flags, the draft's placement."""
+    values = [value for _, value in (*configuration.flags, *configuration.env)]
+    placed = configuration.draft_tp in {None, tp_size(study, configuration)}
+    return placed and all(value is None or value is False for value in values)
+
+
+def choose(standing: Standing, study: Study) -> Choice:
+    """The best speculative trial at default system settings.
+
+    Raises:
+        NothingToExplain: There is none, or none of them has a clock.
+    """
+    judged = [
+        t
+        for t in standing.trials
+        if t.state is TrialState.COMPLETE
+        and t.configuration.speculation.enabled
+        and is_at_defaults(t.configuration, study)
+    ]
+    best = replace(standing, trials=tuple(judged)).best
+    if best is None:
+        raise NothingToExplain(
+            "no speculative trial at default system settings (the study's variables and flags left "
+            f"unset) is complete yet; {_others(standing)}"
+        )
+    timed = replace(standing, trials=tuple(t for t in judged if has_clock(t))).best
+    if timed is None:
+        raise NothingToExplain(
+            f"of trial {best.number}, the best speculative one at default system settings, nobody "
+            f"recorded where the time of a cycle goes: {HOW_TO_RECORD}; {_others(standing)}"
+        )
+    why = f"the best of {counted(len(judged), 'speculative trial')} at default system settings"
+    if timed.number == best.number:
+        return Choice(timed, why)
+    note = f"trial {best.number} is the best of them, but has no record of its cycles"
+    return Choice(timed, f"{why} that have a clock", (note,))
+
+
+def _others(standing: Standing) -> str:
+    timed = [str(t.number) for t in standing.trials if has_clock(t)]
+    if not timed:
+        return "no trial of the study has a record of its cycles"
+    return f"--trial explains another one; with a record are {', '.join(timed)}"

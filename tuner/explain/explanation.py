@@ -1,0 +1,206 @@
+"""Where a trial's cycles spend their time, and what that says of the study's knobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.records import PARTS
+from tuner.explain.bounds import Chain, gain_if_instant, widest_gain
+from tuner.explain.break_even import BreakEven, break_even, decode_forward_s
+from tuner.explain.choice import HOW_TO_RECORD, Choice, NothingToExplain, choose, has_clock
+from tuner.explain.levers import Limit, collective_parts, levers
+from tuner.explain.mean_cycle import mean_cycle
+from tuner.explain.seen import Seen, best_seen
+
+if TYPE_CHECKING:
+    from results.records import CycleTimes, Measurement, Trial
+    from search_spaces import Study
+    from tuner.explain.levers import Lever
+    from tuner.explain.mean_cycle import MeanCycle
+    from tuner.report import StudyReport
+
+WORTH = 0.05
+"""A smaller gain than this is not worth a launch: launches of one configuration differ by about as
+much (docs/noise.md), so that it would hardly be seen."""
+
+EAGER = 0.95
+"""Below this share of CUDA graphs a part is said to run without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointExplanation:
+    """One operating point.
+
+    Attributes:
+        measurement: What was measured there.
+        times: Its clock.
+        cycle: The mean cycle.
+        bounds: Largest possible gain per lever, where there is one that is known.
+        depth: The other number of steps of which most can be hoped.
+        instant: What each part would buy that took no time, the collectives' parts among them.
+        break_even: Beside the baseline without speculation; `None` where it is not known.
+        notes: What must be known of the figures.
+    """
+
+    measurement: Measurement
+    times: CycleTimes
+    cycle: MeanCycle
+    bounds: dict[str, float]
+    depth: int | None
+    instant: dict[str, float]
+    break_even: BreakEven | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One trial explained.
+
+    Attributes:
+        report: The study.
+        choice: The trial, and why it is this one.
+        levers: The study's knobs, and the draft's placement.
+        points: The operating points that have a clock, in the study's order; at least one.
+        seen: What another value of a lever was measured to do, all else equal, at the first point.
+        untouched: The parts with collectives, where the study varies nothing that acts on them.
+    """
+
+    report: StudyReport
+    choice: Choice
+    levers: tuple[Lever, ...]
+    points: tuple[PointExplanation, ...]
+    seen: dict[str, Seen]
+    untouched: tuple[str, ...]
+
+    @property
+    def trial(self) -> Trial:
+        """The trial that is explained."""
+        return self.choice.trial
+
+    def bound(self, lever: Lever) -> float | None:
+        """The largest possible gain of a lever at any of the points; `None`: not known."""
+        return max(
+            (p.bounds[lever.name] for p in self.points if lever.name in p.bounds), default=None
+        )
+
+    def is_worth(self, lever: Lever) -> bool | None:
+        """Whether it is worth a launch; `None` where that is not known."""
+        bound = self.bound(lever)
+        return None if bound is None else bound >= WORTH
+
+
+def explain(report: StudyReport, study: Study, trial: Trial | None = None) -> Explanation:
+    """Explains a trial, the best speculative one at default system settings unless it is given.
+
+    Raises:
+        NothingToExplain: No clock was recorded where one is needed.
+    """
+    standing = report.standing
+    choice = choose(standing, study) if trial is None else _given(trial)
+    found = levers(study, choice.trial, standing.trials)
+    parts = collective_parts(study, choice.trial.configuration)
+    baseline = standing.baselines.get("none")
+    points = tuple(
+        point
+        for index in range(len(choice.trial.measurements))
+        if (point := _point(choice.trial, index, found, parts, baseline)) is not None
+    )
+    if not points:
+        raise NothingToExplain(_no_clock(choice.trial))
+    acting = any(lever.collective for lever in found)
+    return Explanation(
+        report=report,
+        choice=choice,
+        levers=found,
+        points=points,
+        seen=best_seen(found, choice.trial, standing.trials, study),
+        untouched=() if acting else parts,
+    )
+
+
+def _given(trial: Trial) -> Choice:
+    if not has_clock(trial):
+        raise NothingToExplain(_no_clock(trial))
+    return Choice(trial, "the trial that was asked for")
+
+
+def _no_clock(trial: Trial) -> str:
+    return (
+        f"of trial {trial.number} nobody recorded where the time of a cycle goes: {HOW_TO_RECORD}"
+    )
+
+
+def _point(
+    trial: Trial,
+    index: int,
+    found: tuple[Lever, ...],
+    collectives: tuple[str, ...],
+    baseline: Trial | None,
+) -> PointExplanation | None:
+    measurement = trial.measurements[index]
+    times = measurement.cycle
+    cycle = mean_cycle(times) if times is not None else None
+    if times is None or cycle is None:
+        return None
+    instant = {name: gain_if_instant(cycle.share((name,))) for name in PARTS}
+    if collectives:
+        instant["collective"] = gain_if_instant(cycle.share(collectives))
+    chain = _chain(measurement, trial, cycle, decode_forward_s(baseline, index, measurement))
+    bounds: dict[str, float] = {}
+    depth = None
+    for lever in found:
+        if lever.limit is Limit.PARTS:
+            bounds[lever.name] = gain_if_instant(cycle.share(lever.parts))
+        elif lever.limit is Limit.NOTHING:
+            bounds[lever.name] = 0.0
+        elif chain is not None and lever.limit is Limit.WIDTH:
+            bounds[lever.name] = widest_gain(chain.steps, chain.accept_length)
+        elif chain is not None and lever.limit is Limit.DEPTH:
+            best = chain.best_gain(lever.choices)
+            if best is not None:
+                depth, bounds[lever.name] = best
+    return PointExplanation(
+        measurement=measurement,
+        times=times,
+        cycle=cycle,
+        bounds=bounds,
+        depth=depth,
+        instant=instant,
+        break_even=break_even(trial, index, baseline),
+        notes=tuple(_notes(measurement, times, cycle)),
+    )
+
+
+def _chain(
+    measurement: Measurement, trial: Trial, cycle: MeanCycle, decode_s: float | None
+) -> Chain | None:
+    speculation = trial.configuration.speculation
+    if measurement.accept_length is None or speculation.topk != 1 or not speculation.num_steps:
+        return None
+    return Chain.of(
+        speculation.num_steps, measurement.accept_length, measurement.histogram, cycle, decode_s
+    )
+
+
+def _notes(measurement: Measurement, times: CycleTimes, cycle: MeanCycle) -> list[str]:
+    notes = [f"do not believe it: {reason}" for reason in measurement.invalid]
+    if times.source == "device_timer":
+        notes.append(
+            "by SGLang's own device timer: draft, draft extend and verify are GPU time, rest is "
+            "wall time minus GPU time, gaps between the forwards included"
+        )
+    if not cycle.rest_known:
+        notes.append("nothing is known of what lies between the forwards: rest is left out")
+    eager = sorted(
+        {
+            name
+            for batch in times.batches
+            for name, part in batch.parts.items()
+            if part.graph_share is not None and part.graph_share < EAGER
+        }
+    )
+    if eager:
+        names = " and ".join(name.replace("_", " ") for name in eager)
+        notes.append(f"{names} did not always run as CUDA graphs")
+    return notes

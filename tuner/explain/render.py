@@ -1,0 +1,180 @@
+"""An explanation as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from results.records import PARTS
+from tuner.console import fold, print_table, reader
+from tuner.explain.bounds import gain_if_shorter
+from tuner.explain.levers import Limit
+from tuner.explain.words import (
+    MUCH_SHORTER,
+    assumptions,
+    describe_bound,
+    lever_name,
+    part_name,
+    summary,
+)
+from tuner.words import describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from results.records import BatchCycles, PartTime
+    from tuner.explain.explanation import Explanation, PointExplanation
+
+_MOST_BAR = 40
+"""Columns of a bar that stands for a whole cycle."""
+
+_LEAST_BAR = 8
+_BESIDE_BAR = 52
+"""Columns of everything else in the lines with bars."""
+
+_CUT = 8
+"""Columns of what a shorter part would buy, which is left out where it is narrow."""
+
+_MOST_BATCHES = 3
+"""Batch sizes whose parts are shown: those that took most of the time."""
+
+_SOURCES = {"plugin": "the plugin's clock", "device_timer": "SGLang's device timer"}
+
+
+def render(explanation: Explanation) -> None:
+    """Prints it to stdout."""
+    console = reader()
+    report, trial = explanation.report, explanation.trial
+    mark = ""
+    if report.study.simulated:
+        mark = ", every figure simulated"
+        mark += f" with the profile {report.profile}" if report.profile is not None else ""
+    _line(console, f"study {report.study.name}, trial {trial.number}{mark}", style="bold")
+    _line(console, f"{describe(trial.configuration, report.fixed)}: {explanation.choice.why}")
+    for note in explanation.choice.notes:
+        _line(console, f"note: {note}")
+    for point in explanation.points:
+        _bars(console, explanation, point)
+    _line(console, "")
+    for sentence in summary(explanation):
+        _sentence(console, sentence)
+    if explanation.levers:
+        print_table(console, _levers(explanation))
+    for point in explanation.points:
+        _batches(console, explanation, point)
+    _line(console, "")
+    _line(console, "Assumed:")
+    for assumption in assumptions(explanation):
+        _sentence(console, assumption)
+
+
+def _bars(console: Console, explanation: Explanation, point: PointExplanation) -> None:
+    mark = "simulated " if point.measurement.simulated else ""
+    speculates = explanation.trial.configuration.speculation.enabled
+    cycle, shares = point.cycle, point.cycle.shares
+    _line(console, "")
+    _line(
+        console,
+        f"{point.measurement.point.name}: a cycle takes {1000 * cycle.total_s:.2f} {mark}ms "
+        f"(mean of {cycle.count}, by {_SOURCES[point.times.source]})",
+        style="bold",
+    )
+    narrow = console.width < _BESIDE_BAR + 2 * _LEAST_BAR
+    room = console.width - _BESIDE_BAR + (_CUT if narrow else 0)
+    width = max(_LEAST_BAR, min(_MOST_BAR, room))
+    sign = "#" if console.options.ascii_only else "\u2588"
+    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", no_wrap=True, width=width)
+    headers = ("share", "ms", "at most", *(() if narrow else (f"{MUCH_SHORTER:.0%} off",)))
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    names = [name for name in PARTS if speculates or cycle.parts[name] > 0]
+    for name in sorted(names, key=lambda name: -shares[name]):
+        share = shares[name]
+        cells = (
+            f"  {part_name(name, speculates=speculates)}",
+            sign * round(share * width),
+            f"{share:.1%}",
+            f"{1000 * cycle.parts[name]:.3f}",
+            describe_bound(point.instant[name]),
+            f"{gain_if_shorter(share, MUCH_SHORTER):+.1%}",
+        )
+        table.add_row(
+            *cells[: len(headers) + 2],
+            style="bold" if name == cycle.dominant else "",
+        )
+    print_table(console, table)
+    for note in point.notes:
+        _line(console, f"  note: {note}")
+
+
+def _levers(explanation: Explanation) -> Table:
+    """The knobs of the study; the bounds at each operating point beside each other."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("knob", overflow="fold")
+    table.add_column("at most", justify="right", no_wrap=True)
+    table.add_column("launch?", no_wrap=True)
+    table.add_column("what it does", overflow="fold")
+    words = {True: "yes", False: "no", None: "?"}
+    for lever in explanation.levers:
+        bounds = [describe_bound(point.bounds.get(lever.name)) for point in explanation.points]
+        seen = explanation.seen.get(lever.name)
+        why = lever.why if lever.varied else f"{lever.why} (the study has one choice of it)"
+        if lever.limit is Limit.DEPTH and (depth := explanation.points[0].depth) is not None:
+            why += f"; most can be hoped of {depth}"
+        if seen is not None:
+            why += f"; measured {seen.gain:+.1%} (trial {seen.trial})"
+        cells = (lever_name(lever), " / ".join(bounds), words[explanation.is_worth(lever)], why)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _batches(console: Console, explanation: Explanation, point: PointExplanation) -> None:
+    speculates = explanation.trial.configuration.speculation.enabled
+    by_time = sorted(point.times.batches, key=_seconds, reverse=True)
+    shown = sorted(by_time[:_MOST_BATCHES], key=lambda batch: batch.size)
+    _line(console, "")
+    _line(console, f"{point.measurement.point.name}, ms per cycle:", style="bold")
+    table = Table(box=None, padding=(0, 1), collapse_padding=True)
+    table.add_column("batch", justify="right", no_wrap=True)
+    table.add_column("part", no_wrap=True)
+    for header in ("cycles", "mean", "median", "p95", "graph"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for batch in shown:
+        size = str(batch.size) if batch.size else "all"
+        rows = [(part_name(n, speculates=speculates), batch.parts.get(n)) for n in PARTS]
+        for name, part in (*rows, ("cycle", batch.cycle)):
+            if part is not None and part.count > 0:
+                table.add_row(size, name, *_cells(part))
+                size = ""
+    print_table(console, table)
+    if len(by_time) > len(shown):
+        others = len(by_time) - len(shown)
+        _line(console, f"  (and {others} more batch sizes, in --json)")
+
+
+def _cells(part: PartTime) -> tuple[str, ...]:
+    graph = "" if part.graph_share is None else f"{part.graph_share:.0%}"
+    return (str(part.count), *_times(part), graph)
+
+
+def _times(part: PartTime) -> tuple[str, ...]:
+    values = (part.total_s / part.count, part.median_s, part.p95_s)
+    return tuple("" if value is None else f"{1000 * value:.3f}" for value in values)
+
+
+def _seconds(batch: BatchCycles) -> float:
+    return sum(part.total_s for part in batch.parts.values())
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text), style=style, soft_wrap=True)
+
+
+def _sentence(console: Console, text: str) -> None:
+    for number, line in enumerate(fold(text, console.width - 2).split("\n")):
+        _line(console, ("  " if number else "- ") + line)

@@ -1,0 +1,184 @@
+"""An explanation in sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tuner.explain.bounds import gain_if_instant, gain_if_shorter
+from tuner.explain.explanation import WORTH
+from tuner.explain.levers import DRAFTING, Limit
+from tuner.knobs import DRAFT_TP, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tuner.explain.break_even import BreakEven
+    from tuner.explain.explanation import Explanation, PointExplanation
+    from tuner.explain.levers import Lever
+
+MUCH_SHORTER = 0.1
+"""The cut of a part whose worth is told beside that of having it for nothing."""
+
+OVERWHELMING = 0.95
+"""A part that takes more than this share is said to."""
+
+_OF_ALL = (
+    (
+        "A bound is of decoding: accept length / cycle time. Prefills are not counted, so the "
+        "tok/s that a client sees gain less."
+    ),
+    (
+        "Of a part: it takes no time at all, and everything else (the other parts, accept length, "
+        "how many requests run together) stays as it is. Parts do not overlap."
+    ),
+)
+_OF_COLLECTIVES = (
+    "Of collectives: the forwards that have them take no time at all. What part of a forward they "
+    "are is not known, so the true bound is smaller."
+)
+_OF_STEPS = (
+    "Of steps: the more tokens a verify has, the less one more costs, and with one token it is the "
+    "baseline's decode forward (0, where that was not measured); drafts are right as often as in "
+    "the histogram of correct drafts; more steps never shorten a cycle."
+)
+
+PART_NAMES = {
+    "draft": "draft",
+    "draft_extend": "draft extend",
+    "verify": "verify",
+    "rest": "rest",
+    "collective": "collectives",
+}
+
+_DECODING = {"verify": "decode forward"}
+
+
+def part_name(name: str, *, speculates: bool = True) -> str:
+    """`"draft extend"`; without speculation the target's forward verifies nothing."""
+    return PART_NAMES[name] if speculates else _DECODING.get(name, PART_NAMES[name])
+
+
+def lever_name(lever: Lever) -> str:
+    """`"--attention-backend"`, `"NCCL_PROTO"`, `"num_steps"`."""
+    return f"--{lever.name}" if lever.knob.kind is Kind.FLAG else lever.name
+
+
+def describe_bound(gain: float | None) -> str:
+    """`"+3.4%"`; `"25x"` the speed, where it is that much; `"no limit"`, `"?"`."""
+    if gain is None:
+        return "?"
+    if not math.isfinite(gain):
+        return "no limit"
+    return f"{gain + 1:.0f}x" if gain >= 9 else f"{gain:+.1%}"
+
+
+def summary(explanation: Explanation) -> list[str]:
+    """What is to be learned from it, in a few sentences; of the first operating point."""
+    first = explanation.points[0]
+    return [
+        *_dominant(explanation, first),
+        *_placement(explanation, first),
+        *_collectives(explanation, first),
+        *_worth(explanation),
+        *(_break_even(first.break_even) if first.break_even is not None else ()),
+    ]
+
+
+def assumptions(explanation: Explanation) -> list[str]:
+    """What the bounds rest on."""
+    found = list(_OF_ALL)
+    if any(lever.collective for lever in explanation.levers):
+        found.append(_OF_COLLECTIVES)
+    if any(lever.limit is Limit.DEPTH for lever in explanation.levers):
+        found.append(_OF_STEPS)
+    return found
+
+
+def _dominant(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
+    name = point.cycle.dominant
+    share = point.cycle.share((name,))
+    speculates = explanation.trial.configuration.speculation.enabled
+    whole = part_name(name, speculates=speculates)
+    how = f"over {OVERWHELMING:.0%} of a cycle" if share > OVERWHELMING else "most of a cycle"
+    if share <= 0.5:
+        how = "more of a cycle than any other part"
+    cut = gain_if_shorter(share, MUCH_SHORTER)
+    text = f"{whole} takes {share:.1%}, {how}: {MUCH_SHORTER:.0%} off it would buy {cut:+.1%}"
+    others = gain_if_instant(1.0 - share)
+    yield f"{text}, all the rest in no time at all no more than {describe_bound(others)}."
+
+
+def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
+    if all(lever.name != DRAFT_TP.name for lever in explanation.levers):
+        return
+    share = point.cycle.share(DRAFTING)
+    bound = point.bounds[DRAFT_TP.name]
+    yield (
+        f"draft and draft extend take {share:.1%} together: the draft's placement (draft_tp) can "
+        "buy less than that share of a cycle's time, as the draft is computed wherever it is; "
+        f"if it took no time at all, decoding would gain {describe_bound(bound)}."
+    )
+
+
+def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
+    forward = part_name("verify", speculates=explanation.trial.configuration.speculation.enabled)
+    verify = f"{forward} ({point.cycle.share(('verify',)):.1%} of a cycle)"
+    acting = [lever for lever in explanation.levers if lever.collective]
+    if not acting:
+        if explanation.untouched:
+            yield (
+                f"The study varies nothing that acts on the collectives in {verify}, such as "
+                "NCCL's variables."
+            )
+        return
+    names = [lever_name(lever) for lever in acting]
+    who = "NCCL acts" if any(name.startswith("NCCL_") for name in names) else "Collectives act"
+    also = ", and on the draft as far as it has collectives" if len(acting[0].parts) > 1 else ""
+    yield (
+        f"{who} on {verify}{also}: {_and(names)}. What part of these forwards its collectives "
+        "are, no clock tells: infinitely fast ones would buy less than forwards in no time at all, "
+        f"{describe_bound(point.instant['collective'])}."
+    )
+    for lever in acting:
+        seen = explanation.seen.get(lever.name)
+        change = seen.parts.get("verify") if seen is not None else None
+        if seen is not None and change is not None:
+            value = " not set" if seen.value is None else f"={seen.value}"
+            yield (
+                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+.1%}, decoding "
+                f"by {seen.gain:+.1%} (trial {seen.trial}, all else equal)."
+            )
+
+
+def _worth(explanation: Explanation) -> Iterator[str]:
+    by_worth: dict[bool | None, list[Lever]] = {True: [], False: [], None: []}
+    for lever in explanation.levers:
+        by_worth[explanation.is_worth(lever)].append(lever)
+    varied = [lever_name(lever) for lever in by_worth[True] if lever.varied]
+    if varied:
+        yield f"Worth a launch: {_and(varied)}."
+    fixed = [lever_name(lever) for lever in by_worth[True] if not lever.varied]
+    if fixed:
+        yield f"Worth adding to the study: {_and(fixed)}."
+    if by_worth[False]:
+        names = [lever_name(lever) for lever in by_worth[False]]
+        yield f"Not worth one, as no more than {WORTH:.0%} can come of it: {_and(names)}."
+    if by_worth[None]:
+        names = [lever_name(lever) for lever in by_worth[None]]
+        yield f"Not known from a clock, only from a launch: {_and(names)}."
+
+
+def _break_even(found: BreakEven) -> Iterator[str]:
+    source = "" if found.source == "clock" else ", by its time per output token"
+    other = "" if found.same_settings else " at other settings"
+    how = "faster" if found.gain >= 0 else "slower"
+    yield (
+        f"To break even with no speculation{other} (trial {found.trial}, "
+        f"{1000 * found.decode_s:.2f} ms per token{source}) a cycle must yield {found.needed:.2f} "
+        f"tokens; it yields {found.accept_length:.2f}, so decoding is {abs(found.gain):.1%} {how}."
+    )
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
