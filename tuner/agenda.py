@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     from results.records import Launch, Trial
     from search_spaces.configuration import Configuration
+    from tuner.anchors import Anchors
     from tuner.planners import LaunchBuilder, Planner
     from tuner.same_servers import SameServers
+    from tuner.switching import Switching
 
 
 class Agenda:
@@ -23,6 +25,7 @@ class Agenda:
         baselines: By name, in the order in which they are measured.
         planner: Asked once nothing else is due.
         launches: Fills launches.
+        anchors: Say what of that may be launched.
         same: Knows what tells most of a planner's choice; `None` asks nobody.
     """
 
@@ -31,25 +34,42 @@ class Agenda:
         baselines: Mapping[str, Configuration],
         planner: Planner,
         launches: LaunchBuilder,
+        anchors: Anchors,
         same: SameServers | None = None,
     ) -> None:
         self._baselines = baselines
         self._planner = planner
         self._launches = launches
+        self._anchors = anchors
         self._same = same
 
-    def next(self, trials: Sequence[Trial], launches: Sequence[Launch]) -> LaunchPlan | Stop:
+    def next(
+        self, trials: Sequence[Trial], launches: Sequence[Launch], switching: Switching
+    ) -> LaunchPlan | Stop:
         """The next launch, given everything that is stored."""
+        if switching.gave_up is not None:
+            self._launches.fall_back()
+        judged = {t.configuration.key for t in trials if t.state is not TrialState.FAILED}
         unfinished = [t for t in trials if t.state is TrialState.RUNNING]
         if unfinished:
-            return self._unfinished(unfinished, launches)
-        judged = {t.configuration.key for t in trials if t.state is not TrialState.FAILED}
+            if (alone := _left_alone(unfinished[0], launches)) is not None:
+                return alone
+            plan = self._together(unfinished, launches)
+            return self._anchors.secured(plan, switching, judged, elsewhere=False)
         for configuration in self._baselines.values():
             if configuration.key not in judged:
                 first = PlannedTrial(configuration, Purpose.BASELINE)
-                return self._launches.plan(first, judged | self._baseline_keys())
-        plan = self._planner.propose()
-        if isinstance(plan, Stop) or self._same is None:
+                seen = judged | self._baseline_keys()
+                plan = self._launches.plan(first, seen)
+                return self._anchors.secured(plan, switching, seen)
+        chosen = self._planner.propose()
+        if isinstance(chosen, Stop):
+            return chosen
+        return self._anchors.secured(self._before(chosen, judged), switching, judged)
+
+    def _before(self, plan: LaunchPlan, judged: set[str]) -> LaunchPlan:
+        """What is launched before it, where its server may be another point's."""
+        if self._same is None:
             return plan
         chosen = plan.trials[0].configuration
         before = self._same.before(chosen, judged)
@@ -60,25 +80,10 @@ class Agenda:
     def _baseline_keys(self) -> set[str]:
         return {configuration.key for configuration in self._baselines.values()}
 
-    def _unfinished(self, trials: Sequence[Trial], launches: Sequence[Launch]) -> LaunchPlan:
-        """Regroups trials that a launch left unjudged.
-
-        A server that is started for many settings needs more memory than any one of them, so one
-        that failed, in its start or later, blames none: what it left is started one by one.
-        """
-        alone = {
-            number
-            for launch in launches
-            if launch.state is LaunchState.FAILED
-            and launch.failure is not None
-            and launch.failure.fault == "configuration"
-            for number in launch.trials
-        }
-        first = trials[0]
-        if first.number in alone:
-            return LaunchPlan((PlannedTrial(first.configuration, first.purpose),))
-        together = [t for t in trials if t.number not in alone]
-        return self._launches.group(PlannedTrial(t.configuration, t.purpose) for t in together)[0]
+    def _together(self, trials: Sequence[Trial], launches: Sequence[Launch]) -> LaunchPlan:
+        """Regroups trials that a launch left unjudged."""
+        left = [t for t in trials if _left_alone(t, launches) is None]
+        return self._launches.group(PlannedTrial(t.configuration, t.purpose) for t in left)[0]
 
     def launches_left(self, trials: Sequence[Trial]) -> int | None:
         """Launches until the planner stops by itself, as far as it can say."""
@@ -91,3 +96,18 @@ class Agenda:
             if t.state is TrialState.RUNNING
         ]
         return left + len(self._launches.group(running))
+
+
+def _left_alone(trial: Trial, launches: Sequence[Launch]) -> LaunchPlan | None:
+    """A launch of its own for a trial that a failed launch left; `None` where none did.
+
+    A server that is started for many settings needs more memory than any one of them, so one that
+    failed, in its start or later, blames none: what it left is started one by one.
+    """
+    for launch in launches:
+        failure = launch.failure
+        if launch.state is not LaunchState.FAILED or failure is None:
+            continue
+        if failure.fault == "configuration" and trial.number in launch.trials:
+            return LaunchPlan((PlannedTrial(trial.configuration, trial.purpose),))
+    return None

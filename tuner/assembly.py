@@ -18,6 +18,7 @@ from search_spaces.baseline import PRODUCTION, default_baseline
 from search_spaces.cautions import cautions
 from search_spaces.stored_study import StoredFile, parse_stored
 from tuner.agenda import Agenda
+from tuner.anchors import Anchors
 from tuner.errors import CommandError
 from tuner.launching import Launcher
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
@@ -73,6 +74,10 @@ class Problem:
         """The planner that suits so many launches."""
         baselines = self.baselines.values()
         return choose_planner(self.space, self.launches, budget, baselines, without=self.expected)
+
+    def anchors(self) -> Anchors:
+        """What may share a launch."""
+        return Anchors(self.launches, lambda c: not violations(c, self.study))
 
     def launches_needed(self) -> int:
         """Launches that the baselines and all points take that are likely to need one."""
@@ -233,7 +238,7 @@ def make_sweep(
         stored=stored,
         store=store,
         runner=runner,
-        agenda=Agenda(problem.baselines, planner, problem.launches, same),
+        agenda=Agenda(problem.baselines, planner, problem.launches, problem.anchors(), same),
         planner=planner,
         launcher=launcher,
         same=same,

@@ -164,15 +164,11 @@ def compare(
     for ours, theirs in zip(own, switched, strict=True):
         name = ours.point.name
         wall = WALL_TIME if on_gpu else WALL_TIME_WITHOUT_GPU
-        differences.append(
-            Difference("tok/s", name, ours.output_tok_s, theirs.output_tok_s, wall)
-        )
+        differences.append(Difference("tok/s", name, ours.output_tok_s, theirs.output_tok_s, wall))
         if ours.accept_length is not None and theirs.accept_length is not None:
             allowed = max(ACCEPT_LENGTH, _by_prompts(ours, theirs) / ours.accept_length)
             differences.append(
-                Difference(
-                    "accept length", name, ours.accept_length, theirs.accept_length, allowed
-                )
+                Difference("accept length", name, ours.accept_length, theirs.accept_length, allowed)
             )
         parts = list(_parts(ours.cycle, theirs.cycle, name, on_gpu=on_gpu))
         differences += parts
@@ -212,9 +208,7 @@ def _parts(
         at = f" at batch {batch.size}" if batch.size else ""
         wall = WALL_TIME if on_gpu else WALL_TIME_WITHOUT_GPU
         if batch.cycle.count and other.cycle.count:
-            yield Difference(
-                f"cycle{at}", point, _time(batch.cycle), _time(other.cycle), wall
-            )
+            yield Difference(f"cycle{at}", point, _time(batch.cycle), _time(other.cycle), wall)
         for name in _GPU_PARTS:
             a, b = batch.parts.get(name), other.parts.get(name)
             if a is None or b is None or not a.count or not b.count:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from results.records import Failure, Trial, TrialState
+from results.records import Failure, Purpose, Trial, TrialState
 from runners.readback import differences
 from tuner.same_load import SameLoad
 from tuner.scoring import has_stalled, judge, was_disturbed
+from tuner.switching import UNFAITHFUL, checked, unfaithful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from runners.base import Session
     from search_spaces.configuration import Configuration
     from search_spaces.workload import OperatingPoint, Workload
-    from tuner.planners import PlannedTrial
+    from tuner.planners import Anchor, PlannedTrial
     from tuner.progress import Progress
 
 
@@ -62,7 +63,7 @@ class Judge:
         asked = planned.configuration
         resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
         measurements = [
-            self._undisturbed(session, launch, number, planned, point)
+            self._undisturbed(session, launch, number, planned.purpose, point)
             for point in self._workload.points
         ]
         state, failure = judge(measurements, self._limits)
@@ -80,12 +81,39 @@ class Judge:
         )
         self.finish(launch, trial, resolved)
 
+    def check(self, session: Session, launch: Launch, anchor: Anchor) -> Failure | None:
+        """Measures an anchor in a switched server, and compares it with its own launch.
+
+        Returns:
+            Why nothing of this server may be scored; `None` where it is faithful.
+
+        Raises:
+            RunnerError: The server or its load failed.
+        """
+        resolved = session.apply(anchor.configuration.setting)
+        for point in self._workload.points:
+            self._undisturbed(session, launch, anchor.trial, Purpose.ANCHOR, point)
+        if (ignored := _ignored(anchor.configuration, resolved)) is not None:
+            return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
+        trial = self._store.trial(self._stored.id, anchor.trial, samples=False)
+        own = next(
+            known for known in self._store.launches(self._stored.id) if known.id == trial.judged_in
+        )
+        found = checked(self._store, self._stored.id, launch, trial, own)
+        what = f"anchor: trial {anchor.trial}, of launch {own.id}, in a switched server"
+        if found is None or not found.faithful:
+            why = str(found) if found is not None else "its launch was at other operating points"
+            self._progress.message(f"  {what}: not the same: {why}")
+            return Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why))
+        self._progress.message(f"  {what}: the same ({found})")
+        return None
+
     def _undisturbed(
         self,
         session: Session,
         launch: Launch,
         number: int,
-        planned: PlannedTrial,
+        purpose: Purpose,
         point: OperatingPoint,
     ) -> Measurement:
         """A measurement at one point; where it was disturbed, the one after it.
@@ -95,7 +123,7 @@ class Judge:
 
         def window(which: str = "") -> Measurement:
             self._progress.measuring(f"trial {number}, {point.name}{which}")
-            return self._window(session, launch, number, planned, point)
+            return self._window(session, launch, number, purpose, point)
 
         measurement = window()
         if was_disturbed(measurement) or has_stalled(measurement):
@@ -110,16 +138,14 @@ class Judge:
         session: Session,
         launch: Launch,
         number: int,
-        planned: PlannedTrial,
+        purpose: Purpose,
         point: OperatingPoint,
     ) -> Measurement:
         """One measurement, stored whether it is believed or not."""
         measurement = session.measure(point)
         self._same_load.check(measurement, number)
         with self._shielded():
-            self._store.add_measurement(
-                self._stored.id, number, launch.id, measurement, planned.purpose
-            )
+            self._store.add_measurement(self._stored.id, number, launch.id, measurement, purpose)
         return measurement
 
     def finish(self, launch: Launch, trial: Trial, resolved: Resolved | None = None) -> None:

@@ -122,11 +122,10 @@ class Launcher:
         unfinished = {
             t.configuration.key: t.number for t in trials if t.state is TrialState.RUNNING
         }
-        several = len(plan.trials) > 1
         mark = uuid.uuid4().hex
         intent = LaunchIntent(
             configuration=plan.trials[0].configuration,
-            settings=tuple(t.configuration.setting for t in plan.trials) if several else (),
+            settings=plan.settings,
             mark=mark,
             # The mark, since studies of one name in two databases of one folder share the folder.
             log=str(self._log_dir / f"launch-{number:04d}-{mark[:8]}.log"),
@@ -136,8 +135,11 @@ class Launcher:
                 self._stored.id,
                 intent,
                 [
-                    unfinished.get(t.configuration.key, (t.configuration, t.purpose))
-                    for t in plan.trials
+                    *([] if plan.anchor is None else [plan.anchor.trial]),
+                    *(
+                        unfinished.get(t.configuration.key, (t.configuration, t.purpose))
+                        for t in plan.trials
+                    ),
                 ],
                 self._machine,
             )
@@ -238,7 +240,15 @@ class Launcher:
         if self._version is None and not session.resolved.simulated:
             self._say_version(version)
         self._version = version
-        for number, planned in _numbered(launch, plan):
+        numbered = _numbered(launch, plan)
+        if plan.anchor is not None:
+            try:
+                unfaithful = self._judge.check(session, launch, plan.anchor)
+            except RunnerError as error:
+                return self._blame(launch, numbered[:1], error.failure, judged=False)
+            if unfaithful is not None:
+                return _Result(LaunchState.FAILED, unfaithful)
+        for number, planned in numbered:
             try:
                 self._judge.measure(session, launch, number, planned)
             except RunnerError as error:
@@ -247,9 +257,21 @@ class Launcher:
         return _Result(LaunchState.COMPLETE)
 
     def _blame(
-        self, launch: Launch, met: Sequence[tuple[int, PlannedTrial]], failure: Failure
+        self,
+        launch: Launch,
+        met: Sequence[tuple[int, PlannedTrial]],
+        failure: Failure,
+        *,
+        judged: bool = True,
     ) -> _Result:
-        """Stores what a failure means for the trials that it met."""
+        """Stores what a failure means for the trials that it met.
+
+        Args:
+            launch: The launch that failed.
+            met: Its trials that would be judged by it, and their numbers.
+            failure: Why it failed.
+            judged: Whether they were under way; else they are left to another launch.
+        """
         earlier = self._store.launches(self._stored.id) if failure.kind in KILLED else ()
         found = blame(
             killed_again(failure, launch, [number for number, _ in met], earlier),
@@ -260,7 +282,7 @@ class Launcher:
             host_faults=self._host_faults,
         )
         self._host_faults = self._host_faults + 1 if found.failure.fault in LOSING_FAULTS else 0
-        if found.trials is not None:
+        if found.trials is not None and judged:
             for number, planned in met:
                 trial = Trial(
                     number,
@@ -279,7 +301,9 @@ def _is_reference(planned: PlannedTrial) -> bool:
 
 
 def _numbered(launch: Launch, plan: LaunchPlan) -> list[tuple[int, PlannedTrial]]:
-    return list(zip(launch.trials, plan.trials, strict=True))
+    """The trials that the launch is to judge: all but its anchor."""
+    numbers = launch.trials if plan.anchor is None else launch.trials[1:]
+    return list(zip(numbers, plan.trials, strict=True))
 
 
 def _environment(command: LaunchCommand) -> tuple[tuple[str, str | None], ...]:

@@ -15,6 +15,7 @@ from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
 from tuner.planners import Observation, Stop
 from tuner.scoring import Standing, comparable
+from tuner.switching import read_switching
 from tuner.words import shorten
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tuner.planners import LaunchPlan, Planner
     from tuner.progress import Progress
     from tuner.same_servers import SameServers
+    from tuner.switching import Switching
 
 
 _REASONS: dict[Literal["exhausted", "converged"], str] = {
@@ -101,6 +103,7 @@ class Sweep:
         self._shielded = shielded
         self._observed: set[int] = set()
         self._launch_seconds: list[tuple[int, float]] = []
+        self._said_given_up = False
 
     def run(self) -> Outcome:
         """Runs to the target; stores and returns why it stopped. Ctrl-C is such a reason."""
@@ -138,7 +141,9 @@ class Sweep:
             launches = self._store.launches(self._stored.id)
             if self._set_aside(standing, launches):
                 standing = self._observe()
-            plan = self._agenda.next(standing.trials, launches)
+            switching = read_switching(self._store, self._stored.id, standing.trials, launches)
+            self._say_given_up(switching)
+            plan = self._agenda.next(standing.trials, launches, switching)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
                 return Outcome(plan.reason, _REASONS[plan.reason] + _aside(standing))
@@ -155,6 +160,12 @@ class Sweep:
                 with self._shielded():
                     self._store.add_work(self._stored.id, self._runner.now() - began)
             self._launch_seconds.append((len(plan.trials), time.monotonic() - clock))
+
+    def _say_given_up(self, switching: Switching) -> None:
+        """Once a run: why the study goes on with a launch per setting."""
+        if switching.gave_up is not None and not self._said_given_up:
+            self._said_given_up = True
+            self._progress.message(f"a launch per setting from here on, since {switching.gave_up}")
 
     def _standing(self) -> Standing:
         return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)

@@ -1,6 +1,7 @@
 """Planners: what to launch next. One module per strategy; `make_planner` picks by name."""
 
 from tuner.planners.base import (
+    Anchor,
     LaunchPlan,
     Observation,
     PlannedTrial,
@@ -12,6 +13,7 @@ from tuner.planners.launches import LaunchBuilder
 
 __all__ = [
     "PLANNERS",
+    "Anchor",
     "LaunchBuilder",
     "LaunchPlan",
     "Observation",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from results.records import Purpose, TrialState
-    from search_spaces.configuration import Configuration
+    from search_spaces.configuration import Configuration, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,42 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class Anchor:
+    """A judged trial of a launch of its own, to be measured again in a switched server."""
+
+    trial: int
+    configuration: Configuration
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """One launch: trials that one server can be switched through, measured in this order.
 
     Attributes:
         trials: At least one; `Runner.can_switch` holds between any two. Each is measured at
             every operating point of the study.
+        anchor: Measured before them: what tells whether figures of this server may be scored.
+        spare: A setting that the server is started at and that is not measured: a server starts at
+            its largest one, and an anchor says something only as one that was switched to.
     """
 
     trials: tuple[PlannedTrial, ...]
+    anchor: Anchor | None = None
+    spare: Setting | None = None
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """What the server has to be prepared for, in the order of measurement.
+
+        Empty where it runs nothing but what it was started with.
+        """
+        if len(self.trials) == 1 and self.anchor is None:
+            return ()
+        configurations = [t.configuration for t in self.trials]
+        if self.anchor is not None:
+            configurations.insert(0, self.anchor.configuration)
+        spare = () if self.spare is None else (self.spare,)
+        return tuple(dict.fromkeys((*(c.setting for c in configurations), *spare)))
 
 
 @dataclass(frozen=True, slots=True)

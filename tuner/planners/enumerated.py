@@ -42,7 +42,7 @@ class ExhaustivePlanner(_EnumeratedPlanner):
         return next(iter(self._unseen))
 
     def launches_left(self) -> int | None:
-        return self._launches.launches_needed(self._unseen)
+        return self._launches.launches_left(self._unseen)
 
 
 class RandomPlanner(_EnumeratedPlanner):

@@ -39,6 +39,19 @@ class LaunchBuilder:
         self._can_switch = can_switch
         self._hot_switch = hot_switch
 
+    @property
+    def hot_switch(self) -> bool:
+        """Whether launches are filled at all."""
+        return self._hot_switch
+
+    def fall_back(self) -> None:
+        """From now on each configuration has a launch of its own."""
+        self._hot_switch = False
+
+    def can_switch(self, a: Configuration, b: Configuration) -> bool:
+        """Whether one launch can be measured at both."""
+        return self._hot_switch and self._can_switch(a, b)
+
     def over(self, space: Space) -> LaunchBuilder:
         """The same for other points."""
         return LaunchBuilder(space, self._can_switch, hot_switch=self._hot_switch)
@@ -50,16 +63,31 @@ class LaunchBuilder:
 
     def plan(self, first: PlannedTrial, seen: Collection[str]) -> LaunchPlan:
         """A launch for `first`, and for its siblings that are not among the keys in `seen`."""
-        if not self._hot_switch:
-            return LaunchPlan((first,))
         origin = first.configuration
-        known = {*seen, origin.key}
-        siblings = []
+        others = (other for other in self.siblings(origin, seen) if other != origin)
+        return LaunchPlan((first, *(PlannedTrial(other, Purpose.SEARCH) for other in others)))
+
+    def siblings(self, origin: Configuration, seen: Collection[str]) -> Iterator[Configuration]:
+        """Points that a server of `origin` can be switched to, without those in `seen`."""
+        if not self._hot_switch:
+            return
         for setting in self._settings:
             other = origin.with_setting(setting)
-            if other.key not in known and other in self._space and self._can_switch(origin, other):
-                siblings.append(PlannedTrial(other, Purpose.SEARCH))
-        return LaunchPlan((first, *siblings))
+            if other.key not in seen and other in self._space and self._can_switch(origin, other):
+                yield other
+
+    def could_share(self, algorithm: str, seen: Collection[str]) -> bool:
+        """Whether any two points of an algorithm that are not in `seen` could share a launch."""
+        started: dict[Hashable, list[Configuration]] = defaultdict(list)
+        for point in self._space:
+            speculation = point.speculation
+            if speculation.algorithm != algorithm or speculation.topk != 1 or point.key in seen:
+                continue
+            near = started[_server(point)]
+            if any(self.can_switch(other, point) for other in near):
+                return True
+            near.append(point)
+        return False
 
     def group(self, trials: Iterable[PlannedTrial]) -> tuple[LaunchPlan, ...]:
         """Packs given trials (unfinished ones, say) into as few launches as possible."""
@@ -81,7 +109,10 @@ class LaunchBuilder:
     def launches_needed(
         self, configurations: Iterable[Configuration], *, at_most: int | None = None
     ) -> int:
-        """How many launches measuring all of `configurations` takes.
+        """How many launches measuring all of `configurations` takes from the beginning.
+
+        Switched figures of an algorithm are scored once one of its settings was measured in a
+        launch of its own as well: that is one launch more for each.
 
         Args:
             configurations: Distinct ones.
@@ -89,16 +120,24 @@ class LaunchBuilder:
         """
         count = 0
         chains: dict[Hashable, list[Configuration]] = {}
+        switched: set[str] = set()
         for configuration in configurations:
             if at_most is not None and count > at_most:
                 break
             if self._hot_switch and configuration.speculation.topk == 1:
                 started = chains.setdefault(_server(configuration), [])
                 if any(self._can_switch(first, configuration) for first in started):
+                    algorithm = configuration.speculation.algorithm
+                    count += algorithm not in switched
+                    switched.add(algorithm)
                     continue
                 started.append(configuration)
             count += 1
         return count
+
+    def launches_left(self, configurations: Iterable[Configuration]) -> int:
+        """The same on the way, where the launch of an anchor was made."""
+        return len(self.group(PlannedTrial(c, Purpose.SEARCH) for c in configurations))
 
 
 def everything(

@@ -1,0 +1,163 @@
+"""What tells a faithful switched server from another one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.records import BatchCycles, CycleTimes, PartTime, RequestSample
+from runners.replay import ReplayRow, _measurement
+from search_spaces import load_study
+from tuner.faithful import GPU_TIME, WALL_TIME, compare
+
+STUDY = load_study("kimi-demo")
+PARTS = {"draft": 1.0, "draft_extend": 0.3, "verify": 5.8, "rest": 0.2}
+
+
+def part(milliseconds, *, count=100, graphs=1.0):
+    seconds = milliseconds / 1000
+    return PartTime(count, count * seconds, seconds, 1.1 * seconds, graphs)
+
+
+def clock(*, size=1, source="plugin", graphs=None, **changes):
+    parts = {**PARTS, **changes}
+    batch = BatchCycles(
+        size,
+        part(sum(parts.values())),
+        {name: part(ms, graphs=(graphs or {}).get(name, 1.0)) for name, ms in parts.items()},
+    )
+    return CycleTimes(source, (batch,))
+
+
+def measured(*, tok_s=200.0, accept=2.0, cycle=None, **changes):
+    workload = STUDY.to_workload()
+    row = _measurement(ReplayRow(tok_s, accept), workload, workload.points[0], 0.0)
+    return replace(row, cycle=cycle, **changes)
+
+
+def verdict(own, switched, *, on_gpu=True):
+    return compare([own], [switched], on_gpu=on_gpu)
+
+
+def test_equal_windows_are_faithful_and_the_clock_is_named():
+    same = verdict(measured(cycle=clock()), measured(cycle=clock()))
+    assert same.faithful
+    assert same.clock == "plugin"
+    whats = {d.what for d in same.differences}
+    assert {"tok/s", "accept length", "cycle at batch 1", "verify at batch 1"} <= whats
+    assert "graphs of draft_extend at batch 1" in whats
+
+
+def test_draft_extend_without_its_graph_is_found_although_nothing_else_differs():
+    # What 0.5.17 did on one GPU, where it cost nothing that a client sees.
+    eager = clock(graphs={"draft_extend": 0.0})
+    found = verdict(measured(cycle=clock()), measured(cycle=eager))
+    assert not found.faithful
+    assert "graphs of draft_extend at batch 1 100% and 0%" in str(found)
+
+
+def test_a_part_that_only_one_of_them_has_is_found():
+    lacking = clock()
+    del lacking.batches[0].parts["draft_extend"]
+    found = verdict(measured(cycle=clock()), measured(cycle=lacking))
+    assert not found.faithful
+    assert "draft_extend" in str(found)
+
+
+@given(name=st.sampled_from(["draft", "draft_extend", "verify"]), size=st.floats(-0.5, 0.5))
+def test_gpu_time_decides_by_part_and_a_faster_one_is_as_wrong(name, size):
+    other = clock(**{name: PARTS[name] * (1 + size)})
+    found = verdict(measured(cycle=clock()), measured(cycle=other))
+    # 20 us are never held against a part.
+    allowed = max(GPU_TIME, 0.02 / PARTS[name])
+    if abs(size) < 0.99 * allowed:
+        assert found.faithful
+    if abs(size) > 1.01 * allowed:
+        assert not found.faithful
+        assert f"{name} at batch 1" in str(found)
+
+
+@given(size=st.floats(-0.6, 2.0))
+def test_without_a_clock_speed_has_a_wide_band_and_it_is_said(size):
+    found = verdict(measured(), measured(tok_s=200 * (1 + size)))
+    assert found.clock is None
+    if abs(size) < 0.99 * WALL_TIME:
+        assert found.faithful
+        assert "without a clock" in str(found)
+    if abs(size) > 1.01 * WALL_TIME:
+        assert not found.faithful
+
+
+def test_clocks_of_two_kinds_are_not_compared():
+    found = verdict(
+        measured(cycle=clock()), measured(cycle=clock(source="device_timer", verify=50.0))
+    )
+    assert (found.faithful, found.clock) == (True, None)
+
+
+def test_a_machine_without_gpus_is_held_to_a_factor():
+    slow = {name: 2.5 * ms for name, ms in PARTS.items()}
+    own, other = measured(cycle=clock()), measured(tok_s=80.0, cycle=clock(**slow))
+    assert verdict(own, other, on_gpu=False).faithful
+    assert verdict(other, own, on_gpu=False).faithful
+    assert not verdict(own, other).faithful
+    slower = measured(tok_s=20.0)
+    assert not verdict(own, slower, on_gpu=False).faithful
+    assert not verdict(slower, own, on_gpu=False).faithful
+
+
+def test_another_accept_length_is_found():
+    assert verdict(measured(accept=2.0), measured(accept=2.03)).faithful
+    assert not verdict(measured(accept=2.0), measured(accept=2.3)).faithful
+
+
+def test_prompts_that_scatter_explain_a_difference_and_those_that_agree_do_not():
+    def samples(correct):
+        return tuple(
+            RequestSample(f"p{n}", 0.0, 0.1, 1.0, 10, 100, verify_calls=50, correct_drafts=c)
+            for n, c in enumerate(correct)
+        )
+
+    own = measured(accept=2.0, samples=samples([50, 50, 50, 50]))
+    scattered = measured(accept=2.1, samples=samples([80, 40, 70, 30]))
+    alike = measured(accept=2.1, samples=samples([55, 55, 55, 55]))
+    assert verdict(own, scattered).faithful
+    assert not verdict(own, alike).faithful
+
+
+def test_windows_that_are_not_believed_are_no_evidence():
+    found = verdict(measured(), measured(invalid=("degenerate: !!!!",)))
+    assert not found.faithful
+    assert "degenerate" in str(found)
+
+
+def test_batch_sizes_met_in_passing_are_not_compared():
+    def with_tail(ms):
+        tail = BatchCycles(2, part(ms, count=5), {"verify": part(ms, count=5)})
+        return CycleTimes("plugin", (*clock().batches, tail))
+
+    assert verdict(measured(cycle=with_tail(6.0)), measured(cycle=with_tail(60.0))).faithful
+
+
+def test_totals_are_compared_by_their_means():
+    def totals(verify_s):
+        whole = PartTime(100, 1.0)
+        return CycleTimes(
+            "device_timer", (BatchCycles(0, whole, {"verify": PartTime(100, verify_s)}),)
+        )
+
+    same = verdict(measured(cycle=totals(0.58)), measured(cycle=totals(0.59)))
+    assert (same.faithful, same.clock) == (True, "device_timer")
+    assert not verdict(measured(cycle=totals(0.58)), measured(cycle=totals(0.75))).faithful
+
+
+@pytest.mark.parametrize("accept", [None, 1.0])
+def test_nothing_to_divide_by_is_no_crash(accept):
+    zero = measured(tok_s=1.0, accept=accept)
+    found = verdict(replace(zero, output_tok_s=0.0), zero)
+    assert not found.faithful
+    assert not math.isnan(found.worst.size)

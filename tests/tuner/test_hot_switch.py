@@ -1,0 +1,324 @@
+"""Many settings in one launch: what is measured first, what is scored, and the way back."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from results.records import Failure, LaunchState, Machine, Purpose, TrialState
+from results.store import Store
+from runners.base import RunnerError
+from runners.replay import ReplayRunner
+from search_spaces import Space, parse_study
+from tuner import assembly
+from tuner.planners import PLANNERS
+from tuner.progress import Silent
+from tuner.switching import read_switching
+
+from .conftest import small_text
+from .replays import chains, play, point, table
+from .test_faithful import clock
+
+REFUSED = Failure("switch_refused", "load", "configuration", "speculative_num_steps: refused")
+OOM = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
+
+
+class Switchable(ReplayRunner):
+    """A machine whose launches for many settings a test bends.
+
+    Args:
+        bend: Gets configuration, measurement and intent of each window; may raise instead.
+    """
+
+    def __init__(self, study, bend=lambda _c, m, _i: m, *, start=None, **options) -> None:
+        super().__init__(table(study), study, can_switch=chains, **options)
+        self._bend = bend
+        self._refuse = start
+        self.intents = []
+
+    def machine(self):
+        return Machine(gpus=("NVIDIA H200",))
+
+    def start(self, intent, on_process, on_progress=None):
+        self.intents.append(intent)
+        if self._refuse is not None and (failure := self._refuse(intent)) is not None:
+            raise RunnerError(failure)
+        return super().start(intent, on_process, on_progress)
+
+    def measured(self, configuration, point):
+        return self._bend(configuration, super().measured(configuration, point), self.intents[-1])
+
+
+def clocked(configuration, measurement, intent, *, switched_verify=5.8):
+    """A clock that says what a faithful plugin does, or not."""
+    verify = switched_verify if intent.settings else 5.8
+    return replace(measurement, cycle=clock(verify=verify))
+
+
+def steps(intent):
+    return [s.num_steps for s in intent.settings]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_the_default_is_the_anchor_and_is_measured_first(small, store, planner):
+    study = small(steps="{from: 1, to: 5}")
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, planner=planner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert len(report.standing.trials) == 12
+    hot = [i for i in runner.intents if i.settings]
+    # Two without speculation, the default's own, the rest of its chains, the other protocol's.
+    assert len(runner.intents) == 5
+    assert len(hot) == 2
+    assert steps(hot[0])[0] == 3
+    assert sorted(steps(hot[0])) == sorted(steps(hot[1])) == [1, 2, 3, 4, 5]
+    assert dict(hot[0].configuration.env)["NCCL_PROTO"] is None
+    default = report.standing.baselines["default"]
+    assert len(default.launches) == 2
+    known = store.measurements(report.study.id, default.number)
+    assert [m.purpose for m in known] == [Purpose.BASELINE, Purpose.ANCHOR]
+    first = report.launches[default.launches[-1]]
+    assert first.trials[0] == default.number
+    windows = [
+        (m.measurement.started_at, m.purpose)
+        for t in report.standing.trials
+        for m in store.measurements(report.study.id, t.number)
+        if m.launch == first.id
+    ]
+    assert min(windows)[1] is Purpose.ANCHOR
+
+
+def test_the_anchors_second_figures_are_never_the_trials_own(small, store):
+    study = small()
+
+    def bend(configuration, measurement, intent):
+        shift = 1.05 if intent.settings and configuration.speculation.num_steps == 3 else 1.0
+        return replace(measurement, output_tok_s=measurement.output_tok_s * shift)
+
+    report = play(study, store, Switchable(study, bend), hot_switch=True)
+    default = report.standing.baselines["default"]
+    assert default.measurements[0].output_tok_s == pytest.approx(84.0)
+    assert default.judged_in == default.launches[0]
+
+
+def test_an_anchor_that_would_be_the_largest_gets_a_spare_above_it(small, store):
+    study = small(steps="[1, 2]", protos="[null]")
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4]]
+    assert len(report.standing.trials) == 4  # 4 steps are no trial
+
+
+def test_what_saves_no_launch_is_not_switched(small, store):
+    study = small(steps="[2, 3]", protos="[null]")
+    runner = Switchable(study, clocked)
+    play(study, store, runner, hot_switch=True)
+    assert [steps(i) for i in runner.intents] == [[], [], []]
+
+
+def test_a_launch_for_one_point_checks_by_the_way_what_later_ones_need(small, store):
+    study = small(steps="[2, 3]", protos='[null, "LL,LL128,Simple", LL128]')
+    runner = Switchable(study, clocked)
+    play(study, store, runner, hot_switch=True, planner="exhaustive")
+    chained = [steps(i) for i in runner.intents if i.configuration.speculation.enabled]
+    assert chained == [[], [3, 2, 4], [2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_without_a_baseline_in_reach_a_trial_of_the_search_is_launched_alone(small, store, planner):
+    # The default has no protocol, and the space always sets one.
+    study = small(steps="{from: 1, to: 5}", protos="[LL, LL128]")
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, planner=planner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    hot = [i for i in runner.intents if i.settings]
+    assert len(hot) == 2
+    # none and default, none with each protocol, one chain alone, the rest, the other protocol.
+    assert len(runner.intents) == 7
+    alone = [
+        t for t in report.standing.trials if t.purpose is Purpose.SEARCH and len(t.launches) == 2
+    ]
+    assert [t.configuration.speculation.num_steps for t in alone] == [steps(hot[0])[0]]
+    assert 2 <= steps(hot[0])[0] < 5
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_unfaithful_nothing_is_scored_and_every_setting_gets_a_launch(small, store, planner):
+    study = small(steps="{from: 1, to: 5}")
+    scored = []
+
+    def bend(configuration, measurement, intent):
+        scored.append((configuration, bool(intent.settings)))
+        return clocked(configuration, measurement, intent, switched_verify=8.0)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, planner=planner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert [c.speculation.num_steps for c, hot in scored if hot] == [3]
+    assert len(scored) == 13
+    [unfaithful] = [x for x in report.launches if x.state is LaunchState.FAILED]
+    assert unfaithful.failure.kind == "unfaithful"
+    assert "verify at batch 1 +37.9 %" in unfaithful.failure.message
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert all(t.judged_in != unfaithful.id for t in report.standing.trials)
+    assert report.launches_spent == 12
+    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    assert "verify at batch 1" in switching.gave_up
+
+
+@pytest.mark.parametrize("kind", ["plugin_refused", "switch_refused"])
+def test_a_plugin_that_refuses_sends_the_study_back_once(small, store, kind):
+    study = small(steps="{from: 1, to: 4}")
+    refused = replace(REFUSED, kind=kind, message="its version is 0.5.99")
+    runner = Switchable(study, clocked, start=lambda i: refused if i.settings else None)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert sum(bool(i.settings) for i in runner.intents) == 1
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    assert "0.5.99" in switching.gave_up
+
+
+def test_settings_that_run_alone_and_not_together_send_the_study_back(small, store):
+    study = small(steps="{from: 1, to: 4}", protos='[null, "LL,LL128,Simple", LL128, LL]')
+    runner = Switchable(study, clocked, start=lambda i: OOM if i.settings else None)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert sum(bool(i.settings) for i in runner.intents) == 1
+    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    assert "each of them runs in a launch of its own" in switching.gave_up
+
+
+def test_a_setting_that_cannot_run_either_way_is_no_reason_to_stop_switching(small, store):
+    study = small(steps="{from: 1, to: 4}", protos='[null, "LL,LL128,Simple"]')
+    bad = point(study, 4, None)
+
+    def start(intent):
+        asked = {intent.configuration.with_setting(s) for s in intent.settings}
+        return OOM if bad in asked or intent.configuration == bad else None
+
+    runner = Switchable(study, clocked, start=start)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    states = {t.configuration: t.state for t in report.standing.trials}
+    assert states.pop(bad) is TrialState.INFEASIBLE
+    assert set(states.values()) == {TrialState.COMPLETE}
+    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    assert switching.gave_up is None
+    # The other protocol has an anchor of its own, and is switched through.
+    assert [len(i.settings) for i in runner.intents].count(0) < len(runner.intents) - 1
+
+
+class Killed(BaseException):
+    """`kill -9`, as far as a test can play it: nothing behind it runs."""
+
+
+def killed_at(study, store, window):
+    """A study whose tuner is killed in the n-th window of its first switched launch."""
+    seen = []
+
+    def bend(configuration, measurement, intent):
+        if intent.settings:
+            seen.append(configuration)
+            if len(seen) == window:
+                raise Killed
+        return clocked(configuration, measurement, intent)
+
+    runner = Switchable(study, bend)
+    problem = assembly.pose(study, runner, hot_switch=True)
+    options = {"seed": 0, "planner": "exhaustive", "hot_switch": True}
+    new = assembly.describe_new(problem, runner, name="s", launches=None, hours=None, **options)
+    stored = store.create_study(new)
+    loop, _ = assembly.make_sweep(
+        problem, stored, store, runner, Silent(), mirror=None, shielded=contextlib.nullcontext
+    )
+    with contextlib.suppress(Killed):
+        loop.run()
+    return stored
+
+
+def test_killed_in_the_anchors_window_the_check_is_made_again(small, store):
+    study = small(steps="{from: 1, to: 4}")
+    stored = killed_at(study, store, 1)
+    left = store.unfinished(stored.id)
+    assert {t.configuration.speculation.num_steps for t in left.trials} == {1, 2, 4}
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert steps(runner.intents[0]) == [3, 1, 2, 4]
+    default = report.standing.baselines["default"]
+    assert default.state is TrialState.COMPLETE
+    assert len(default.launches) == 3
+    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    assert [c.launch for c in switching.checks] == [default.launches[-1]]
+
+
+def test_killed_behind_it_what_was_measured_is_kept_and_the_check_holds(small, store):
+    study = small(steps="{from: 1, to: 4}")
+    stored = killed_at(study, store, 3)
+    before = {t.number: t for t in store.trials(stored.id) if t.state is TrialState.COMPLETE}
+    assert {t.configuration.speculation.num_steps for t in before.values()} == {None, 3, 1}
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert steps(runner.intents[0]) == [2, 4]  # no anchor again
+    for number, trial in before.items():
+        assert report.standing.trials[number].measurements == trial.measurements
+
+
+def test_an_unfaithful_study_stays_so_when_it_is_resumed(small, store):
+    study = small(steps="{from: 1, to: 4}")
+
+    class Enough(Exception):
+        pass
+
+    def bend(configuration, measurement, intent):
+        if len(runner.intents) > 4:
+            raise KeyboardInterrupt
+        return clocked(configuration, measurement, intent, switched_verify=9.0)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "interrupted"
+    resumed = Switchable(study, clocked)
+    report = play(study, store, resumed, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert not any(i.settings for i in resumed.intents)
+
+
+PROTOS = ["null", '"LL,LL128,Simple"', "LL128", "LL"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    depths=st.sets(st.integers(1, 3), min_size=1),
+    protos=st.sets(st.sampled_from(PROTOS), min_size=1),
+    topk=st.sampled_from(["[1]", "[1, 2]"]),
+)
+def test_a_dry_run_counts_the_launches_that_a_sweep_makes(depths, protos, topk):
+    text = small_text(
+        steps=str(sorted(depths)),
+        protos=f"[{', '.join(p for p in PROTOS if p in protos)}]",
+        topk=topk,
+        launches=99,
+    )
+    study = parse_study(text, "small.yaml")
+    assert len(Space(study))
+
+    def pairs(a, b):
+        return a == b or (chains(a, b) and a.speculation.topk == b.speculation.topk == 1)
+
+    with Store.open("sqlite://") as store:
+        runner = ReplayRunner(table(study), study, can_switch=pairs)
+        needed = assembly.pose(study, runner, hot_switch=True).launches_needed()
+        report = play(study, store, runner, planner="exhaustive", hot_switch=True)
+        assert report.study.stopped == "exhausted"
+        assert len(report.launches) == needed
+        alone = assembly.pose(study, runner, hot_switch=False).launches_needed()
+        assert len(report.standing.trials) == alone
+        assert needed <= alone

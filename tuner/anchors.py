@@ -1,0 +1,126 @@
+"""Anchors: which launch plans may be switched through, and what has to be measured first.
+
+A switched figure is scored only where a setting of the same algorithm agreed with a launch of its
+own (`tuner.faithful`), once per study. That launch is a baseline's where one is a chain of the
+algorithm, else a trial of the search: all of them are figures that the study wants anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from results.records import Purpose
+from search_spaces.configuration import Setting
+from tuner.planners import Anchor, LaunchPlan, PlannedTrial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from search_spaces.configuration import Configuration
+    from tuner.planners import LaunchBuilder
+    from tuner.switching import Switching
+
+_TELLING = 2
+"""Draft steps from which on the draft runs forwards of its own: the first step's draft comes out of
+draft extend."""
+
+
+class Anchors:
+    """Turns what could share a launch into what may.
+
+    Args:
+        launches: Fills launches.
+        may_start: Whether a server could be started at a configuration that nobody measures.
+    """
+
+    def __init__(self, launches: LaunchBuilder, may_start: Callable[[Configuration], bool]) -> None:
+        self._launches = launches
+        self._may_start = may_start
+
+    def secured(
+        self,
+        plan: LaunchPlan,
+        switching: Switching,
+        seen: Collection[str],
+        *,
+        elsewhere: bool = True,
+    ) -> LaunchPlan:
+        """The plan as it may be launched: as it is, with an anchor, or another one before it.
+
+        Args:
+            plan: Trials that one server could be switched through.
+            switching: What is known of switching in this study.
+            seen: Keys of what needs no measurement any more.
+            elsewhere: Whether a launch for other points may come first, since those have an anchor.
+        """
+        first = plan.trials[0]
+        algorithm = first.configuration.speculation.algorithm
+        if not first.configuration.speculation.enabled or switching.is_faithful(algorithm):
+            return plan
+        several = len(plan.trials) > 1
+        if (anchored := self._anchored(plan, switching)) is not None:
+            known = {*seen, *(t.configuration.key for t in plan.trials)}
+            # One that has a launch of its own in any case tells by the way whether later
+            # launches may be switched through.
+            if several or self._launches.could_share(algorithm, known):
+                return anchored
+            return plan
+        if not several:
+            return plan
+        if elsewhere and (other := self._elsewhere(algorithm, switching, seen)) is not None:
+            return other
+        return LaunchPlan((_first_alone(plan),))
+
+    def _anchored(self, plan: LaunchPlan, switching: Switching) -> LaunchPlan | None:
+        """The plan with a trial that was measured in a launch of its own before it."""
+        first = plan.trials[0].configuration
+        own = [
+            trial
+            for trial in switching.alone
+            if trial.configuration != first
+            and self._launches.can_switch(first, trial.configuration)
+        ]
+        largest = max(_depth(t.configuration) for t in plan.trials)
+        for trial in sorted(own, key=lambda t: (_depth(t.configuration) < _TELLING, t.number)):
+            anchor = Anchor(trial.number, trial.configuration)
+            if _depth(trial.configuration) < largest:
+                return replace(plan, anchor=anchor)
+        for trial in own:
+            spare = Setting(_depth(trial.configuration) + 1)
+            if self._may_start(first.with_setting(spare)):
+                anchor = Anchor(trial.number, trial.configuration)
+                return replace(plan, anchor=anchor, spare=spare)
+        return None
+
+    def _elsewhere(
+        self, algorithm: str, switching: Switching, seen: Collection[str]
+    ) -> LaunchPlan | None:
+        """A launch for points beside which there is an anchor: that of most points."""
+        found: list[LaunchPlan] = []
+        for trial in switching.alone:
+            if trial.configuration.speculation.algorithm != algorithm:
+                continue
+            points = self._launches.siblings(trial.configuration, seen)
+            trials = tuple(PlannedTrial(point, Purpose.SEARCH) for point in points)
+            if trials and (plan := self._anchored(LaunchPlan(trials), switching)) is not None:
+                found.append(plan)
+        return max(found, key=lambda plan: len(plan.trials), default=None)
+
+
+def _first_alone(plan: LaunchPlan) -> PlannedTrial:
+    """What is measured in a launch of its own, to be the others' anchor.
+
+    Where there is a choice not the largest, since the server would be started at it and not
+    switched to it; and none without draft forwards, which would leave them unchecked.
+    """
+    first = plan.trials[0]
+    depths = sorted(_depth(t.configuration) for t in plan.trials)
+    if first.purpose is not Purpose.SEARCH or _TELLING <= _depth(first.configuration) < depths[-1]:
+        return first
+    telling = [t for t in plan.trials if _TELLING <= _depth(t.configuration) < depths[-1]]
+    return min(telling, key=lambda t: _depth(t.configuration), default=first)
+
+
+def _depth(configuration: Configuration) -> int:
+    return configuration.speculation.num_steps or 0

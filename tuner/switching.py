@@ -1,0 +1,178 @@
+"""What a study's launches have shown of hot switching. Holds nothing that is not stored.
+
+Everything here follows from the stored launches and measurements, so that a study that was killed,
+resumed or forked knows what it knew: which algorithms were found faithful, and why it went back to
+a launch per setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.records import LaunchState, Purpose
+from tuner.faithful import Comparison, compare
+from tuner.scoring import comparable
+from tuner.words import counted, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from results.records import Launch, Trial
+    from results.store import Store
+
+UNFAITHFUL = "unfaithful"
+"""Kind of the failure of a launch whose anchor was not as in its own launch."""
+
+SWITCH_FAULTS = frozenset(
+    {UNFAITHFUL, "switch_refused", "plugin_refused", "plugin_missing", "plugin_half_loaded"}
+)
+"""Kinds of failure of which a server that is prepared for many settings dies, and no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An anchor's two measurements.
+
+    Attributes:
+        launch: The one that was switched.
+        anchor: The trial that was measured in it again.
+        own: The launch of its own.
+        algorithm: Of which the check holds.
+        comparison: What was found.
+    """
+
+    launch: int
+    anchor: int
+    own: int
+    algorithm: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """What is known of hot switching in a study.
+
+    Attributes:
+        checks: The anchors that were measured at every point, by launch.
+        alone: Trials with figures that are believed, of launches of their own.
+        gave_up: Why the study went back to a launch per setting; `None`: it did not.
+    """
+
+    checks: tuple[Check, ...] = ()
+    alone: tuple[Trial, ...] = ()
+    gave_up: str | None = None
+
+    def is_faithful(self, algorithm: str) -> bool:
+        """Whether figures of its switched servers may be scored."""
+        return any(c.algorithm == algorithm and c.comparison.faithful for c in self.checks)
+
+
+def read_switching(
+    store: Store, study_id: int, trials: Sequence[Trial], launches: Sequence[Launch]
+) -> Switching:
+    """Works it out from what is stored."""
+    by_number = {trial.number: trial for trial in trials}
+    by_id = {launch.id: launch for launch in launches}
+    switched = [launch for launch in launches if launch.intent.settings]
+    checks = tuple(
+        check
+        for launch in switched
+        if (check := _check(store, study_id, launch, by_number, by_id)) is not None
+    )
+    alone = tuple(t for t in trials if was_alone(t, by_id))
+    return Switching(checks, alone, _why(switched, checks, by_number, by_id))
+
+
+def was_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
+    """Whether a trial's figures are believed, and of a launch that measured nothing else."""
+    if not comparable(trial) or not trial.measurements or trial.judged_in is None:
+        return False
+    return not launches[trial.judged_in].intent.settings
+
+
+def checked(
+    store: Store, study_id: int, launch: Launch, anchor: Trial, own: Launch
+) -> Comparison | None:
+    """An anchor's figures in a switched launch beside its own; `None` where some are missing."""
+    known = store.measurements(study_id, anchor.number, samples=True)
+    again = {
+        s.measurement.point: s.measurement
+        for s in known
+        if s.launch == launch.id and s.purpose is Purpose.ANCHOR
+    }
+    first = {
+        s.measurement.point: s.measurement
+        for s in known
+        if s.launch == own.id and s.purpose is not Purpose.ANCHOR
+    }
+    if not first or not first.keys() <= again.keys():
+        return None
+    on_gpu = any(m is not None and m.gpus for m in (launch.machine, own.machine))
+    return compare(list(first.values()), [again[point] for point in first], on_gpu=on_gpu)
+
+
+def _check(
+    store: Store,
+    study_id: int,
+    launch: Launch,
+    trials: Mapping[int, Trial],
+    launches: Mapping[int, Launch],
+) -> Check | None:
+    anchor = trials.get(launch.trials[0]) if launch.trials else None
+    # An anchor comes first, and was judged before.
+    if anchor is None or anchor.judged_in in {None, launch.id}:
+        return None
+    own = launches.get(anchor.judged_in)
+    if own is None or own.intent.settings or own.id > launch.id:
+        return None
+    comparison = checked(store, study_id, launch, anchor, own)
+    if comparison is None:
+        return None
+    failure = launch.failure
+    if failure is not None and failure.kind == UNFAITHFUL and comparison.faithful:
+        # It ran something else than it was told; the figures cannot say that.
+        comparison = Comparison((), None, failure.message)
+    algorithm = anchor.configuration.speculation.algorithm
+    return Check(launch.id, anchor.number, own.id, algorithm, comparison)
+
+
+def _why(
+    switched: Sequence[Launch],
+    checks: Sequence[Check],
+    trials: Mapping[int, Trial],
+    launches: Mapping[int, Launch],
+) -> str | None:
+    found = {check.launch: check.comparison for check in checks}
+    for launch in switched:
+        comparison = found.get(launch.id)
+        if comparison is not None and not comparison.faithful:
+            return unfaithful(launch, str(comparison))
+        failure = launch.failure
+        if launch.state is not LaunchState.FAILED or failure is None:
+            continue
+        if failure.kind in SWITCH_FAULTS:
+            return f"launch {launch.id}: {shorten(failure.message)}"
+        if failure.fault == "configuration" and _run_alone(launch, trials, launches):
+            many = counted(len(launch.intent.settings), "setting")
+            return (
+                f"launch {launch.id}, for {many}, failed ({failure.kind}: "
+                f"{shorten(failure.message)}), and each of them runs in a launch of its own"
+            )
+    return None
+
+
+def unfaithful(launch: Launch, found: str) -> str:
+    """What is said of a switched server that is another one than a launch of its own."""
+    return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
+
+
+def _run_alone(launch: Launch, trials: Mapping[int, Trial], launches: Mapping[int, Launch]) -> bool:
+    """Whether everything that a failed launch was for was measured in launches of their own."""
+    met = [trials[number] for number in launch.trials]
+    later = [t for t in met if t.judged_in is not None and t.judged_in > launch.id]
+    return (
+        bool(later)
+        and all(comparable(t) for t in met)
+        and all(was_alone(t, launches) for t in later)
+    )
