@@ -3,22 +3,425 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from dataclasses import replace
 
 import pytest
 
+from results.records import BatchCycles, CycleTimes, Failure, PartTime, TrialState
 from results.store import Store
+from search_spaces import parse_study
+from search_spaces.own_all_reduce import NCCL_UNUSED
+from tuner.explain import NothingToExplain, explain
+from tuner.explain.as_json import to_dict
+from tuner.explain.words import summary
 
-from .cycles import replayed
+from .conftest import small_text
+from .cycles import DECODE_MS, accept_length, batch, plugin, replayed, timed
+
+STEPS = "[1, 2, 3, 5]"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return parse_study(small_text(steps=STEPS), "small.yaml")
+
+
+@pytest.fixture(scope="module")
+def report(study):
+    """The story's study, finished."""
+    with Store.open("sqlite://") as store:
+        return replayed(study, store)
+
+
+def with_trials(report, change):
+    """The report with other trials; `change` gives each trial's stand-in, or `None`."""
+    trials = tuple(t for trial in report.standing.trials if (t := change(trial)) is not None)
+    return replace(report, standing=replace(report.standing, trials=trials))
+
+
+def with_cycles(trial, times):
+    return replace(trial, measurements=tuple(replace(m, cycle=times) for m in trial.measurements))
+
+
+def number_of(report, steps, proto=None):
+    [number] = [
+        t.number
+        for t in report.standing.trials
+        if t.configuration.speculation.num_steps == steps
+        and dict(t.configuration.env)["NCCL_PROTO"] == proto
+    ]
+    return number
+
+
+def told(explanation):
+    return " ".join(summary(explanation))
+
+
+# The story
+
+
+def test_it_says_what_the_story_says(report, study):
+    found = explain(report, study)
+    assert found.trial.number == number_of(report, 5)  # the best with NCCL's defaults
+    text = told(found)
+    assert "verify takes 95.9%, over 95% of a cycle" in text
+    assert "the draft's placement (draft_tp) can buy less than that share" in text
+    assert "NCCL acts on verify" in text
+    assert "Worth a launch: NCCL_PROTO and num_steps." in text
+    assert "no more than 5% can come of it: draft_tp" in text
+    first = found.points[0]
+    drafting = first.cycle.share(("draft", "draft_extend"))
+    assert first.bounds["draft_tp"] == pytest.approx(drafting / (1 - drafting))
+    assert first.bounds["draft_tp"] < 0.05
+    assert first.instant["verify"] > 19  # 95 % of the time gone
+    assert first.bounds["NCCL_PROTO"] == first.instant["collective"] > first.instant["verify"]
+    assert not next(lever for lever in found.levers if lever.name == "draft_tp").varied
+
+
+def test_what_the_study_has_measured_of_a_knob_is_told(report, study):
+    seen = explain(report, study).seen
+    proto, steps = seen["NCCL_PROTO"], seen["num_steps"]
+    assert proto.trial == number_of(report, 5, "LL,LL128,Simple")
+    assert proto.parts["verify"] == pytest.approx(-5.642 / (13.778 + 6 * 2.369))
+    assert proto.gain > 0.2
+    assert proto.parts["draft"] == 0
+    assert (steps.value, steps.trial) == (3, number_of(report, 3))
+    assert "Measured: NCCL_PROTO=LL,LL128,Simple changed verify by -20.2%" in told(
+        explain(report, study)
+    )
+
+
+def test_what_was_measured_stays_below_the_bound(report, study):
+    for trial in report.standing.trials:
+        found = explain(report, study, trial)
+        for name, seen in found.seen.items():
+            assert seen.gain <= found.points[0].bounds[name] + 1e-9, (trial.number, name)
+
+
+def test_the_accept_length_that_it_takes_to_break_even(report, study):
+    found = explain(report, study, report.standing.trials[number_of(report, 2, "LL,LL128,Simple")])
+    even = found.points[0].break_even
+    assert even is not None
+    cycle = 0.25 + 0.36 + 13.778 + 3 * 2.369 - 5.642 + 0.2
+    assert even.needed == pytest.approx(cycle / (DECODE_MS + 0.01))
+    assert even.accept_length == accept_length(2)
+    assert even.gain == pytest.approx(accept_length(2) / even.needed - 1)
+    assert (even.trial, even.source, even.same_settings) == (0, "clock", False)
+    assert "To break even with no speculation at other settings (trial 0, 11.01 ms" in told(found)
+    assert f"it yields {accept_length(2):.2f}, so decoding is" in told(found)
+
+
+def test_a_baseline_without_a_clock_gives_its_time_per_token(report, study):
+    def change(trial):
+        return with_cycles(trial, None) if trial.number == 0 else trial
+
+    bare = with_trials(report, change)
+    bare = replace(
+        bare, standing=replace(bare.standing, baselines={"none": bare.standing.trials[0]})
+    )
+    even = explain(bare, study).points[0].break_even
+    assert even is not None
+    assert even.source == "tpot"
+    assert "by its time per output token" in told(explain(bare, study))
+    # Without its decode forward less is known of what fewer steps can bring.
+    known, unknown = (explain(r, study).points[0].bounds["num_steps"] for r in (report, bare))
+    assert known < unknown
+
+
+def test_no_baseline_no_break_even(report, study):
+    bare = replace(report, standing=replace(report.standing, baselines={"none": None}))
+    assert explain(bare, study).points[0].break_even is None
+    assert "break even" not in told(explain(bare, study))
+
+
+# Which trial
+
+
+def test_the_best_at_default_settings_although_tuned_ones_are_better(report, study):
+    found = explain(report, study)
+    assert dict(found.trial.configuration.env) == {"NCCL_PROTO": None}
+    best = report.standing.best
+    assert best is not None
+    assert dict(best.configuration.env)["NCCL_PROTO"] is not None
+    assert found.choice.why == "the best of 4 speculative trials at default system settings"
+
+
+def test_one_with_a_clock_is_preferred_and_the_best_is_named(report, study):
+    best = number_of(report, 5)
+    bare = with_trials(report, lambda t: with_cycles(t, None) if t.number == best else t)
+    found = explain(bare, study)
+    assert found.trial.number == number_of(report, 3)
+    assert found.choice.notes == (
+        f"trial {best} is the best of them, but has no record of its cycles",
+    )
+    assert "that have a clock" in found.choice.why
+
+
+def test_without_any_clock_it_says_what_to_do(report, study):
+    bare = with_trials(report, lambda t: with_cycles(t, None))
+    with pytest.raises(NothingToExplain, match="where the time of a cycle goes: a sweep records"):
+        explain(bare, study)
+    with pytest.raises(NothingToExplain, match="of trial 2 nobody recorded"):
+        explain(bare, study, bare.standing.trials[2])
+    empty = with_trials(report, lambda t: with_cycles(t, CycleTimes("plugin", ())))
+    with pytest.raises(NothingToExplain, match="no trial of the study has a record"):
+        explain(empty, study)
+    idle = plugin(BatchCycles(1, PartTime(0, 0.0), {}))
+    with pytest.raises(NothingToExplain, match="nobody recorded"):
+        explain(with_trials(report, lambda t: with_cycles(t, idle)), study)
+
+
+def test_without_a_trial_at_default_settings_the_others_are_named(report, study):
+    tuned = with_trials(
+        report, lambda t: t if dict(t.configuration.env)["NCCL_PROTO"] is not None else None
+    )
+    numbers = ", ".join(str(t.number) for t in tuned.standing.trials)
+    with pytest.raises(NothingToExplain, match=f"with a record are {numbers}$"):
+        explain(tuned, study)
+    none = with_trials(report, lambda t: None)
+    with pytest.raises(NothingToExplain, match="no trial of the study has a record"):
+        explain(none, study)
+
+
+def test_a_trial_without_speculation_has_a_decode_forward(report, study):
+    found = explain(report, study, report.standing.trials[0])
+    assert found.points[0].cycle.shares["draft"] == 0
+    assert {lever.name for lever in found.levers} == {"NCCL_PROTO"}
+    assert told(found).startswith("decode forward takes 99.9%")
+    assert found.points[0].break_even is None
+
+
+# What must be known of the figures
+
+
+def test_the_device_timer_says_what_its_rest_is(report, study):
+    totals = {"draft": 0.3, "draft_extend": 0.4, "verify": 23.0, "rest": 1.3}
+    parts = {name: PartTime(100, ms / 10) for name, ms in totals.items()}
+    times = CycleTimes("device_timer", (BatchCycles(0, PartTime(100, 2.5), parts),))
+    timer = with_trials(report, lambda t: with_cycles(t, times))
+    found = explain(timer, study)
+    assert found.points[0].cycle.shares["rest"] == pytest.approx(0.052)
+    assert any("wall time minus GPU time" in note for note in found.points[0].notes)
+    shown = to_dict(found)["points"][0]["batches"][0]["parts"]["verify"]
+    assert shown == {
+        "count": 100,
+        "mean_ms": pytest.approx(23.0),
+        "median_ms": None,
+        "p95_ms": None,
+        "graph_share": None,
+    }
+
+
+def test_a_part_without_cuda_graphs_and_a_window_that_is_not_believed_are_told(report, study):
+    trial = report.standing.trials[number_of(report, 3)]
+    size, cycle = 1, batch(draft=1.0, draft_extend=1.0, verify=8.0).cycle
+    eager = {
+        "draft": PartTime(10, 0.01, graph_share=0.99),
+        "draft_extend": PartTime(10, 0.01, graph_share=0.0),
+        "verify": PartTime(10, 0.08, graph_share=None),
+    }
+    odd = with_cycles(trial, plugin(BatchCycles(size, cycle, eager)))
+    odd = replace(
+        odd,
+        state=TrialState.INVALID,
+        measurements=tuple(replace(m, invalid=("silent: for 3 s",)) for m in odd.measurements),
+    )
+    assert explain(report, study, odd).points[0].notes == (
+        "do not believe it: silent: for 3 s",
+        "nothing is known of what lies between the forwards: rest is left out",
+        "draft extend did not always run as CUDA graphs",
+    )
+
+
+# The knobs of other studies
+
+
+def levers_of(text_changes, report, *, replaced=(), steps=3, failures=()):
+    text = small_text(**text_changes)
+    for before, after in replaced:
+        assert before in text
+        text = text.replace(before, after)
+    study = parse_study(text, "other.yaml")
+    found = next(t for t in report.standing.trials if t.number == number_of(report, steps))
+    if failures:
+        report = replace(
+            report, standing=replace(report.standing, trials=(*report.standing.trials, *failures))
+        )
+    explained = explain(report, study, found)
+    return explained, {lever.name: lever for lever in explained.levers}
+
+
+def test_one_gpu_has_neither_collectives_nor_a_placement(report):
+    found, levers = levers_of({}, report, replaced=[("tp-size: 8", "tp-size: 1")])
+    assert found.points[0].bounds["NCCL_PROTO"] == 0
+    assert found.is_worth(levers["NCCL_PROTO"]) is False
+    assert "draft_tp" not in levers
+    assert "collective" not in found.points[0].instant
+    assert "NCCL acts" not in told(found)
+
+
+def test_nccl_is_no_knob_where_another_kernel_carries_decoding(report):
+    flags = "max-running-requests: 64}"
+    ipc = f"{flags}\n  env: {{SGLANG_ENABLE_PCIE_IPC_ALLREDUCE: '1'}}"
+    found, levers = levers_of({}, report, replaced=[(flags, ipc)])
+    assert found.points[0].bounds["NCCL_PROTO"] == 0
+    assert "FlashInfer" in levers["NCCL_PROTO"].why
+    tuned = report.standing.trials[number_of(report, 3, "LL,LL128,Simple")]
+    unused = replace(
+        tuned,
+        number=99,
+        state=TrialState.INACTIVE,
+        failure=Failure(NCCL_UNUSED, "load", "configuration", "..."),
+        measurements=(),
+    )
+    found, levers = levers_of({}, report, failures=[unused])
+    assert found.points[0].bounds["NCCL_PROTO"] == 0
+    assert "SGLang's own all-reduce kernel" in levers["NCCL_PROTO"].why
+
+
+def test_each_kind_of_flag_is_bounded_by_the_parts_that_it_acts_on(report):
+    flags = (
+        "flags: {attention-backend: [triton, flashinfer], sampling-backend: [null, pytorch], "
+        "page-size: [1, 16], disable-custom-all-reduce: [null, true]}\n  env:"
+    )
+    found, levers = levers_of({}, report, replaced=[("env:", flags)])
+    bounds, shares = found.points[0].bounds, found.points[0].cycle.shares
+    forwards = shares["draft"] + shares["draft_extend"] + shares["verify"]
+    assert bounds["attention-backend"] == pytest.approx(forwards / (1 - forwards))
+    assert bounds["sampling-backend"] == pytest.approx(shares["rest"] / (1 - shares["rest"]))
+    assert bounds["disable-custom-all-reduce"] == bounds["NCCL_PROTO"]
+    assert "page-size" not in bounds
+    assert found.is_worth(levers["page-size"]) is None
+    assert "Not known from a clock, only from a launch: --page-size." in told(found)
+
+
+def test_a_study_that_varies_nothing_between_gpus_is_told_so(report):
+    found, _ = levers_of({"protos": "[null]"}, report)
+    assert "varies nothing that acts on the collectives in verify" in told(found)
+    assert found.points[0].instant["collective"] > 0
+
+
+def test_a_tree_in_a_chains_place_is_bounded_by_its_depth(report):
+    found, levers = levers_of({"topk": "[1, 4]"}, report)
+    assert found.points[0].bounds["topk"] == pytest.approx(4 / accept_length(3) - 1)
+    assert "num_draft_tokens" not in levers
+
+
+def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_costs(report):
+    slow = plugin(batch(draft=5.0, draft_extend=1.0, verify=13.0, rest=1.0))
+    slowed = with_trials(report, lambda t: with_cycles(t, slow))
+    found, levers = levers_of({}, slowed, replaced=[("  env:", "  draft_tp: [1, 8]\n  env:")])
+    assert levers["draft_tp"].varied
+    assert found.points[0].bounds["draft_tp"] == pytest.approx(6 / 14)
+    assert found.is_worth(levers["draft_tp"])
+    assert "verify takes 65.0%, most of a cycle" in told(found)
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def database(study, tmp_path_factory):
+    """A database with the finished study, and its report."""
+    path = tmp_path_factory.mktemp("stored") / "tuner.db"
+    with Store.open(f"sqlite:///{path}") as store:
+        return path, replayed(study, store, name="kimi")
 
 
 @pytest.fixture
-def kimi(tuner, small):
-    """The story's study in the tuner's folder, finished."""
-    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
-        return replayed(small(steps="[1, 2, 3]"), store, name="kimi")
+def stored(tuner, database):
+    path, report = database
+    shutil.copy(path, tuner.folder)
+    return report
 
 
-def test_it_says_what_the_story_says(kimi, call):
-    out, _ = call("explain", "--study", "kimi")
+def test_the_command_in_words(stored, call, monkeypatch):
+    for width in (60, 80, 132):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out, _ = call("explain", "--study", "kimi")
+        first, second, *rest = out.splitlines()
+        assert "every figure simulated" in first
+        assert second.startswith("EAGLE3 steps 5: the best of")
+        assert "concurrency 1: a cycle takes 29.18 simulated ms" in out
+        # Like everywhere, one line of names and figures may be longer than a narrow terminal.
+        long = [line for line in rest if len(line) > width]
+        assert not [line for line in long if not line.startswith("concurrency 1: ")]
+        assert "\u2026" not in out
+        assert re.search(r"verify +\u2588{6,} +95\.9%", out)
+        words = " ".join(out.split())
+        assert "verify takes 95.9%, over 95% of a cycle" in words
+        assert "NCCL acts on verify" in words
+        assert "Assumed:" in out
+        median = next(line for line in rest if line.split()[:2] == ["verify", "100"])
+        assert median.split() == ["verify", "100", "27.992", "27.992", "30.791", "100%"]
+
+
+def test_a_bar_where_only_ascii_can_be_written(stored, tuner):
+    tuner.env |= {"PYTHONIOENCODING": "ascii", "COLUMNS": "70"}
+    assert "####" in tuner.run("explain", "--study", "kimi").stdout
+
+
+def test_the_command_as_json(stored, call):
     data = json.loads(call("explain", "--study", "kimi", "--json")[0])
+    assert data["trial"] == number_of(stored, 5)
+    assert sum(data["shares"].values()) == pytest.approx(1)
     assert data["shares"]["verify"] > 0.95
+    assert data["bounds"] == data["points"][0]["bounds"]
+    assert set(data["bounds"]) == {"NCCL_PROTO", "draft_tp", "num_steps"}
+    assert data["simulated"] is True
+    tuned = number_of(stored, 2, "LL,LL128,Simple")
+    other = json.loads(call("explain", "--trial", str(tuned), "--json")[0])
+    assert other["trial"] == tuned
+    assert other["break_even"]["decoding_gain"] > 0
+
+
+def test_every_point_is_explained(tuner, small, call):
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
+
+        def bend(configuration, measurement):
+            measurement = timed(configuration, measurement)
+            if measurement.point.concurrency == 1:
+                return measurement
+            parts = {"draft": 4.0, "draft_extend": 2.0, "verify": 13.0, "rest": 1.0}
+            if not configuration.speculation.enabled:
+                parts = {"verify": 12.0, "rest": 1.0}
+            times = plugin(*(batch(size, 10 * size, **parts) for size in (1, 3, 5, 7, 8)))
+            return replace(measurement, cycle=times)
+
+        points = "[{concurrency: 1}, {concurrency: 8}]"
+        replayed(small(steps="[1, 2]", points=points), store, bend, name="two")
+    data = json.loads(call("explain", "--study", "two", "--json")[0])
+    first, second = data["points"]
+    assert (first["point"], second["point"]) == ({"concurrency": 1}, {"concurrency": 8})
+    assert data["shares"] == first["shares"] != second["shares"]
+    # What is worth a launch at any of the points is worth one.
+    [placement] = [knob for knob in data["knobs"] if knob["name"] == "draft_tp"]
+    assert placement["bound"] == second["bounds"]["draft_tp"] > 0.05 > first["bounds"]["draft_tp"]
+    assert placement["worth_a_launch"] is True
+    assert [b["size"] for b in second["batches"]] == [1, 3, 5, 7, 8]
+    out, _ = call("explain", "--study", "two")
+    assert "concurrency 8: a cycle takes 20.00 simulated ms" in out
+    assert "(and 2 more batch sizes, in --json)" in out
+
+
+def test_where_there_is_nothing_to_explain(tuner, small, call):
+    def untimed(configuration, measurement):
+        return replace(timed(configuration, measurement), cycle=None)
+
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
+        replayed(small(), store, untimed, name="old")
+    _, err = call("explain", code=3)
+    assert "study old: of trial 1, the best speculative one at default" in err
+    assert "docs/explain.md" in err
+    call("explain", "--trial", "0", code=3)
+    _, err = call("explain", "--trial", "77", code=2)
+    assert "no trial 77" in err
+    call("explain", "--study", "nobody", code=2)
+    assert "tuner explain" not in call("show")[0]
+
+
+def test_show_says_where_to_look(stored, call):
+    out, _ = call("show", "--study", "kimi")
+    assert out.count("`tuner explain --study kimi`") == 1

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from tuner.explain.mean_cycle import MeanCycle
 
+_NOTHING = 1e-12
+"""A share below this is the rounding of sums."""
+
 
 def gain_if_instant(share: float) -> float:
     """What a part would buy that took no time at all (Amdahl): 0.25 of a fifth.
@@ -22,7 +25,7 @@ def gain_if_instant(share: float) -> float:
     Infinite where nothing else is left.
     """
     left = 1.0 - share
-    return share / left if left > 0 else math.inf
+    return share / left if left > _NOTHING else math.inf
 
 
 def gain_if_shorter(share: float, by: float) -> float:
@@ -34,8 +37,8 @@ def gain_if_shorter(share: float, by: float) -> float:
 class Chain:
     """A measured chain (topk 1), from which other depths are bounded.
 
-    Assumed: a verify grows with its tokens, and no faster than in proportion once it has begun to
-    (it is concave); the drafts that are correct at one depth are so at another (cycles that begin
+    Assumed: a forward's time per token never grows with its tokens, and a verify is no shorter than
+    a decode forward; the drafts that are correct at one depth are so at another (cycles that begin
     elsewhere shift this by a few per cent, either way); a step more never shortens a cycle.
 
     Attributes:
@@ -97,8 +100,7 @@ class Chain:
         width = (steps + 1) / (self.steps + 1)
         verify = parts["verify"] * width
         if self.decode_s is not None:
-            least = min(self.decode_s, parts["verify"])
-            verify = max(verify, least + (parts["verify"] - least) * steps / self.steps)
+            verify = max(verify, min(self.decode_s, parts["verify"]))
         # The first draft of a chain comes from the draft extend before it.
         draft = parts["draft"] * (steps - 1) / (self.steps - 1)
         return draft + parts["draft_extend"] * width + verify + parts["rest"]

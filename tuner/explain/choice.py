@@ -12,6 +12,7 @@ from tuner.words import counted
 if TYPE_CHECKING:
     from results.records import Trial
     from search_spaces import Configuration, Study
+    from tuner.report import StudyReport
     from tuner.scoring import Standing
 
 
@@ -44,6 +45,13 @@ class Choice:
 def has_clock(trial: Trial) -> bool:
     """Whether it is known of any of its points where the time of a cycle went."""
     return any(m.cycle is not None and m.cycle.batches for m in trial.measurements)
+
+
+def hint(report: StudyReport) -> str | None:
+    """What a report of a study says of it; nothing where there is nothing to explain."""
+    if not any(has_clock(trial) for trial in report.standing.trials):
+        return None
+    return f"where the time of a cycle goes: `tuner explain --study {report.study.name}`"
 
 
 def is_at_defaults(configuration: Configuration, study: Study) -> bool:

@@ -10,10 +10,13 @@ from tuner.explain.bounds import Chain, gain_if_instant, widest_gain
 from tuner.explain.break_even import BreakEven, break_even, decode_forward_s
 from tuner.explain.choice import HOW_TO_RECORD, Choice, NothingToExplain, choose, has_clock
 from tuner.explain.levers import Limit, collective_parts, levers
-from tuner.explain.mean_cycle import mean_cycle
+from tuner.explain.mean_cycle import FORWARDS, mean_cycle
 from tuner.explain.seen import Seen, best_seen
+from tuner.scoring import comparable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from results.records import CycleTimes, Measurement, Trial
     from search_spaces import Study
     from tuner.explain.levers import Lever
@@ -90,6 +93,14 @@ class Explanation:
         return None if bound is None else bound >= WORTH
 
 
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Trials without speculation: the baseline, and one that is the same server otherwise."""
+
+    baseline: Trial | None
+    alike: Trial | None
+
+
 def explain(report: StudyReport, study: Study, trial: Trial | None = None) -> Explanation:
     """Explains a trial, the best speculative one at default system settings unless it is given.
 
@@ -100,11 +111,12 @@ def explain(report: StudyReport, study: Study, trial: Trial | None = None) -> Ex
     choice = choose(standing, study) if trial is None else _given(trial)
     found = levers(study, choice.trial, standing.trials)
     parts = collective_parts(study, choice.trial.configuration)
-    baseline = standing.baselines.get("none")
+    plain = _plain(choice.trial, standing.trials)
+    compared = _Plain(standing.baselines.get("none"), plain)
     points = tuple(
         point
         for index in range(len(choice.trial.measurements))
-        if (point := _point(choice.trial, index, found, parts, baseline)) is not None
+        if (point := _point(choice.trial, index, found, parts, compared)) is not None
     )
     if not points:
         raise NothingToExplain(_no_clock(choice.trial))
@@ -131,12 +143,23 @@ def _no_clock(trial: Trial) -> str:
     )
 
 
+def _plain(trial: Trial, trials: Iterable[Trial]) -> Trial | None:
+    """The same server without speculation, if it was measured."""
+    ours = trial.configuration
+    for other in trials:
+        theirs = other.configuration
+        same = (theirs.flags, theirs.env) == (ours.flags, ours.env)
+        if same and not theirs.speculation.enabled and comparable(other) and has_clock(other):
+            return other
+    return None
+
+
 def _point(
     trial: Trial,
     index: int,
     found: tuple[Lever, ...],
     collectives: tuple[str, ...],
-    baseline: Trial | None,
+    plain: _Plain,
 ) -> PointExplanation | None:
     measurement = trial.measurements[index]
     times = measurement.cycle
@@ -146,7 +169,7 @@ def _point(
     instant = {name: gain_if_instant(cycle.share((name,))) for name in PARTS}
     if collectives:
         instant["collective"] = gain_if_instant(cycle.share(collectives))
-    chain = _chain(measurement, trial, cycle, decode_forward_s(baseline, index, measurement))
+    chain = _chain(measurement, trial, cycle, decode_forward_s(plain.alike, index, measurement))
     bounds: dict[str, float] = {}
     depth = None
     for lever in found:
@@ -167,7 +190,7 @@ def _point(
         bounds=bounds,
         depth=depth,
         instant=instant,
-        break_even=break_even(trial, index, baseline),
+        break_even=break_even(trial, index, plain.baseline),
         notes=tuple(_notes(measurement, times, cycle)),
     )
 
@@ -197,7 +220,7 @@ def _notes(measurement: Measurement, times: CycleTimes, cycle: MeanCycle) -> lis
             name
             for batch in times.batches
             for name, part in batch.parts.items()
-            if part.graph_share is not None and part.graph_share < EAGER
+            if name in FORWARDS and part.graph_share is not None and part.graph_share < EAGER
         }
     )
     if eager:

@@ -43,8 +43,8 @@ class MeanCycle:
 
     def share(self, parts: Iterable[str]) -> float:
         """The share of several parts, at most 1."""
-        shares = self.shares
-        return min(1.0, sum(shares[name] for name in set(parts)))
+        wanted = set(parts)
+        return min(1.0, sum(share for name, share in self.shares.items() if name in wanted))
 
     @property
     def dominant(self) -> str:

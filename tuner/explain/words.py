@@ -38,9 +38,9 @@ _OF_COLLECTIVES = (
     "are is not known, so the true bound is smaller."
 )
 _OF_STEPS = (
-    "Of steps: the more tokens a verify has, the less one more costs, and with one token it is the "
-    "baseline's decode forward (0, where that was not measured); drafts are right as often as in "
-    "the histogram of correct drafts; more steps never shorten a cycle."
+    "Of steps: a forward's time per token never grows with its tokens, and a verify is no shorter "
+    "than a decode forward at the same settings, where that was measured; drafts are right as "
+    "often as in the histogram of correct drafts; more steps never shorten a cycle."
 )
 
 PART_NAMES = {
@@ -146,8 +146,8 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
         if seen is not None and change is not None:
             value = " not set" if seen.value is None else f"={seen.value}"
             yield (
-                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+.1%}, decoding "
-                f"by {seen.gain:+.1%} (trial {seen.trial}, all else equal)."
+                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+.1%}, "
+                f"decoding by {seen.gain:+.1%} (trial {seen.trial}, all else equal)."
             )
 
 
