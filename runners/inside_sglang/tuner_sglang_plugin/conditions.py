@@ -27,9 +27,16 @@ def _of_the_worker(worker: Any) -> "str | None":
         return f"the worker is a {name}, and only {' and '.join(WORKERS)} can be switched"
     if worker.adaptive_controller is not None:
         return "--speculative-adaptive switches the steps itself"
+    if worker.device == "cpu" and not _captures_no_graphs():
+        return "on a CPU it needs --disable-cuda-graph: SGLang would capture graphs for its states"
     if worker.topk != 1:
         return f"--speculative-eagle-topk is {worker.topk}, and only chains (1) can be switched"
     return None
+
+
+def _captures_no_graphs() -> bool:
+    of_phase = "sglang.srt.model_executor.cuda_graph_config:check_cuda_graph_backend"
+    return bool(pkgutil.resolve_name(of_phase)("decode", "disabled"))
 
 
 def _of_the_arguments(arguments: "dict[str, Any]") -> "str | None":

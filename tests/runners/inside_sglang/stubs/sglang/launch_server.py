@@ -1,0 +1,36 @@
+"""Starts one detokenizer and one scheduler: `python -m sglang.launch_server ARGUMENTS SCRIPT`."""
+
+import json
+import multiprocessing
+import sys
+
+from sglang.srt.plugins import load_plugins
+
+
+def main():
+    arguments, script = json.loads(sys.argv[1]), sys.argv[2]
+    context = multiprocessing.get_context("spawn")
+    from sglang.srt.managers.detokenizer_manager import run_detokenizer_process
+    from sglang.srt.managers.scheduler import run_scheduler_process
+
+    told = {"modules": sorted(name for name in sys.modules if "tuner_sglang" in name)}
+    for name, target, given in (
+        ("detokenizer", run_detokenizer_process, ()),
+        ("scheduler", run_scheduler_process, (arguments, script)),
+    ):
+        reader, writer = context.Pipe(duplex=False)
+        process = context.Process(target=target, args=(*given, writer))
+        process.start()
+        writer.close()
+        try:
+            told[name] = reader.recv()
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"the {name} died with code {process.exitcode}") from None
+        process.join()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    load_plugins()
+    main()
