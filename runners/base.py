@@ -153,6 +153,13 @@ class Runner(abc.ABC):
         """
         return ()
 
+    def remarks(self) -> tuple[str, ...]:
+        """What its launches go without here, and why: for the user, in sentences.
+
+        May grow with a launch: what nobody has told yet is worth a line.
+        """
+        return ()
+
     def load_fingerprint(self, point: OperatingPoint) -> str | None:
         """`Measurement.workload_fingerprint` of what would be sent now, without a server.
 

@@ -10,6 +10,7 @@ import re
 
 from runners.failure_rule import Rule, ignoring_case
 from runners.model_failures import MODEL_RULES
+from runners.plugin_failures import PLUGIN_RULES
 
 
 def _in_speculation_flags(tail: str) -> bool:
@@ -26,6 +27,7 @@ def _in_speculation_flags(tail: str) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
+    *PLUGIN_RULES,
     # The command line (exit code 2).
     Rule(
         "unknown_flag",

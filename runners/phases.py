@@ -7,7 +7,7 @@ target's graphs. A phase's time is then the sum of its parts.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ READY = "ready"
 """SGLang's own warm-up request was answered. Not yet proof of anything: with its port taken it
 says so as well, because the request reached the other server (0.5.23)."""
 
+_GRAPHS = "cuda_graph"
 _BEGINS = (
     ("distributed", re.compile(r"Init (torch distributed|parallel) begin")),
     ("weights", re.compile(r"Load weight begin")),
     ("kv_cache", re.compile(r"Load weight end")),
-    ("cuda_graph", re.compile(r"Capture .*(graph|begin)|Capturing batches", re.IGNORECASE)),
+    (_GRAPHS, re.compile(r"Capture .*(graph|begin)|Capturing batches", re.IGNORECASE)),
     ("warmup", re.compile(r"Application startup complete|Uvicorn running on")),
     (READY, re.compile(r"The server is fired up and ready to roll")),
 )
@@ -57,11 +58,17 @@ class StartTimeouts:
         ("distributed", 300.0),
         ("weights", 3600.0),  # a terabyte from a network disk
         ("kv_cache", 300.0),
-        ("cuda_graph", 1200.0),
+        (_GRAPHS, 1200.0),
         ("warmup", 600.0),  # kernels are compiled at their first use
         (READY, 120.0),
     )
     floor_s: float = 30.0
+
+    def with_states(self, states: int) -> StartTimeouts:
+        """For a server that is built for so many settings: each has graphs of its own."""
+        phases = dict(self.phases)
+        graphs = phases.get(_GRAPHS, 0.0)
+        return replace(self, phases=tuple({**phases, _GRAPHS: graphs * max(1, states)}.items()))
 
     def real_seconds(self, phase: str, time_scale: float) -> float:
         """Seconds of this machine's clock that `phase` may take."""

@@ -28,6 +28,9 @@ STATUS: Final = "tuner_plugin"
 STEPS_ARGUMENT: Final = "speculative_num_steps"
 TOKEN_ARGUMENT: Final = "tuner_token"  # noqa: S105 - its name
 
+BUSY: Final = "requests are waiting or running"
+"""Why a switch is refused that is worth another try."""
+
 CYCLE: Final = "cycle"
 """The clock's name for a whole cycle, beside its parts (`results.cycle.PARTS`)."""
 

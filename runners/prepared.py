@@ -37,9 +37,10 @@ PREPARE_VARIABLE = "TUNER_PREPARE_NEXT"
 _SCRIPT = Path(__file__).with_name("warm_launcher.py")
 _MODULE = ("-m", "sglang.launch_server")
 
-_READ_LATE = ("NCCL_",)
-"""Beginnings of variables that are read by schedulers alone: NCCL is first used there (0.5.17,
-0.5.23), and they are given the launcher's environment as it is when they are started."""
+_READ_LATE = ("NCCL_", "TUNER_")
+"""Beginnings of variables that are read by schedulers alone, or once the launcher runs: NCCL is
+first used in schedulers (0.5.17, 0.5.23), which are given the launcher's environment as it is when
+they are started, and the tuner's plugin is loaded as they are."""
 
 _PARK_S = 60.0
 """Real seconds to let the imports end before a measurement; they began with the start-up."""

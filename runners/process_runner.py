@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import Runner, RunnerError
+from runners.cycle_times import CycleWatch, NoClock, PluginWatch
 from runners.effective_environment import effective_environment
 from runners.load import (
     IdentityRenderer,
@@ -24,6 +25,9 @@ from runners.load import (
 from runners.load.arrivals import ArrivalTraceError, arrivals_of
 from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
+from runners.plugin import switched_steps, without_plugin
+from runners.plugin_failures import clock_refused
+from runners.plugin_status import prove_ready, status_of
 from runners.ports import NoFreePortError, free_port_block
 from runners.post_mortem import PostMortem
 from runners.prepared import PREPARE_VARIABLE, NextLauncher
@@ -60,6 +64,8 @@ class ProcessRunner(Runner):
     """
 
     environment: ServerEnvironment
+    no_clock: str | None = None
+    """Why launches go without the cycle's clock although there should be one."""
 
     def __init__(
         self,
@@ -160,8 +166,26 @@ class ProcessRunner(Runner):
         on_process: Callable[[ProcessIdentity, LaunchCommand], None],
         on_progress: Callable[[StartProgress], None] | None = None,
     ) -> Session:
-        """See `Runner.start`."""
+        """See `Runner.start`; where the clock alone can't be had, the server is started without.
+
+        It is no part of any result. What the plugin refuses ends a server before it has loaded
+        anything, or when its workers are made.
+        """
         self._check_intent(intent)
+        try:
+            return self._start(intent, on_process, on_progress)
+        except RunnerError as error:
+            if self.no_clock is not None or not clock_refused(error.failure, intent):
+                raise
+            self.no_clock = error.failure.message
+        return self._start(intent, on_process, on_progress)
+
+    def _start(
+        self,
+        intent: LaunchIntent,
+        on_process: Callable[[ProcessIdentity, LaunchCommand], None],
+        on_progress: Callable[[StartProgress], None] | None,
+    ) -> Session:
         try:
             port = free_port_block()
         except NoFreePortError as error:
@@ -201,7 +225,7 @@ class ProcessRunner(Runner):
                 client,
                 post_mortem,
                 sees_processes=self.environment.sees_processes,
-                timeouts=self._timeouts,
+                timeouts=self._timeouts.with_states(len(switched_steps(intent))),
                 time_scale=self.time_scale,
                 on_progress=on_progress or (lambda _: None),
             )
@@ -237,6 +261,7 @@ class ProcessRunner(Runner):
         def read_back() -> Resolved:
             info = read_server_info(client.base_url)
             environ = process.environ() if self.environment.sees_processes else {}
+            environ = without_plugin(environ)
             return resolved_of(intent.configuration, self._study, info, environ)
 
         try:
@@ -244,23 +269,50 @@ class ProcessRunner(Runner):
         except RunnerError as error:
             raise post_mortem.explain(error, READY) from error
         self._check_resolved(resolved)
+        steps = switched_steps(intent)
+        if steps:
+            prove_ready(log, status_of(resolved.server_info), steps)
         self.next_launcher.park()
         # Also behind a prefix: docker's processes on this machine carry the mark.
         resolved = replace(resolved, environment=effective_environment(process.members()))
-        return ProcessSession(
+
+        def in_force() -> int | None:
+            return session.resolved.configuration.speculation.num_steps if steps else None
+
+        watch = self.cycle_watch(client.base_url, resolved, in_force)
+        session = ProcessSession(
             process,
             post_mortem,
             client,
             resolved,
-            self._load(client.base_url, resolved, log),
+            self._load(client.base_url, resolved, log, watch),
+            cycle_of=watch.cycle_of,
             read_back=read_back,
             phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
             ready_s=started.ready_s * resolved.time_scale,
             sees_processes=self.environment.sees_processes,
             host=self.environment.trial_host(self._study),
         )
+        return session
 
-    def _load(self, base_url: str, resolved: Resolved, log: Path) -> LoadGenerator:
+    def cycle_watch(
+        self, base_url: str, resolved: Resolved, in_force: Callable[[], int | None]
+    ) -> CycleWatch:
+        """What measures the cycles of this server's windows, and sees what is in force in them.
+
+        Args:
+            base_url: Of the server.
+            resolved: What it says it runs.
+            in_force: The draft steps that are to be in force; `None` where it is not switched.
+        """
+        if status_of(resolved.server_info) is None:
+            return NoClock()
+        return PluginWatch(base_url, in_force, time_scale=resolved.time_scale)
+
+    def _load(
+        self, base_url: str, resolved: Resolved, log: Path, watch: CycleWatch
+    ) -> LoadGenerator:
+        identity = ServerIdentityWatch(base_url, launched=resolved.server_info)
         return LoadGenerator(
             base_url,
             self._workload,
@@ -269,7 +321,7 @@ class ProcessRunner(Runner):
             seed=self._seed,
             time_scale=resolved.time_scale,
             simulated=resolved.simulated,
-            watches=(LogWatch(log), ServerIdentityWatch(base_url, launched=resolved.server_info)),
+            watches=(LogWatch(log), identity, watch),
         )
 
     def _check_intent(self, intent: LaunchIntent) -> None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.load import NotEnoughPromptsError, PromptFileError
-from runners.plugin_protocol import token_of
+from runners.plugin_protocol import BUSY, token_of
+from runners.plugin_status import log_size, prove_switched, status_of
 from runners.ports import answers, is_free, listens
 from runners.process import process_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from results.records import Measurement, Resolved
+    from results.records import CycleTimes, Measurement, Resolved
     from runners.load import LoadGenerator
     from runners.post_mortem import PostMortem
     from runners.process import ServerProcess
@@ -29,6 +30,9 @@ GRACE_S = 20.0
 
 _PORT_FREE_S = 5.0
 """Real seconds for the kernel to close the sockets of processes that are gone."""
+
+_IDLE_S = 10.0
+"""Real seconds for a server to come to rest before a switch."""
 
 _POLL_S = 0.1
 
@@ -49,6 +53,7 @@ class ProcessSession(Session):
         ready_s: float,
         sees_processes: bool,
         host: str,
+        cycle_of: Callable[[Measurement], CycleTimes | None],
     ) -> None:
         self.resolved = resolved
         self.phases = phases
@@ -60,24 +65,19 @@ class ProcessSession(Session):
         self._read_back = read_back
         self._sees_processes = sees_processes
         self._host = host
+        self._cycle_of = cycle_of
         self._closed = False
 
     def apply(self, setting: Setting) -> Resolved:
         """See `Session.apply`; what the server then says it runs is the proof."""
         if setting.num_steps is None or setting == self.resolved.configuration.setting:
             return self.resolved
-        refused = self._client.set_num_steps(
-            setting.num_steps, token_of(self._process.identity.mark)
-        )
+        try:
+            refused = self._switch(setting.num_steps)
+        except RunnerError as error:
+            raise self._post_mortem.explain(error, "load") from error
         if refused is None:
-            try:
-                self.resolved = self._read_back()
-            except RunnerError as error:
-                raise self._post_mortem.explain(error, "load") from error
-            runs = self.resolved.configuration.speculation.num_steps
-            if runs == setting.num_steps:
-                return self.resolved
-            refused = f"it still runs {runs}"
+            return self.resolved
         failure = Failure(
             "switch_refused",
             "load",
@@ -85,6 +85,38 @@ class ProcessSession(Session):
             f"the server did not take {setting.num_steps} draft steps: {refused}",
         )
         raise self._post_mortem.explain(RunnerError(failure), "load")
+
+    def _switch(self, steps: int) -> str | None:
+        """Switches; what is wrong with it, or `None` once it is proven on every rank.
+
+        Raises:
+            RunnerError: What the server runs could not be read back.
+        """
+        before = status_of(self.resolved.server_info)
+        if before is None or before.in_force is None:
+            return "it was not started to be switched"
+        log = self._post_mortem.log
+        size = log_size(log)
+        deadline = time.monotonic() + _IDLE_S
+        while True:
+            refused = self._client.set_num_steps(steps, token_of(self._process.identity.mark))
+            if refused is not None:
+                return refused
+            self.resolved = self._read_back()
+            after = status_of(self.resolved.server_info)
+            # The last answer of a window may be out before the scheduler has let go of it.
+            if after is None or after.refused != BUSY or time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_S)
+        if after is None:
+            return "it does not say any more what is in force"
+        if after.in_force != steps:
+            return f"it still runs {after.in_force}" + (
+                f": {after.refused}" if after.refused else ""
+            )
+        if after.switches != before.switches + 1:
+            return f"it was switched {after.switches - before.switches} times, not once"
+        return prove_switched(log, size, before.in_force, steps)
 
     def measure(self, point: OperatingPoint) -> Measurement:
         """See `Session.measure`."""
@@ -102,6 +134,7 @@ class ProcessSession(Session):
             raise RunnerError(Failure("bad_prompts", "load", "study", str(error))) from error
         if (failure := self._post_mortem.failure("load")) is not None:
             raise RunnerError(failure)
+        measurement = replace(measurement, cycle=self._cycle_of(measurement))
         if (reason := self._impostor()) is not None:
             return replace(measurement, invalid=(*measurement.invalid, reason))
         return measurement

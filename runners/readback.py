@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results.records import Resolved
+from runners.plugin_protocol import STATUS
 from runners.server_facts import simulated_of, speculation_of
 from runners.sglang_command import flag_destination
 from search_spaces.algorithms import ALGORITHMS, Shape
@@ -69,8 +70,22 @@ def resolved_of(
         sglang_version=str(info.get("version") or "unknown"),
         simulated=simulated,
         time_scale=time_scale,
-        server_info=dict(info),
+        server_info=_without_clock(info),
     )
+
+
+def _without_clock(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The body without what the plugin's clock has counted so far: of no window, and large."""
+    kept = dict(info)
+    states = info.get("internal_states")
+    if isinstance(states, list):
+        kept["internal_states"] = [
+            {**state, STATUS: {**state[STATUS], "clock": None}}
+            if isinstance(state, dict) and isinstance(state.get(STATUS), dict)
+            else state
+            for state in states
+        ]
+    return kept
 
 
 def differences(asked: Configuration, resolved: Configuration) -> tuple[str, ...]:

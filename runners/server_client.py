@@ -106,7 +106,7 @@ class ServerClient:
             return f"{type(error).__name__} {error}"
         if response.status_code != httpx.codes.OK:
             return f"HTTP {response.status_code}: {response.text[:200]}"
-        return None
+        return None  # it says `[true]` too where nothing was done: only the status is proof
 
     def close(self) -> None:
         """Closes the connections. Idempotent."""

@@ -10,6 +10,7 @@ import httpx
 
 from results.records import Failure
 from runners.base import RunnerError
+from runners.plugin_protocol import STATUS
 from search_spaces.configuration import NO_SPECULATION, Speculation
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
     """The speculation that a server runs, in canonical spelling.
 
     The scheduler's own state (`internal_states`) comes before the HTTP process's copy of the
-    arguments at the top level: it is what runs after a switch.
+    arguments at the top level: it is what runs after a switch. Of a chain that our plugin switches
+    the plugin's word counts, which has it from the worker that drafts.
     """
     states = server_info.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
@@ -191,6 +193,10 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
     algorithm = value("speculative_algorithm")
     if not algorithm or str(algorithm).lower() == NO_SPECULATION:
         return Speculation()
+    plugin = state.get(STATUS)
+    hot = plugin.get("hot_switch") if isinstance(plugin, dict) else None
+    if isinstance(hot, dict) and isinstance(steps := hot.get("in_force"), int):
+        return Speculation(str(algorithm).upper(), steps, 1, steps + 1)
     return Speculation(
         algorithm=str(algorithm).upper(),
         num_steps=value("speculative_num_steps"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from runners.bytecode import bytecode_variables
 from runners.load import ChatTemplateRenderer
 from runners.machine_facts import device_names, gpus_used, read_machine
+from runners.plugin import CHAIN_ALGORITHMS, Plugin, started_at, switched_steps
 from runners.process_runner import ProcessRunner
 from runners.read_ahead import ReadAhead
 from runners.server_environment import (
@@ -50,6 +51,7 @@ class SGLangRunner(ProcessRunner):
         """See `ProcessRunner`."""
         super().__init__(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
         self.environment = server_environment(study)
+        self.plugin = Plugin(self.environment, study.server.flags, study.server.env)
         self._renderer: Renderer | None = None
 
     def check(self) -> str | None:
@@ -82,8 +84,20 @@ class SGLangRunner(ProcessRunner):
         return self.check_data_sets()
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """Stock SGLang cannot be switched: only a configuration and itself."""
-        return a == b
+        """Chains that differ in their steps alone, where the plugin can be had."""
+        return self.plugin.can_switch(a, b)
+
+    def remarks(self) -> tuple[str, ...]:
+        """See `Runner.remarks`."""
+        found = []
+        no_switch = self.plugin.capabilities.no_switch
+        if no_switch is not None and any(
+            part.canonical_algorithm in CHAIN_ALGORITHMS for part in self._study.space.speculation
+        ):
+            found.append(f"every number of draft steps takes a launch of its own: {no_switch}")
+        if (no_clock := self.no_clock or self.plugin.capabilities.no_clock) is not None:
+            found.append(f"launches go without the plugin's clock of their cycles: {no_clock}")
+        return tuple(found)
 
     def command(self, configuration: Configuration) -> LaunchCommand:
         """See `Runner.command`."""
@@ -91,14 +105,17 @@ class SGLangRunner(ProcessRunner):
 
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """See `ProcessRunner.launch_command`."""
+        configuration = started_at(intent)
+        clock = self.no_clock is None and self.plugin.capabilities.no_clock is None
+        plugin = self.plugin.variables(switched_steps(intent), configuration, clock=clock)
         return sglang_command(
             self._study,
-            intent.configuration,
+            configuration,
             python=self.environment.python,
             host=host,
             port=port,
             extra=self.environment.ownership_flags(intent.mark),
-            env=self._bytecode,
+            env={**self._bytecode, **plugin},
             for_export=False,
         )
 

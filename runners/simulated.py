@@ -5,16 +5,16 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Machine
+from runners.plugin import same_but_steps, started_at, switched_steps
 from runners.plugin_protocol import CLOCK_VARIABLE, STEPS_VARIABLE
 from runners.process_runner import ProcessRunner
 from runners.server_environment import LocalEnvironment, server_environment, server_python
 from runners.sglang_command import sglang_command
 from runners.simulated_server.profile import load_profile
-from runners.simulated_server.resolution import CHAIN_ALGORITHMS, MODELLED_ALGORITHMS
+from runners.simulated_server.resolution import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
 from search_spaces.version_flags import flags_not_had
 
@@ -108,9 +108,13 @@ class SimulatedRunner(ProcessRunner):
         if a == b:
             return True
         flags = {**self._study.server.flags, **dict(a.flags)}
-        if flags.get("speculative-adaptive"):
-            return False
-        return _is_chain(a) and _is_chain(b) and _without_steps(a) == _without_steps(b)
+        return same_but_steps(a, b) and not flags.get("speculative-adaptive")
+
+    def remarks(self) -> tuple[str, ...]:
+        """See `Runner.remarks`."""
+        if self.no_clock is None:
+            return ()
+        return (f"launches go without the plugin's clock of their cycles: {self.no_clock}",)
 
     def command(self, configuration: Configuration) -> LaunchCommand:
         """The real SGLang command; `simulated_command` gives this runner's own."""
@@ -132,21 +136,17 @@ class SimulatedRunner(ProcessRunner):
 
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """See `ProcessRunner.launch_command`; starts with the largest of the settings."""
-        steps = tuple(s.num_steps for s in intent.settings if s.num_steps is not None)
-        configuration = intent.configuration
-        if len(steps) > 1:
-            largest = max(intent.settings, key=lambda setting: setting.num_steps or 0)
-            configuration = configuration.with_setting(largest)
+        steps = switched_steps(intent)
         variables: dict[str, str | None] = {
             **self._variables,
             "TUNER_SIM_LAUNCH_INDEX": str(self._next_launch),
-            STEPS_VARIABLE: ",".join(map(str, sorted(set(steps)))) if len(steps) > 1 else None,
-            CLOCK_VARIABLE: "1",
+            STEPS_VARIABLE: ",".join(map(str, steps)) or None,
+            CLOCK_VARIABLE: "1" if self.no_clock is None else None,
         }
         self._next_launch += 1
         return sglang_command(
             self._study,
-            configuration,
+            started_at(intent),
             python=sys.executable,
             module=SIMULATED_MODULE,
             host=host,
@@ -180,13 +180,3 @@ def _nvlink_topology(gpus: int) -> str:
     names = [f"GPU{n}" for n in range(gpus)]
     rows = [[name, *("X" if name == other else "NV18" for other in names)] for name in names]
     return "\n".join("\t".join(row) for row in [["", *names], *rows])
-
-
-def _is_chain(configuration: Configuration) -> bool:
-    speculation = configuration.speculation
-    return speculation.algorithm in CHAIN_ALGORITHMS and speculation.topk == 1
-
-
-def _without_steps(configuration: Configuration) -> Configuration:
-    speculation = replace(configuration.speculation, num_steps=None, num_draft_tokens=None)
-    return replace(configuration, speculation=speculation)

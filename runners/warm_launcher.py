@@ -34,6 +34,7 @@ TOP = ("sglang.srt.server_args", "sglang.srt.plugins", "sglang.srt.utils.common"
 """What the launcher imports before anything else (0.5.17, 0.5.23); 0.5.9 has no plugins."""
 HTTP = "sglang.srt.entrypoints.http_server"
 """What it imports once its arguments are read."""
+OUR_PLUGIN = "tuner_sglang_plugin"
 _NOT_BEGUN = (3, 100)
 """CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NO_DEVICE."""
 
@@ -56,7 +57,9 @@ def _import() -> None:
             if error.name != name:
                 raise
     # Plugins take effect on what is imported after them: then the order is left to the launcher.
-    if not importlib.metadata.entry_points(group="sglang.srt.plugins"):
+    # The tuner's own changes schedulers alone.
+    plugins = importlib.metadata.entry_points(group="sglang.srt.plugins")
+    if all(plugin.name == OUR_PLUGIN for plugin in plugins):
         importlib.import_module(HTTP)
 
 

@@ -19,6 +19,7 @@ WATCH_CODES: Final = (
     "server_restarted",
     "server_not_ours",
     "server_unreadable",
+    "setting_not_in_force",
     "simulation_behind",
 )
 """Codes of the reasons that watches give."""

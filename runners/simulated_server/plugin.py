@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from runners.plugin_protocol import NAME, PROTOCOL, TOKEN_ARGUMENT, token_of
+from runners.plugin_protocol import (
+    BUSY,
+    NAME,
+    PROTOCOL,
+    STEPS_ARGUMENT,
+    TOKEN_ARGUMENT,
+    token_of,
+)
 from runners.simulated_server.cycle_clock import CycleClock
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS
 
@@ -42,6 +49,7 @@ class PlayedPlugin:
         state_s: What each further state takes of the start-up, on the server's clock.
         troubles: What goes wrong, if anything.
         switches: How often the steps were switched.
+        refused: Why the last request to switch was refused.
     """
 
     steps: tuple[int, ...]
@@ -53,6 +61,7 @@ class PlayedPlugin:
     state_s: float
     troubles: Sequence[Misbehaviour] = ()
     switches: int = 0
+    refused: str | None = None
     _kinds: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,20 +99,26 @@ class PlayedPlugin:
             "clock": None if self.clock is None else self.clock.to_dict(),
         }
 
-    def refuses(self, requested: dict[str, int | float], *, busy: bool) -> str | None:
-        """Why the steps are not switched as asked, in words for the log."""
-        steps = requested["speculative_num_steps"]
+    def refuses(self, requested: dict[str, int | float], *, busy: bool) -> bool:
+        """Whether the steps are not switched as asked; tells why."""
+        steps = requested[STEPS_ARGUMENT]
+        self.refused = None
         if requested.get(TOKEN_ARGUMENT) != token_of(self.mark):
-            return f"{NAME}: switch to {steps} refused: not by the tuner that launched this server"
-        if steps not in self.steps:
-            shown = ",".join(map(str, self.steps))
-            return f"{NAME}: switch to {steps} refused: not among {shown}"
-        if busy:
-            return f"{NAME}: switch to {steps} refused: requests are running"
-        return None
+            self.refused = "the token is not that of the launch: another tuner started this server"
+        elif others := sorted(requested.keys() - {STEPS_ARGUMENT, TOKEN_ARGUMENT}):
+            self.refused = f"it cannot be combined with {', '.join(others)}"
+        elif steps not in self.steps:
+            self.refused = f"there are states for {', '.join(map(str, self.steps))} only"
+        elif busy:
+            self.refused = BUSY
+        if self.refused is not None:
+            self._tell(f"rank={{rank}} refused to switch to {steps}: {self.refused}")
+        return self.refused is not None
 
     def switched(self, before: int, after: int) -> bool:
         """Tells of a switch; `False` where it is not to take place, whatever is said."""
+        if before == after:
+            return True
         self.switches += 1
         self._tell(f"rank={{rank}} steps {before} -> {after}")
         return "switch_ignored" not in self._kinds
@@ -150,6 +165,7 @@ class PlayedPlugin:
             "steps": list(self.steps),
             "in_force": in_force,
             "switches": self.switches,
+            "refused": self.refused,
             "states": states,
         }
 

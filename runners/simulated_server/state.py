@@ -234,8 +234,7 @@ class SimulatedServer:
 
     def _switch(self, requested: dict[str, int | float]) -> bool:
         """Takes on other draft steps, as SGLang does with the tuner's plugin in it."""
-        if (refusal := self.plugin.refuses(requested, busy=self.engine.busy)) is not None:
-            self.log.scheduler(refusal)
+        if self.plugin.refuses(requested, busy=self.engine.busy):
             return False
         steps = int(requested[STEPS_ARGUMENT])
         if self.plugin.switched(self.engine.num_steps, steps):

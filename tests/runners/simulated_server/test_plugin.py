@@ -71,8 +71,13 @@ def test_a_switch_is_at_once_on_every_rank(both):
 def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
     before = status(both)["hot_switch"]
     assert switch(both, steps, token) == [False]
-    assert status(both)["hot_switch"] == before
-    assert re.search(rf"tuner_sglang_plugin: switch to {steps} refused: ", both.log)
+    after = status(both)["hot_switch"]
+    reason = after["refused"]
+    assert reason
+    assert after | {"refused": None} == before | {"refused": None}
+    assert [f"rank={rank}/2 refused to switch to {steps}: {reason}" for rank in (0, 1)] == lines(
+        both
+    )[-2:]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""Where the time of a window's cycles went: two readings of a running server, subtracted.
+
+Counters run since the server's start, and are read while it idles: after the flush that comes
+before a window's ramp, and after its drain. So the warm-up is out, and ramp and drain are in; where
+batches are told apart, theirs are mostly smaller ones.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from results.records import PARTS, BatchCycles, CycleTimes, PartTime
+from runners.base import RunnerError
+from runners.load.watches import WindowWatch
+from runners.plugin_protocol import CYCLE, bucket_seconds
+from runners.plugin_status import status_of
+from runners.server_facts import read_server_info
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from results.records import Measurement
+    from runners.plugin_status import PluginStatus
+
+    Clock = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+_FORWARDS = ("draft", "draft_extend", "verify")
+"""Parts that may run as CUDA graphs."""
+
+
+class CycleWatch(WindowWatch):
+    """Measures where the cycles of a window spend their time."""
+
+    @abc.abstractmethod
+    def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
+        """Of the window that was watched last, of which this is the measurement."""
+
+
+class NoClock(CycleWatch):
+    """Where nobody measures it."""
+
+    def begin(self) -> None:
+        """See `WindowWatch.begin`."""
+
+    def end(self) -> tuple[str, ...]:
+        """See `WindowWatch.end`."""
+        return ()
+
+    def cycle_of(self, measurement: Measurement) -> None:
+        """Nothing."""
+
+
+class PluginWatch(CycleWatch):
+    """Reads the plugin's clock around a window, and sees that nothing was switched meanwhile.
+
+    Args:
+        base_url: `http://host:port`.
+        in_force: The draft steps that are to be in force; `None` where the server has its own.
+        time_scale: Simulated seconds per real second.
+    """
+
+    def __init__(
+        self, base_url: str, in_force: Callable[[], int | None], *, time_scale: float
+    ) -> None:
+        self._base_url = base_url
+        self._in_force = in_force
+        self._time_scale = time_scale
+        self._before: PluginStatus | None = None
+        self._cycle: CycleTimes | None = None
+
+    def begin(self) -> None:
+        """See `WindowWatch.begin`."""
+        self._cycle = None
+        self._before = self._read()
+
+    def end(self) -> tuple[str, ...]:
+        """See `WindowWatch.end`."""
+        before, after = self._before, self._read()
+        if before is not None and after is not None:
+            self._cycle = cycle_times(before.clock, after.clock, time_scale=self._time_scale)
+        reason = not_in_force(self._in_force(), before, after)
+        return () if reason is None else (f"setting_not_in_force: {reason}",)
+
+    def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
+        """See `CycleWatch.cycle_of`."""
+        del measurement  # the plugin counts cycles itself
+        return self._cycle
+
+    def _read(self) -> PluginStatus | None:
+        try:
+            return status_of(read_server_info(self._base_url))
+        except RunnerError:
+            return None  # `ServerIdentityWatch` says so
+
+
+def not_in_force(
+    asked: int | None, before: PluginStatus | None, after: PluginStatus | None
+) -> str | None:
+    """Why the steps that were asked for were not in force all the time; `None`: they were.
+
+    Args:
+        asked: The steps; `None`: the server is none that is switched.
+        before: The plugin's status before the window.
+        after: The same after it.
+    """
+    if asked is None:
+        return None
+    if before is None or after is None:
+        return f"{asked} draft steps were asked for, and the plugin does not say what is in force"
+    if before.in_force != asked or after.in_force != asked:
+        return (
+            f"{asked} draft steps were asked for; {before.in_force} were in force before the "
+            f"window, and {after.in_force} after it"
+        )
+    if before.switches != after.switches:
+        count = after.switches - before.switches
+        return f"the draft steps were switched {count} times inside the window"
+    return None
+
+
+def cycle_times(
+    before: Clock | None, after: Clock | None, *, time_scale: float
+) -> CycleTimes | None:
+    """The plugin's clock between two readings; `None` without one, or a cycle between them.
+
+    Args:
+        before: By batch size and part.
+        after: The same, later.
+        time_scale: Simulated seconds per real second.
+    """
+    if before is None or after is None:
+        return None
+    batches = []
+    for size in sorted(after, key=int):
+        earlier = before.get(size, {})
+        parts = {
+            name: part
+            for name in (*PARTS, CYCLE)
+            if (part := _between(name, earlier.get(name), after[size].get(name), time_scale))
+        }
+        if not parts:
+            continue
+        cycle = parts.pop(CYCLE, PartTime(0, 0.0))
+        batches.append(BatchCycles(int(size), cycle, parts))
+    return CycleTimes("plugin", tuple(batches)) if batches else None
+
+
+def _between(
+    name: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    time_scale: float,
+) -> PartTime | None:
+    before = before or {"count": 0, "total_s": 0.0, "graphs": 0, "buckets": {}}
+    if after is None or (count := after["count"] - before["count"]) <= 0:
+        return None
+    buckets = Counter({int(bucket): n for bucket, n in after["buckets"].items()})
+    buckets.subtract({int(bucket): n for bucket, n in before["buckets"].items()})
+    return PartTime(
+        count,
+        (after["total_s"] - before["total_s"]) * time_scale,
+        median_s=_quantile(buckets, 0.5) * time_scale,
+        p95_s=_quantile(buckets, 0.95) * time_scale,
+        graph_share=(after["graphs"] - before["graphs"]) / count if name in _FORWARDS else None,
+    )
+
+
+def _quantile(buckets: Mapping[int, int], share: float) -> float:
+    """Seconds below which at least this share of the durations lies; 1 % off at most."""
+    wanted, seen = share * sum(buckets.values()), 0
+    for bucket in sorted(buckets):
+        seen += buckets[bucket]
+        if seen >= wanted and buckets[bucket]:
+            return bucket_seconds(bucket)
+    return 0.0
