@@ -20,6 +20,7 @@ from search_spaces.stored_study import StoredFile, parse_stored
 from tuner.agenda import Agenda
 from tuner.anchors import Anchors
 from tuner.errors import CommandError
+from tuner.hot_switch_report import hot_switch_report
 from tuner.launching import Launcher
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
 from tuner.planners.launches import everything
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from tuner.mirror import Mirror
     from tuner.planners import Planner
+    from tuner.planners.launches import Needed
     from tuner.progress import Progress
 
 
@@ -79,10 +81,10 @@ class Problem:
         """What may share a launch."""
         return Anchors(self.launches, lambda c: not violations(c, self.study))
 
-    def launches_needed(self) -> int:
-        """Launches that the baselines and all points take that are likely to need one."""
+    def needed(self) -> Needed:
+        """What the baselines and all points take that are likely to need a launch."""
         left = everything(self.space, self.baselines.values(), without=self.expected)
-        return self.launches.launches_needed(left)
+        return self.launches.needed(left)
 
 
 def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> ProcessRunner:
@@ -274,6 +276,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         profile=runner.profile,
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
         cautions=cautions(best.configuration, study) if best is not None else (),
+        hot_switch=hot_switch_report(store, stored, trials, launches),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from results.records import Purpose
 from search_spaces.configuration import NO_SPECULATION, Speculation
 from search_spaces.figures import OUTPUT_TOK_S
 from search_spaces.nccl.knobs import without_nccl
@@ -204,6 +205,8 @@ def spread(windows: Iterable[StoredMeasurement], figure: Figure) -> float | None
     """
     grouped: dict[tuple[int, str], dict[int, float]] = {}
     for stored in windows:
+        if stored.purpose is Purpose.ANCHOR:
+            continue  # of a server that may not be what a launch of its own is
         if not stored.measurement.invalid:
             key = (stored.trial, stored.measurement.point.name)
             value = value_of(stored.measurement, figure)

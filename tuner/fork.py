@@ -99,7 +99,7 @@ def inherit(
         if here not in space and here.key not in wanted:
             left["not in the new space, and no baseline of it"] += 1
             continue
-        environment = environments.get(trial.launches[-1], {}) if trial.launches else {}
+        environment = {} if trial.judged_in is None else environments.get(trial.judged_in, {})
         if _was_set(here, trial.configuration, environment):
             left["run with a variable of the caller's that the new study removes"] += 1
             continue

@@ -11,6 +11,7 @@ from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
 from search_spaces.figures import OUTPUT_TOK_S
 from tuner.console import fold, print_table, reader
+from tuner.explain.choice import hint
 from tuner.words import (
     describe,
     describe_figures,
@@ -57,6 +58,8 @@ def render(report: StudyReport) -> None:
     print_table(console, _table(report, console.width))
     _failures(console, report)
     _warnings(console, report)
+    if (where := hint(report)) is not None:
+        console.print(where, highlight=False, soft_wrap=True)
     _answer(console, report)
 
 
@@ -201,7 +204,7 @@ def _failures(console: Console, report: StudyReport) -> None:
             alike.setdefault(ended, []).append(trial.number)
     for (state, message), numbers in alike.items():
         console.print(f"{_ended(state, numbers)}: {message}", highlight=False, soft_wrap=True)
-    judging = {t.launches[-1] for t in report.standing.trials if t.state.is_verdict}
+    judging = {t.judged_in for t in report.standing.trials if t.state.is_verdict}
     for launch in report.launches:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
             continue
@@ -266,6 +269,8 @@ def _answer(console: Console, report: StudyReport) -> None:
     else:
         state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
     console.print(f"{state}{spent}", highlight=False, soft_wrap=True)
+    for line in report.hot_switch.lines() if report.hot_switch is not None else ():
+        console.print(line, highlight=False, soft_wrap=True)
     best = standing.best
     console.print(
         f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False, soft_wrap=True

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from results.records import Launch, Measurement, Trial
     from results.studies import StoredStudy
     from runners.base import LaunchCommand
+    from tuner.hot_switch_report import HotSwitchReport
     from tuner.scoring import Standing
 
 SCHEMA = 1
@@ -62,6 +63,7 @@ class StudyReport:
         profile: What a simulated study's servers play; `None` of a real one.
         notes: What its reader must know before its figures.
         cautions: What must be known before the best configuration serves.
+        hot_switch: What switching brought; `None` where nobody asked.
     """
 
     study: StoredStudy
@@ -74,6 +76,7 @@ class StudyReport:
     profile: str | None = None
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    hot_switch: HotSwitchReport | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -102,6 +105,7 @@ class StudyReport:
                 "stopped": study.stopped,
                 "reason": study.stop_reason,
             },
+            "hot_switch": self.hot_switch.to_dict() if self.hot_switch is not None else None,
             "baselines": self._baselines(),
             "best": self._best(),
             "verdict": {"kind": self.verdict.kind, "reason": self.verdict.reason},
@@ -181,6 +185,7 @@ def _launch_dict(launch: Launch) -> dict[str, Any]:
         "id": launch.id,
         "state": str(launch.state),
         "trials": list(launch.trials),
+        "steps": [setting.num_steps for setting in launch.intent.settings],
         "ready_s": launch.ready_s,
         "seconds": launch.seconds,
         "phases": dict(launch.phases),

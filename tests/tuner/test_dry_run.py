@@ -44,7 +44,7 @@ def test_the_other_name_of_an_algorithm_is_told_once(tuner, call):
 def test_how_long_it_may_take_is_said_to_be_a_guess(tuner, call):
     [line] = [x for x in plan_of(tuner, call, STUDY).splitlines() if x.startswith("time: ")]
     assert "not known before the first launch" in line
-    assert "at 5 minutes each 3 launches would take 15 minutes" in line
+    assert "at 5 minutes each 4 launches would take 20 minutes" in line
     assert "budget.hours ends it after 3 hours" in line
 
 

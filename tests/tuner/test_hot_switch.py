@@ -274,9 +274,6 @@ def test_killed_behind_it_what_was_measured_is_kept_and_the_check_holds(small, s
 def test_an_unfaithful_study_stays_so_when_it_is_resumed(small, store):
     study = small(steps="{from: 1, to: 4}")
 
-    class Enough(Exception):
-        pass
-
     def bend(configuration, measurement, intent):
         if len(runner.intents) > 4:
             raise KeyboardInterrupt
@@ -315,10 +312,8 @@ def test_a_dry_run_counts_the_launches_that_a_sweep_makes(depths, protos, topk):
 
     with Store.open("sqlite://") as store:
         runner = ReplayRunner(table(study), study, can_switch=pairs)
-        needed = assembly.pose(study, runner, hot_switch=True).launches_needed()
+        needed = assembly.pose(study, runner, hot_switch=True).needed()
         report = play(study, store, runner, planner="exhaustive", hot_switch=True)
         assert report.study.stopped == "exhausted"
-        assert len(report.launches) == needed
-        alone = assembly.pose(study, runner, hot_switch=False).launches_needed()
-        assert len(report.standing.trials) == alone
-        assert needed <= alone
+        assert len(report.launches) == needed.launches <= needed.alone
+        assert len(report.standing.trials) == needed.alone

@@ -90,7 +90,7 @@ def test_another_engine_or_gpu_is_refused_and_forked_without_figures(tuner, call
     edit(tuner.folder / "machine.yaml", *reversed(engine))
     edit(tuner.folder / "machine.yaml", *reversed(gpus))
     call("resume", "--study", "small")
-    assert launches(tuner) == 2
+    assert launches(tuner) == 3
 
 
 def test_a_changed_file_is_refused_line_by_line_or_taken_for_what_it_is(tuner, call, unfinished):
@@ -133,7 +133,7 @@ def test_prompts_that_changed_on_disk_are_seen_before_a_launch(tuner, call, writ
     assert "1 measured under another workload" in forked
     prompts.write_text(questions)
     call("resume", "--study", "small")
-    assert launches(tuner) == 2
+    assert launches(tuner) == 3
 
 
 def test_kill_9_in_a_launch_counts_its_work_towards_the_hours(tuner, call, write_small):

@@ -179,8 +179,8 @@ def test_a_sweep_launches_no_refused_point(installed, tmp_path):
     assert problem.space.digest == posed.space.digest  # a resumed study is the same one
     assert {point.speculation.topk for point in problem.space} == {None, 1}
     assert len(problem.space) == len(problem.space.points) == 6
-    needed = problem.launches.launches_needed(problem.space)
-    assert needed < posed.launches.launches_needed(posed.space)
+    needed = problem.launches.needed(problem.space).launches
+    assert needed < posed.launches.needed(posed.space).launches
 
 
 def test_todays_command_that_would_not_start_is_an_error(installed, planned):

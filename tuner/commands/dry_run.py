@@ -6,12 +6,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results.records import Purpose
 from runners.base import LaunchCommand
 from runners.sglang_command import shell
 from search_spaces.secrets import is_export_only
+from tuner.commands.switch_plan import switch_plan
 from tuner.json_text import dump
-from tuner.planners import PlannedTrial
 from tuner.words import counted, describe, describe_choices, fixed_names
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from results.studies import NewStudy
     from runners.base import Runner
     from tuner.assembly import Problem
-    from tuner.planners import LaunchPlan
 
 _ASSUMED_MIN = 5
 """Minutes of a launch with its windows, where nothing is known: a guess, and called one."""
@@ -28,14 +26,9 @@ _ASSUMED_MIN = 5
 
 def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
     """Says what a sweep would search, how long that may take, and what it would launch first."""
-    known = {c.key for c in problem.baselines.values()}
-    firsts: list[tuple[str, LaunchPlan]] = []
-    for name, configuration in problem.baselines.items():
-        plan = problem.launches.plan(PlannedTrial(configuration, Purpose.BASELINE), known)
-        known |= {t.configuration.key for t in plan.trials}
-        firsts.append((name, plan))
     points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
-    needed = problem.launches_needed()
+    switched = switch_plan(problem)
+    needed = switched.needed.launches
     if as_json:
         data: dict[str, Any] = {
             "study": problem.study.name,
@@ -45,12 +38,13 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
             "budget": {"launches": budget, "hours": hours},
             "expected_inactive": len(problem.expected),
             "launches_for_all_points": needed,
+            "hot_switch": switched.to_dict(),
             "baselines": {
                 name: {
-                    "configuration": plan.trials[0].configuration.to_dict(),
-                    "command": shell(servers.command(plan.trials[0].configuration)),
+                    "configuration": configuration.to_dict(),
+                    "command": shell(servers.command(configuration)),
                 }
-                for name, plan in firsts
+                for name, configuration in problem.baselines.items()
             },
             "notes": list(problem.notes),
         }
@@ -65,17 +59,16 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
     lines = [
         head,
         *(f"note: {note}" for note in problem.notes),
+        *switched.lines(),
         *_duration(launches, hours, servers),
         "",
         "searched:",
         *(f"  {name}: {choices}" for name, choices in describe_choices(problem.study.space)),
     ]
-    for name, plan in firsts:
-        described = describe(plan.trials[0].configuration, fixed_names(problem.study))
-        more = len(plan.trials) - 1
-        also = f", and in the same launch {counted(more, 'more setting')}" if more else ""
-        lines += ["", f"first, baseline '{name}': {described}{also}"]
-        lines += _wrapped(servers.command(plan.trials[0].configuration))
+    for name, configuration in problem.baselines.items():
+        described = describe(configuration, fixed_names(problem.study))
+        lines += ["", f"first, baseline '{name}': {described}"]
+        lines += _wrapped(servers.command(configuration))
     lines += ["", "Trial servers listen on an address and port of their own."]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -48,7 +48,7 @@ class Plan:
         return cls(
             points=len(problem.space),
             planner=problem.planner(study.budget.launches),
-            needed=problem.launches_needed(),
+            needed=problem.needed().launches,
             baselines=tuple(problem.baselines),
             notes=problem.notes,
         )

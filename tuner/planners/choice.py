@@ -36,7 +36,7 @@ def choose_planner(
         without: Points that will likely need no launch.
     """
     left = everything(space, baselines, without=without)
-    needed = launches.launches_needed(left, at_most=budget)
+    needed = launches.needed(left, at_most=budget).launches
     return "exhaustive" if needed <= budget else "tpe"
 
 

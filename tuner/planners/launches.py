@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
     from search_spaces import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What a whole search takes.
+
+    Attributes:
+        launches: So many.
+        alone: So many if each configuration had a launch of its own.
+        shared: The configurations of each launch that has several.
+    """
+
+    launches: int
+    alone: int
+    shared: tuple[tuple[Configuration, ...], ...]
 
 
 class LaunchBuilder:
@@ -106,34 +122,40 @@ class LaunchBuilder:
                 near.append(plans[-1])
         return tuple(LaunchPlan(tuple(plan)) for plan in plans)
 
-    def launches_needed(
+    def needed(
         self, configurations: Iterable[Configuration], *, at_most: int | None = None
-    ) -> int:
-        """How many launches measuring all of `configurations` takes from the beginning.
+    ) -> Needed:
+        """What measuring all of `configurations` takes from the beginning.
 
         Switched figures of an algorithm are scored once one of its settings was measured in a
-        launch of its own as well: that is one launch more for each.
+        launch of its own as well (`tuner.anchors`): that is one launch more for each.
 
         Args:
             configurations: Distinct ones.
-            at_most: Where counting stops, if more are needed than this.
+            at_most: Where counting stops, if more launches are needed than this.
         """
-        count = 0
-        chains: dict[Hashable, list[Configuration]] = {}
+        launches = alone = 0
+        chains: dict[Hashable, list[tuple[Configuration, list[Configuration]]]] = {}
         switched: set[str] = set()
         for configuration in configurations:
-            if at_most is not None and count > at_most:
+            if at_most is not None and launches > at_most:
                 break
+            alone += 1
             if self._hot_switch and configuration.speculation.topk == 1:
                 started = chains.setdefault(_server(configuration), [])
-                if any(self._can_switch(first, configuration) for first in started):
+                near = [
+                    others for first, others in started if self._can_switch(first, configuration)
+                ]
+                if near:
+                    near[0].append(configuration)
                     algorithm = configuration.speculation.algorithm
-                    count += algorithm not in switched
+                    launches += algorithm not in switched
                     switched.add(algorithm)
                     continue
-                started.append(configuration)
-            count += 1
-        return count
+                started.append((configuration, [configuration]))
+            launches += 1
+        shared = (group for started in chains.values() for _, group in started if len(group) > 1)
+        return Needed(launches, alone, tuple(map(tuple, shared)))
 
     def launches_left(self, configurations: Iterable[Configuration]) -> int:
         """The same on the way, where the launch of an anchor was made."""

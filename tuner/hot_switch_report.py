@@ -1,0 +1,186 @@
+"""What switching running servers brought a study: launches saved, cost of states, checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from results.records import TrialState
+from runners.plugin_protocol import STATUS
+from tuner.switching import Switching, read_switching
+from tuner.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from results.records import Launch, Trial
+    from results.store import Store
+    from results.studies import StoredStudy
+    from tuner.faithful import Difference
+    from tuner.switching import Check
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedLaunch:
+    """A launch that was prepared for several settings.
+
+    Attributes:
+        id: Its number.
+        steps: Draft steps that it was prepared for.
+        judged: Trials that were judged in it.
+        lost: Whether a kill or the host took it.
+        states_s: Seconds of its start-up that went into states beside the one that it started
+            with; `None` where it did not say.
+        states_gb: GPU memory of those, in GB; `None` likewise.
+    """
+
+    id: int
+    steps: tuple[int, ...]
+    judged: int
+    lost: bool
+    states_s: float | None = None
+    states_gb: float | None = None
+
+    @property
+    def saved(self) -> int:
+        """Launches that it spared: one for each judged trial, but for itself."""
+        return self.judged if self.lost else self.judged - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HotSwitchReport:
+    """All that a report says of switching.
+
+    Attributes:
+        asked: Whether the study was to switch.
+        switching: What its launches have shown.
+        launches: Those that were prepared for several settings.
+    """
+
+    asked: bool
+    switching: Switching
+    launches: tuple[SwitchedLaunch, ...]
+
+    @property
+    def saved(self) -> int:
+        """Launches that were spared in all; below 0 where switching cost more than it brought."""
+        return sum(launch.saved for launch in self.launches)
+
+    @property
+    def states_s(self) -> float | None:
+        """Seconds of all start-ups that went into states, as far as servers said."""
+        return _total(launch.states_s for launch in self.launches)
+
+    @property
+    def states_gb(self) -> float | None:
+        """GPU memory of the states of the server that had most, in GB."""
+        told = [launch.states_gb for launch in self.launches if launch.states_gb is not None]
+        return max(told, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """`hot_switch` of a report's JSON."""
+        return {
+            "asked": self.asked,
+            "gave_up": self.switching.gave_up,
+            "launches": [launch.id for launch in self.launches],
+            "launches_saved": self.saved,
+            "states_s": self.states_s,
+            "states_gb": self.states_gb,
+            "checks": [_check_dict(check) for check in self.switching.checks],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The same for a terminal; nothing where nothing was switched."""
+        if self.launches:
+            judged = sum(launch.judged for launch in self.launches)
+            line = (
+                f"hot switch: {counted(judged, 'setting')} measured in "
+                f"{counted(len(self.launches), 'launch')}, {_spared(self.saved)}"
+            )
+            if self.states_s is not None:
+                line += f"; their states took {self.states_s:.0f} s"
+                line += f", at most {self.states_gb:.1f} GB" if self.states_gb else ""
+            yield line
+        for check in self.switching.checks:
+            same = "the same" if check.comparison.faithful else "not the same"
+            yield (
+                f"anchor: trial {check.anchor} (launch {check.own}), {same} when switched to in "
+                f"launch {check.launch}: {check.comparison}"
+            )
+        if self.switching.gave_up is not None:
+            yield f"hot switch given up, a launch per setting since: {self.switching.gave_up}"
+
+
+def _spared(saved: int) -> str:
+    if saved < 0:
+        return f"{counted(-saved, 'launch')} more than without"
+    return f"{counted(saved, 'launch')} fewer than with one each"
+
+
+def _total(values: Iterator[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
+
+
+def hot_switch_report(
+    store: Store, stored: StoredStudy, trials: Sequence[Trial], launches: Sequence[Launch]
+) -> HotSwitchReport:
+    """Works it out from what is stored; launches taken over from another study saved nothing."""
+    judged: dict[int, list[int]] = {}
+    for trial in trials:
+        counts = trial.state.is_verdict or trial.state is TrialState.INACTIVE
+        if trial.judged_in is not None and counts:
+            judged.setdefault(trial.judged_in, []).append(trial.number)
+    switched = []
+    for launch in launches:
+        if not launch.intent.settings or launch.imported_from is not None:
+            continue
+        numbers = judged.get(launch.id, [])
+        info = store.server_info(stored.id, numbers[0]) if numbers else None
+        states = _states(info or {})
+        switched.append(
+            SwitchedLaunch(
+                launch.id,
+                tuple(s.num_steps for s in launch.intent.settings if s.num_steps is not None),
+                len(numbers),
+                launch.is_lost,
+                _total(state.get("build_s") for state in states) if states else None,
+                _total(state.get("memory_gb") for state in states) if states else None,
+            )
+        )
+    switching = read_switching(store, stored.id, trials, launches)
+    return HotSwitchReport(stored.hot_switch, switching, tuple(switched))
+
+
+def _states(server_info: Mapping[str, Any]) -> list[dict[str, float]]:
+    """What the plugin says of each state, of the first rank that says anything."""
+    for state in server_info.get("internal_states") or ():
+        status = state.get(STATUS) if isinstance(state, dict) else None
+        if isinstance(status, dict) and isinstance(switch := status.get("hot_switch"), dict):
+            return list((switch.get("states") or {}).values())
+    return []
+
+
+def _check_dict(check: Check) -> dict[str, Any]:
+    found = check.comparison
+    return {
+        "algorithm": check.algorithm,
+        "anchor": check.anchor,
+        "own_launch": check.own,
+        "launch": check.launch,
+        "faithful": found.faithful,
+        "clock": found.clock,
+        "found": str(found),
+        "differences": [_difference_dict(difference) for difference in found.differences],
+    }
+
+
+def _difference_dict(difference: Difference) -> dict[str, Any]:
+    return {
+        "what": difference.what,
+        "point": difference.point,
+        "own": difference.own,
+        "switched": difference.switched,
+        "difference": difference.size,
+        "allowed": difference.allowed,
+    }
