@@ -7,11 +7,13 @@ what follows from ours: all ranks must be told by one request, and find the same
 import pkgutil
 from typing import Any
 
+from .shapes import Shape, listed, shape_of
+
 WORKERS = ("EAGLEWorkerV2", "StandaloneWorkerV2")
 """Exactly these: what inherits from them (Gemma's MTP, a platform's own) builds other states."""
 
 
-def unsupported_reason(worker: Any, candidates: "tuple[int, ...]") -> "str | None":
+def unsupported_reason(worker: Any, candidates: "tuple[Shape, ...]") -> "str | None":
     """Why this worker's steps cannot be switched; `None` where they can."""
     arguments = pkgutil.resolve_name("sglang.srt.runtime_context:get_context")()
     return (
@@ -29,8 +31,6 @@ def _of_the_worker(worker: Any) -> "str | None":
         return "--speculative-adaptive switches the steps itself"
     if worker.device == "cpu" and not _captures_no_graphs():
         return "on a CPU it needs --disable-cuda-graph: SGLang would capture graphs for its states"
-    if worker.topk != 1:
-        return f"--speculative-eagle-topk is {worker.topk}, and only chains (1) can be switched"
     return None
 
 
@@ -66,13 +66,16 @@ _ONE = {
 }
 
 
-def _of_the_candidates(worker: Any, candidates: "tuple[int, ...]") -> "str | None":
-    steps, width = worker.speculative_num_steps, worker.speculative_num_draft_tokens
-    if steps != candidates[-1]:
+def _of_the_candidates(worker: Any, candidates: "tuple[Shape, ...]") -> "str | None":
+    started, topk = shape_of(worker), worker.topk
+    for one in candidates:
+        if topk == 1 and not one.is_chain:
+            return f"--speculative-eagle-topk is 1, and {one} is no chain"
+        if topk > 1 and not 0 < one.draft_tokens - 1 <= topk + (one.steps - 1) * topk**2:
+            return f"at --speculative-eagle-topk {topk} there is no tree of {one}"
+    if started not in candidates or not all(one.fits_in(started) for one in candidates):
         return (
-            f"--speculative-num-steps is {steps}: buffers have the size of the start, so it must"
-            f" be the largest of the candidates, {candidates[-1]}"
+            f"the server starts with {started}, and buffers have the size of the start: it must be"
+            f" one of the candidates, {listed(candidates)}, and the largest in every respect"
         )
-    if width != steps + 1:
-        return f"--speculative-num-draft-tokens is {width}, and a chain of {steps} has {steps + 1}"
     return None

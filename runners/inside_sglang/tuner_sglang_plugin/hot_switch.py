@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .conditions import unsupported_reason
 from .hooks import Point
 from .saying import refuse, say
+from .shapes import Shape, listed, shape_of
 from .status import ranks, scheduler_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ MARK_VARIABLE = "TUNER_LAUNCH"
 """The launch's mark, in the environment of every process that the tuner starts."""
 
 STEPS_KEY = "speculative_num_steps"
+DRAFT_TOKENS_KEY = "speculative_num_draft_tokens"
+"""Needed for a tree only: a chain has a token more than steps."""
 TOKEN_KEY = "tuner_token"  # noqa: S105 - the name of a field
 
 _EAGLE = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
@@ -50,35 +53,34 @@ class HeldStates:
     Its public methods but `switch` are those that the worker calls (0.5.17, 0.5.23).
 
     Attributes:
-        in_force: Draft steps of the state in force.
-        built: By steps: seconds and GiB of GPU memory that its state took; nothing beyond the
+        in_force: The shape of the state in force.
+        built: By shape: seconds and GiB of GPU memory that its state took; nothing beyond the
             server's own for the one that it started with.
     """
 
-    def __init__(self, worker: Any, candidates: "tuple[int, ...]") -> None:
+    def __init__(self, worker: Any, candidates: "tuple[Shape, ...]") -> None:
         self._worker = worker
         self._candidates = candidates
-        self._states: dict[int, Any] = {}
-        self.in_force: int = worker.speculative_num_steps
-        self.built: dict[int, dict[str, float]] = {}
+        self._states: dict[Shape, Any] = {}
+        self.in_force = shape_of(worker)
+        self.built: dict[Shape, dict[str, float]] = {}
 
-    def register(self, state: Any, steps: "int | None" = None) -> None:
+    def register(self, state: Any, steps: "int | None" = None) -> None:  # noqa: ARG002
         """Takes the state that the server started with."""
-        steps = state.speculative_num_steps if steps is None else steps
-        self._states[steps] = state
-        self.built[steps] = {"build_s": 0.0, "memory_gb": 0.0}
+        self._states[shape_of(state)] = state
+        self.built[shape_of(state)] = {"build_s": 0.0, "memory_gb": 0.0}
 
     def init_states(self, cuda_graph_bs: "list[int] | None" = None) -> None:  # noqa: ARG002
         """Builds the other states, the larger first: they share their graphs' memory.
 
         The batch sizes of the graphs are left to the worker: those of a launch of its own.
         """
-        for steps in sorted(set(self._candidates) - set(self._states), reverse=True):
+        for shape in sorted(set(self._candidates) - set(self._states), reverse=True):
             free, begun = self._free_memory(), time.perf_counter()
-            self._states[steps] = self._worker.build_adaptive_runtime_state(
-                speculative_num_steps=steps, speculative_num_draft_tokens=steps + 1
+            self._states[shape] = self._worker.build_adaptive_runtime_state(
+                speculative_num_steps=shape.steps, speculative_num_draft_tokens=shape.draft_tokens
             )
-            self.built[steps] = {
+            self.built[shape] = {
                 "build_s": time.perf_counter() - begun,
                 "memory_gb": free - self._free_memory(),
             }
@@ -94,10 +96,13 @@ class HeldStates:
         """Whether every candidate has its state."""
         return set(self._states) == set(self._candidates)
 
-    def switch(self, steps: int) -> None:
+    def switch(self, shape: Shape) -> None:
         """Puts a state in force, at once."""
-        self._worker.apply_runtime_state(self._states[steps])
-        self.in_force = self._worker.speculative_num_steps
+        if shape != self.in_force:
+            # The worker passes over a state of as many steps as it has, whatever else differs.
+            self._worker.speculative_num_steps = None
+            self._worker.apply_runtime_state(self._states[shape])
+            self.in_force = shape_of(self._worker)
 
     def _free_memory(self) -> float:
         """GiB of the GPU; 0 where there is none."""
@@ -112,7 +117,7 @@ class HotSwitch:
 
     name = NAME
 
-    def __init__(self, candidates: "tuple[int, ...]", token: int) -> None:
+    def __init__(self, candidates: "tuple[Shape, ...]", token: int) -> None:
         self._candidates = candidates
         self._token = token
         self._held: HeldStates | None = None
@@ -125,10 +130,11 @@ class HotSwitch:
         mark = os.environ.get(MARK_VARIABLE)
         if not mark:
             refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
-        words = steps.split(",")
-        if not all(word.isascii() and word.isdigit() for word in words):
-            refuse(NAME, f"the steps {steps!r} are not whole numbers with commas between")
-        return cls(tuple(sorted({int(word) for word in words})), token_of(mark))
+        try:
+            candidates = {Shape.read(word) for word in steps.split(",")}
+        except ValueError:
+            refuse(NAME, f"{steps!r} is not a list like 1,2,5 (or 2/4,3/6 for trees)")
+        return cls(tuple(sorted(candidates)), token_of(mark))
 
     @property
     def points(self) -> "dict[str, tuple[Point, ...]]":
@@ -182,19 +188,21 @@ class HotSwitch:
         if self._held is None:
             refuse(NAME, "no worker of EAGLE, EAGLE3, NEXTN or STANDALONE was started")
         if not self._held.is_complete:
-            refuse(NAME, f"states were built for {sorted(self._held.built)} only")
-        return ",".join(map(str, self._candidates))
+            refuse(NAME, f"states were built for {listed(self._held.built)} only")
+        return listed(self._candidates)
 
     def status(self, scheduler: Any) -> "dict[str, Any] | None":  # noqa: ARG002
         """What is in force, and how it came about."""
         if self._held is None:
             return None
+        in_force, built = self._held.in_force, self._held.built
         return {
-            "steps": list(self._candidates),
-            "in_force": self._held.in_force,
+            "steps": sorted({shape.steps for shape in self._candidates}),
+            "in_force": in_force.steps,
+            "in_force_draft_tokens": in_force.draft_tokens,
             "switches": self._switches,
             "refused": self._refused,
-            "states": {str(steps): told for steps, told in sorted(self._held.built.items())},
+            "states": {str(shape): built[shape] for shape in sorted(built)},
         }
 
     def set(self, original: "Callable[..., Any]", holder: Any, request: Any) -> Any:
@@ -222,15 +230,16 @@ class HotSwitch:
         if self._held is None:
             return "there is nothing to switch yet"
         steps, token = asked.pop(STEPS_KEY), asked.pop(TOKEN_KEY, None)
+        shape = Shape(steps, asked.pop(DRAFT_TOKENS_KEY, steps + 1))
         if token != self._token:
             return "the token is not that of the launch: another tuner started this server"
         if asked:
             return f"it cannot be combined with {', '.join(sorted(asked))}"
-        if steps not in self._candidates:
-            return f"there are states for {', '.join(map(str, self._candidates))} only"
+        if shape not in self._candidates:
+            return f"there are states for {listed(self._candidates)} only"
         if not all_agree(bool(scheduler.is_fully_idle()), scheduler.tp_cpu_group):
             return "requests are waiting or running"
-        self._held.switch(int(steps))
+        self._held.switch(shape)
         return None
 
 
