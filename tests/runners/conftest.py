@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
 from results.records import LaunchIntent
+from runners.plugin import FOLDER
+from runners.plugin_protocol import NAME
 from search_spaces.configuration import Configuration, Setting, Speculation
 from search_spaces.study import Study, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
 STUDY = """\
 study: quick
@@ -58,3 +62,27 @@ def intent(tmp_path: Path) -> Callable[..., LaunchIntent]:
         return LaunchIntent(configuration, tuple(map(Setting, steps)), mark, log)
 
     return make
+
+
+@pytest.fixture
+def inside_sglang(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Modules of the plugin, which lives in the server's interpreter and not in the tuner's."""
+    monkeypatch.syspath_prepend(FOLDER)
+
+    def load(module: str | None = None) -> ModuleType:
+        return importlib.import_module(f"{NAME}.{module}" if module else NAME)
+
+    return load
+
+
+@pytest.fixture
+def with_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets Python find that SGLang is installed, by a PYTHONPATH of its own."""
+
+    def install(version: str) -> None:
+        info = tmp_path / f"sglang-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return install

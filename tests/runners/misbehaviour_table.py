@@ -16,16 +16,21 @@ def deaths():
     return [tuple(row[:5]) for row in rows if len(row) >= 5]
 
 
-def examples():
+def examples(heading="### Everything else"):
     """`(example, what the tuner says, of which code)` of everything else."""
     found = []
-    for row in _rows("### Everything else"):
+    for row in _rows(heading):
         cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
         if not cells[0].startswith("`{"):
             continue
         word, *code = cells[2].replace("`", "").split()
         found.append((json.loads(cells[0].strip("`")), word, code[0] if code else None))
     return found
+
+
+def plugin_examples():
+    """The same of what a launch for several settings meets."""
+    return examples("### The tuner's plugin")
 
 
 def _rows(heading):

@@ -15,6 +15,7 @@ import pytest
 
 from results.records import LaunchIntent
 from runners import prepared
+from runners.plugin import FOLDER
 from runners.prepared import NextLauncher, PreparedLauncher
 from runners.process import MARK, ServerProcess
 from runners.sglang import SGLangRunner
@@ -223,6 +224,21 @@ def test_plugins_find_nothing_imported_that_they_might_change(tmp_path, held):
     launcher.park()
     [spool] = tmp_path.glob(".prepared-*.log")
     assert spool.read_text().splitlines() == ["arguments"], "the HTTP server's modules wait"
+
+
+def test_the_tuners_own_plugin_changes_schedulers_alone(tmp_path, held):
+    site = write_sglang(tmp_path / "site")
+    path = f"{FOLDER}:{site}"
+    launcher = NextLauncher(wanted=True)
+    held(launcher)
+    launcher.prepare(command(site, PYTHONPATH=path, TUNER_CYCLE_CLOCK="1"), tmp_path)
+    launcher.park()
+    [spool] = tmp_path.glob(".prepared-*.log")
+    assert spool.read_text().splitlines() == ["arguments", "http"]
+    switched = command(site, PYTHONPATH=path, TUNER_CYCLE_CLOCK="1", TUNER_SWITCHABLE_STEPS="1,2")
+    taken = launcher.take(switched, tmp_path / "launch.log")
+    assert taken is not None
+    taken.discard()
 
 
 class _Runner(SGLangRunner):

@@ -40,6 +40,6 @@ def base_url():
 
 def test_a_connection_that_the_server_closes_between_two_calls_is_no_crash(base_url):
     with ServerClient(base_url) as client:
-        assert client.set_num_steps(2) is None
-        assert client.set_num_steps(3) is None
+        assert client.set_num_steps(2, 7) is None
+        assert client.set_num_steps(3, 7) is None
         assert client.healthy(5.0)

@@ -12,6 +12,7 @@ import pytest
 import runners
 from runners import make_runner
 from runners.load import Prompt
+from runners.plugin import FOLDER
 from runners.sglang import SGLangRunner
 from search_spaces.study import parse_study
 
@@ -86,22 +87,51 @@ def test_an_interpreter_that_does_not_exist(tmp_path):
     assert "--runner simulated" in message
 
 
-def test_only_a_configuration_and_itself_share_a_launch(study, tmp_path):
+def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tmp_path):
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     assert runner.can_switch(eagle3(2), eagle3(2))
     assert not runner.can_switch(eagle3(2), eagle3(1))
     assert runner.supports_draft_tp(8)
     assert not runner.supports_draft_tp(1)
+    switch, clock = runner.remarks()
+    assert switch.startswith("every number of draft steps takes a launch of its own: it was ver")
+    assert clock.startswith("launches go without the plugin's clock of their cycles: it was ver")
 
 
-def test_the_exported_command_is_the_launched_one_but_for_the_port(study, tmp_path, intent):
+OURS = {"PYTHONPATH", "TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"}
+
+
+def test_the_exported_command_is_the_launched_one_but_for_the_port(
+    study, tmp_path, intent, with_sglang
+):
+    with_sglang("0.5.23")
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    assert runner.remarks() == ()
+    assert runner.can_switch(eagle3(2), eagle3(1))
     exported = runner.command(eagle3(2))
+    for steps, word in (((), None), ((1, 2), "1,2")):
+        one = intent(eagle3(2 if not steps else 1), *steps)
+        launched = runner.launch_command(one, host="127.0.0.1", port=20010)
+        assert launched.argv[:-2] == exported.argv[:-2], "it starts at the most steps"
+        assert (exported.argv[-1], launched.argv[-1]) == ("30000", "20010")
+        # The plugin is in the environment alone, and never in the exported one.
+        ours = {name: value for name, value in launched.env if name in OURS}
+        assert ours.pop("PYTHONPATH").startswith(str(FOLDER))
+        asked = {"TUNER_CYCLE_CLOCK": "1"} | ({"TUNER_SWITCHABLE_STEPS": word} if word else {})
+        assert ours == asked
+        assert {n: v for n, v in launched.env if n not in OURS} == dict(exported.env)
+        assert set(launched.unset) - OURS == set(exported.unset)
+    assert not OURS & (dict(exported.env).keys() | set(exported.unset))
+
+
+def test_where_the_plugin_cannot_be_had_nothing_of_it_is_launched(
+    study, tmp_path, intent, with_sglang
+):
+    with_sglang("0.5.9")
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     launched = runner.launch_command(intent(eagle3(2)), host="127.0.0.1", port=20010)
-    assert launched.env == exported.env
-    assert launched.unset == exported.unset
-    assert launched.argv[:-2] == exported.argv[:-2]
-    assert (exported.argv[-1], launched.argv[-1]) == ("30000", "20010")
+    assert launched.env == runner.command(eagle3(2)).env
+    assert set(launched.unset) >= {"TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"}
 
 
 @pytest.mark.parametrize("prefix", ["[]", "[nice]"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.cycle_times import PluginWatch
 from runners.load import Prompt
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
@@ -442,6 +443,41 @@ def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
     watch.begin()
     server.server_info = "hang"
     assert codes(watch.end()) == ["server_unreadable"]
+
+
+def switched(in_force, switches):
+    hot = {"steps": [1, 2, 5], "in_force": in_force, "switches": switches}
+    plugin = {"protocol": 1, "plugin": "1", "hot_switch": hot, "clock": None}
+    return FACTS | {"internal_states": [{"tuner_plugin": plugin}]}
+
+
+@watched("setting_not_in_force")
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (switched(2, 3), switched(2, 3), None),
+        (switched(2, 3), switched(5, 4), "2 were in force before the window, and 5 after"),
+        (switched(5, 3), switched(5, 3), "5 were in force before"),
+        (switched(2, 3), switched(2, 5), "switched 2 times inside the window"),
+        (switched(2, 3), FACTS, "does not say what is in force"),
+    ],
+)
+def test_a_setting_that_was_not_in_force_is_seen(server, before, after, said):
+    server.server_info = before
+    watch = PluginWatch(server.url, lambda: 2, time_scale=1.0)
+    watch.begin()
+    server.server_info = after
+    reasons = watch.end()
+    assert codes(reasons) == ([] if said is None else ["setting_not_in_force"])
+    assert (said or "") in "".join(reasons)
+
+
+def test_of_a_server_that_is_not_switched_nothing_is_asked(server):
+    server.server_info = switched(2, 3)
+    watch = PluginWatch(server.url, lambda: None, time_scale=1.0)
+    watch.begin()
+    server.server_info = FACTS
+    assert watch.end() == ()
 
 
 # -- the table -----------------------------------------------------------------------------------

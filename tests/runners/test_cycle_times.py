@@ -1,0 +1,80 @@
+"""The clock of a window: two readings subtracted, with medians from buckets."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.cycle_times import cycle_times
+from runners.plugin_protocol import bucket_of, bucket_seconds
+
+durations = st.lists(st.floats(1e-5, 1.0), min_size=1, max_size=60)
+
+
+def counted(seconds, graphs=0):
+    buckets: dict[str, int] = {}
+    for one in seconds:
+        key = str(bucket_of(one))
+        buckets[key] = buckets.get(key, 0) + 1
+    return {"count": len(seconds), "total_s": sum(seconds), "graphs": graphs, "buckets": buckets}
+
+
+def clock(size="1", **parts):
+    return {size: parts}
+
+
+@given(seconds=st.floats(1e-6, 100.0))
+def test_a_bucket_is_known_to_a_hundredth(seconds):
+    assert bucket_seconds(bucket_of(seconds)) == pytest.approx(seconds, rel=0.0101)
+
+
+def test_the_plugin_counts_in_the_same_buckets(inside_sglang):
+    theirs = inside_sglang("durations").bucket_of
+    for exponent in range(-2000, 9000):
+        seconds = 1e-6 * 1.0013**exponent
+        assert theirs(seconds) == bucket_of(seconds) or seconds == pytest.approx(
+            1e-6 * 1.02 ** bucket_of(seconds), rel=1e-9
+        )
+
+
+@given(before=durations, window=durations, scale=st.sampled_from([1.0, 20.0]))
+def test_a_window_is_what_came_since(before, window, scale):
+    first = clock(verify=counted(before, graphs=len(before)), cycle=counted(before))
+    last = clock(verify=counted(before + window, graphs=len(before)), cycle=counted(before))
+    found = cycle_times(first, last, time_scale=scale)
+    assert found is not None
+    assert found.source == "plugin"
+    (batch,) = found.batches
+    assert batch.size == 1
+    assert batch.cycle.count == 0
+    assert set(batch.parts) == {"verify"}
+    verify = batch.parts["verify"]
+    assert verify.count == len(window)
+    assert verify.graph_share == 0.0
+    assert verify.total_s == pytest.approx(scale * sum(window))
+    ordered = sorted(window)
+    assert verify.median_s == pytest.approx(scale * statistics.median_low(ordered), rel=0.0101)
+    assert min(ordered) * 0.98 <= verify.p95_s / scale <= max(ordered) * 1.02
+    assert sum(one <= 1.0101 * verify.p95_s / scale for one in window) >= 0.95 * len(window)
+
+
+def test_batch_sizes_and_parts_that_were_not_met_are_left_out():
+    idle = counted([])
+    first = clock("8", draft=counted([0.1])) | clock("1", draft=counted([0.1]))
+    last = (
+        clock("8", draft=counted([0.1]))
+        | clock("1", draft=counted([0.1]), verify=counted([0.2], graphs=1), cycle=counted([0.3]))
+        | clock("16", verify=counted([0.5]), draft=idle)
+    )
+    found = cycle_times(first, last, time_scale=1.0)
+    assert [(b.size, sorted(b.parts), b.cycle.count) for b in found.batches] == [
+        (1, ["verify"], 1),
+        (16, ["verify"], 0),
+    ]
+    assert found.batches[0].parts["verify"].graph_share == 1.0
+    assert cycle_times(last, last, time_scale=1.0) is None
+    assert cycle_times(None, last, time_scale=1.0) is None
+    assert cycle_times({}, {}, time_scale=1.0) is None
