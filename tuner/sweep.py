@@ -103,7 +103,7 @@ class Sweep:
         self._shielded = shielded
         self._observed: set[int] = set()
         self._launch_seconds: list[tuple[int, float]] = []
-        self._said_given_up = False
+        self._told: set[str] = set()
 
     def run(self) -> Outcome:
         """Runs to the target; stores and returns why it stopped. Ctrl-C is such a reason."""
@@ -142,7 +142,7 @@ class Sweep:
             if self._set_aside(standing, launches):
                 standing = self._observe()
             switching = read_switching(self._store, self._stored.id, standing.trials, launches)
-            self._say_given_up(switching)
+            self._tell(switching)
             plan = self._agenda.next(standing.trials, launches, switching)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
@@ -161,11 +161,15 @@ class Sweep:
                     self._store.add_work(self._stored.id, self._runner.now() - began)
             self._launch_seconds.append((len(plan.trials), time.monotonic() - clock))
 
-    def _say_given_up(self, switching: Switching) -> None:
-        """Once a run: why the study goes on with a launch per setting."""
-        if switching.gave_up is not None and not self._said_given_up:
-            self._said_given_up = True
-            self._progress.message(f"a launch per setting from here on, since {switching.gave_up}")
+    def _tell(self, switching: Switching) -> None:
+        """Once a run: what launches go without, and why."""
+        found = [f"note: {remark}" for remark in self._runner.remarks()]
+        if switching.gave_up is not None:
+            found.append(f"a launch per setting from here on, since {switching.gave_up}")
+        for line in found:
+            if line not in self._told:
+                self._told.add(line)
+                self._progress.message(line)
 
     def _standing(self) -> Standing:
         return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)

@@ -25,9 +25,16 @@ UNFAITHFUL = "unfaithful"
 """Kind of the failure of a launch whose anchor was not as in its own launch."""
 
 SWITCH_FAULTS = frozenset(
-    {UNFAITHFUL, "switch_refused", "plugin_refused", "plugin_missing", "plugin_half_loaded"}
+    {
+        UNFAITHFUL,
+        "hot_switch_memory",
+        "plugin_half_loaded",
+        "plugin_missing",
+        "plugin_refused",
+        "switch_refused",
+    }
 )
-"""Kinds of failure of which a server that is prepared for many settings dies, and no other."""
+"""Kinds of failure that only a server has which is prepared for many settings."""
 
 
 @dataclass(frozen=True, slots=True)

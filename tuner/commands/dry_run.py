@@ -28,6 +28,7 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
     """Says what a sweep would search, how long that may take, and what it would launch first."""
     points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
     switched = switch_plan(problem)
+    notes = [*problem.notes, *servers.remarks()]
     needed = switched.needed.launches
     if as_json:
         data: dict[str, Any] = {
@@ -46,7 +47,7 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
                 }
                 for name, configuration in problem.baselines.items()
             },
-            "notes": list(problem.notes),
+            "notes": notes,
         }
         sys.stdout.write(dump(data))
         return
@@ -58,7 +59,7 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
     )
     lines = [
         head,
-        *(f"note: {note}" for note in problem.notes),
+        *(f"note: {note}" for note in notes),
         *switched.lines(),
         *_duration(launches, hours, servers),
         "",
