@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "docs" / "schemas"
 
 
-@pytest.mark.parametrize("name", ["report", "export", "validate"])
+@pytest.mark.parametrize("name", ["report", "export", "validate", "explain"])
 def test_the_examples_match_their_schemas(name):
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -30,6 +30,9 @@ def test_the_examples_match_their_schemas(name):
         ("report", {"trials": [{}]}),
         ("export", {"argv": "python"}),
         ("validate", {"ok": "yes"}),
+        ("explain", {"shares": {"draft": 0.5, "verify": 0.5}}),
+        ("explain", {"bounds": {"draft_tp": -0.1}}),
+        ("explain", {"points": []}),
     ],
 )
 def test_the_schemas_refuse_what_is_wrong(name, change):

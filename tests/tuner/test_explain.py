@@ -6,7 +6,9 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from results.records import BatchCycles, CycleTimes, Failure, PartTime, TrialState
@@ -16,10 +18,12 @@ from search_spaces.own_all_reduce import NCCL_UNUSED
 from tuner.explain import NothingToExplain, explain
 from tuner.explain.as_json import to_dict
 from tuner.explain.words import summary
+from tuner.json_text import dump
 
 from .conftest import small_text
 from .cycles import DECODE_MS, accept_length, batch, plugin, replayed, timed
 
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "explain.schema.json"
 STEPS = "[1, 2, 3, 5]"
 
 
@@ -33,6 +37,13 @@ def report(study):
     """The story's study, finished."""
     with Store.open("sqlite://") as store:
         return replayed(study, store)
+
+
+def checked(text):
+    """An explanation in JSON, by the promised schema."""
+    data = json.loads(text)
+    jsonschema.validate(data, json.loads(SCHEMA.read_text()))
+    return data
 
 
 def with_trials(report, change):
@@ -130,6 +141,17 @@ def test_a_baseline_without_a_clock_gives_its_time_per_token(report, study):
     assert known < unknown
 
 
+def test_where_nothing_else_is_left_a_bound_is_null(report, study):
+    only = plugin(batch(verify=10.0))
+    trial = with_cycles(report.standing.trials[number_of(report, 3)], only)
+    data = checked(dump(to_dict(explain(report, study, trial))))
+    assert data["shares"]["verify"] == 1
+    assert data["bounds"]["NCCL_PROTO"] is None
+    assert data["instant"]["verify"] is None
+    [knob] = [knob for knob in data["knobs"] if knob["name"] == "NCCL_PROTO"]
+    assert knob["worth_a_launch"] is True
+
+
 def test_no_baseline_no_break_even(report, study):
     bare = replace(report, standing=replace(report.standing, baselines={"none": None}))
     assert explain(bare, study).points[0].break_even is None
@@ -189,6 +211,7 @@ def test_a_trial_without_speculation_has_a_decode_forward(report, study):
     found = explain(report, study, report.standing.trials[0])
     assert found.points[0].cycle.shares["draft"] == 0
     assert {lever.name for lever in found.levers} == {"NCCL_PROTO"}
+    checked(dump(to_dict(found)))
     assert told(found).startswith("decode forward takes 99.9%")
     assert found.points[0].break_even is None
 
@@ -204,7 +227,7 @@ def test_the_device_timer_says_what_its_rest_is(report, study):
     found = explain(timer, study)
     assert found.points[0].cycle.shares["rest"] == pytest.approx(0.052)
     assert any("wall time minus GPU time" in note for note in found.points[0].notes)
-    shown = to_dict(found)["points"][0]["batches"][0]["parts"]["verify"]
+    shown = checked(dump(to_dict(found)))["points"][0]["batches"][0]["parts"]["verify"]
     assert shown == {
         "count": 100,
         "mean_ms": pytest.approx(23.0),
@@ -267,7 +290,7 @@ def test_nccl_is_no_knob_where_another_kernel_carries_decoding(report):
     ipc = f"{flags}\n  env: {{SGLANG_ENABLE_PCIE_IPC_ALLREDUCE: '1'}}"
     found, levers = levers_of({}, report, replaced=[(flags, ipc)])
     assert found.points[0].bounds["NCCL_PROTO"] == 0
-    assert "FlashInfer" in levers["NCCL_PROTO"].why
+    assert "FlashInfer" in levers["NCCL_PROTO"].how
     tuned = report.standing.trials[number_of(report, 3, "LL,LL128,Simple")]
     unused = replace(
         tuned,
@@ -278,7 +301,7 @@ def test_nccl_is_no_knob_where_another_kernel_carries_decoding(report):
     )
     found, levers = levers_of({}, report, failures=[unused])
     assert found.points[0].bounds["NCCL_PROTO"] == 0
-    assert "SGLang's own all-reduce kernel" in levers["NCCL_PROTO"].why
+    assert "SGLang's own all-reduce kernel" in levers["NCCL_PROTO"].how
 
 
 def test_each_kind_of_flag_is_bounded_by_the_parts_that_it_acts_on(report):
@@ -294,6 +317,7 @@ def test_each_kind_of_flag_is_bounded_by_the_parts_that_it_acts_on(report):
     assert bounds["disable-custom-all-reduce"] == bounds["NCCL_PROTO"]
     assert "page-size" not in bounds
     assert found.is_worth(levers["page-size"]) is None
+    checked(dump(to_dict(found)))
     assert "Not known from a clock, only from a launch: --page-size." in told(found)
 
 
@@ -364,7 +388,7 @@ def test_a_bar_where_only_ascii_can_be_written(stored, tuner):
 
 
 def test_the_command_as_json(stored, call):
-    data = json.loads(call("explain", "--study", "kimi", "--json")[0])
+    data = checked(call("explain", "--study", "kimi", "--json")[0])
     assert data["trial"] == number_of(stored, 5)
     assert sum(data["shares"].values()) == pytest.approx(1)
     assert data["shares"]["verify"] > 0.95
@@ -372,7 +396,7 @@ def test_the_command_as_json(stored, call):
     assert set(data["bounds"]) == {"NCCL_PROTO", "draft_tp", "num_steps"}
     assert data["simulated"] is True
     tuned = number_of(stored, 2, "LL,LL128,Simple")
-    other = json.loads(call("explain", "--trial", str(tuned), "--json")[0])
+    other = checked(call("explain", "--trial", str(tuned), "--json")[0])
     assert other["trial"] == tuned
     assert other["break_even"]["decoding_gain"] > 0
 
@@ -392,7 +416,7 @@ def test_every_point_is_explained(tuner, small, call):
 
         points = "[{concurrency: 1}, {concurrency: 8}]"
         replayed(small(steps="[1, 2]", points=points), store, bend, name="two")
-    data = json.loads(call("explain", "--study", "two", "--json")[0])
+    data = checked(call("explain", "--study", "two", "--json")[0])
     first, second = data["points"]
     assert (first["point"], second["point"]) == ({"concurrency": 1}, {"concurrency": 8})
     assert data["shares"] == first["shares"] != second["shares"]
@@ -425,3 +449,21 @@ def test_where_there_is_nothing_to_explain(tuner, small, call):
 def test_show_says_where_to_look(stored, call):
     out, _ = call("show", "--study", "kimi")
     assert out.count("`tuner explain --study kimi`") == 1
+
+
+# The document
+
+
+def test_the_document_and_the_example_are_of_one_study():
+    docs = SCHEMA.parents[1]
+    example = json.loads((SCHEMA.parent / "examples" / "explain.json").read_text())
+    text = (docs / "explain.md").read_text()
+    shown = text.split("```text\n")[1].split("```")[0]
+    assert f"study {example['study']}, trial {example['trial']}, every figure simulated" in shown
+    for sentence in (*example["summary"], *example["assumptions"]):
+        assert sentence in " ".join(shown.split())
+    assert example["dominant"] == "verify"
+    assert example["shares"]["verify"] > 0.95
+    readme = (docs.parent / "README.md").read_text()
+    for line in shown.split(" knob ")[0].strip().splitlines():
+        assert line in readme

@@ -76,6 +76,14 @@ def test_sweep_show_export_and_the_same_server_again(tuner, write_small, call):
     assert "baseline none" in table
     assert "baseline default" in table
 
+    explained = check_schema(
+        json.loads(call("explain", "--study", "small", "--json")[0]), "explain"
+    )
+    assert [p["point"]["concurrency"] for p in explained["points"]] == [1, 2]
+    assert explained["shares"]["verify"] > 0.95
+    assert explained["bounds"]["draft_tp"] < 0.05 < explained["bounds"]["NCCL_PROTO"]
+    assert explained["break_even"]["decoding_gain"] < 0
+
     exported = json.loads(call("export", "--study", "small", "--format", "json")[0])
     check_schema(exported, "export")
     assert exported["simulated"] is True

@@ -79,7 +79,7 @@ def _lever(explanation: Explanation, lever: Lever) -> dict[str, Any]:
         "bound": explanation.bound(lever),
         "worth_a_launch": explanation.is_worth(lever),
         "varied": lever.varied,
-        "why": lever.why,
+        "how": lever.how,
         "measured": None
         if seen is None
         else {

@@ -64,6 +64,7 @@ _FORWARD_FLAGS = {
     "moe-a2a-backend",
     "moe-runner-backend",
 }
+_ADAPTIVE = "speculative-adaptive"
 _REST_FLAGS = {"disable-overlap-schedule", "sampling-backend"}
 
 
@@ -91,7 +92,7 @@ class Lever:
         knob: The knob.
         parts: The parts of a cycle on which it acts.
         limit: What bounds it.
-        why: How it acts, as a sentence without its subject.
+        how: What it acts on, in words.
         varied: Whether the study has several choices of it.
         choices: Other values of a number.
         collective: Whether it acts on what GPUs tell each other in a forward.
@@ -101,7 +102,7 @@ class Lever:
     knob: Knob
     parts: tuple[str, ...]
     limit: Limit
-    why: str
+    how: str
     varied: bool = True
     choices: tuple[int, ...] = ()
     collective: bool = False
@@ -151,7 +152,7 @@ def _variables(
         elif name in VARIABLES or name in _COLLECTIVE_VARIABLES:
             yield _collective(study, configuration, knob)
         else:
-            yield Lever(name, knob, (), Limit.UNKNOWN, "what it acts on is not known here")
+            yield Lever(name, knob, (), Limit.UNKNOWN, "not known here")
 
 
 def _flags(study: Study, configuration: Configuration) -> Iterator[Lever]:
@@ -167,44 +168,47 @@ def _flags(study: Study, configuration: Configuration) -> Iterator[Lever]:
         if name in _COLLECTIVE_FLAGS:
             yield _collective(study, configuration, knob)
         elif name in _DRAFT_FLAGS:
-            yield _drafting(configuration, knob, "acts on the draft model alone")
+            yield _drafting(configuration, knob, "the draft model alone")
         elif name in _FORWARD_FLAGS:
             parts = FORWARDS if _has_draft(configuration) else ("verify",)
-            yield Lever(name, knob, parts, Limit.PARTS, "acts within the forwards")
+            yield Lever(name, knob, parts, Limit.PARTS, "the forwards")
+        elif name == _ADAPTIVE:
+            how = "the steps, while it serves: forwards and accept length at once"
+            yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, how)
         elif name in _REST_FLAGS:
-            yield Lever(name, knob, ("rest",), Limit.PARTS, "acts between the forwards")
+            yield Lever(name, knob, ("rest",), Limit.PARTS, "what lies between the forwards")
         else:
-            yield Lever(name, knob, (), Limit.UNKNOWN, "what it acts on is not known here")
+            yield Lever(name, knob, (), Limit.UNKNOWN, "not known here")
 
 
 def _collective(study: Study, configuration: Configuration, knob: Knob) -> Lever:
     parts = collective_parts(study, configuration)
     if not parts:
-        return Lever(knob.name, knob, (), Limit.NOTHING, "one GPU has no collectives")
-    where = "verify, and in the draft's forwards as well" if len(parts) > 1 else "verify"
+        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: one GPU has no collectives")
+    where = "verify, draft and draft extend" if len(parts) > 1 else "verify"
     if not configuration.speculation.enabled:
         where = "the decode forward"
-    why = f"acts on the collectives in {where}"
+    how = f"the collectives in {where}"
     if knob.name in VARIABLES and may_have_own_kernel(study, configuration):
-        why += "; on nothing where SGLang's own all-reduce kernel carries decoding"
-    return Lever(knob.name, knob, parts, Limit.PARTS, why, collective=True)
+        how += "; nothing where SGLang's own all-reduce kernel carries decoding"
+    return Lever(knob.name, knob, parts, Limit.PARTS, how, collective=True)
 
 
 def _placement(study: Study, configuration: Configuration) -> Iterator[Lever]:
     if tp_size(study, configuration) < 2 or not _has_draft(configuration):
         return
     sizes = study.space.draft_tp or ()
-    why = (
-        "acts on draft and draft extend, and can buy less than their share: the draft is computed "
-        "all the same, and fewer GPUs read more of it each"
+    how = (
+        "draft and draft extend; it can buy less than their share: the draft is computed all the "
+        "same, and fewer GPUs read more of it each"
     )
-    yield Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, why, varied=len(set(sizes)) > 1)
+    yield Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1)
 
 
-def _drafting(configuration: Configuration, knob: Knob, why: str) -> Lever:
+def _drafting(configuration: Configuration, knob: Knob, how: str) -> Lever:
     if not _has_draft(configuration):
-        return Lever(knob.name, knob, (), Limit.NOTHING, "there is no draft model")
-    return Lever(knob.name, knob, DRAFTING, Limit.PARTS, why)
+        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: there is no draft model")
+    return Lever(knob.name, knob, DRAFTING, Limit.PARTS, how)
 
 
 def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
@@ -214,7 +218,7 @@ def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
     parts = [p for p in study.space.speculation if p.canonical_algorithm == speculation.algorithm]
     known = ALGORITHMS.get(speculation.algorithm)
     tree = known is not None and known.shape is Shape.TREE
-    adaptive = dict(configuration.flags).get("speculative-adaptive")
+    adaptive = dict(configuration.flags).get(_ADAPTIVE)
     chain = tree and speculation.topk == 1 and not adaptive
     for name in ("num_steps", "topk", "num_draft_tokens"):
         if name == "num_draft_tokens" and chain:
@@ -226,14 +230,14 @@ def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
             continue
         knob = Knob(DRAFT.kind, name)
         if chain and name == "num_steps":
-            why = "acts on draft, on the width of verify, and on the accept length"
-            yield Lever(name, knob, FORWARDS, Limit.DEPTH, why, choices=others)
+            how = "draft, the width of verify, and the accept length"
+            yield Lever(name, knob, FORWARDS, Limit.DEPTH, how, choices=others)
         elif chain and name == "topk":
-            why = "a tree in the chain's place acts on the accept length, and widens verify"
-            yield Lever(name, knob, FORWARDS, Limit.WIDTH, why, choices=others)
+            how = "the accept length, and the width of verify"
+            yield Lever(name, knob, FORWARDS, Limit.WIDTH, how, choices=others)
         else:
-            why = "acts on forwards and accept length at once, for which no bound is known"
-            yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, why, choices=others)
+            how = "forwards and accept length at once, of which no bound is known"
+            yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, how, choices=others)
 
 
 def _has_draft(configuration: Configuration) -> bool:
@@ -245,10 +249,10 @@ def _nccl_unused(study: Study, configuration: Configuration, trials: Iterable[Tr
     """Why NCCL has no part in decoding here; `None` where it may have."""
     ipc = {**study.server.env, **dict(configuration.env)}.get(PCIE_IPC)
     if isinstance(ipc, str) and ipc.lower() in YES:
-        return "does nothing here: FlashInfer's kernel carries decoding"
+        return "nothing here: FlashInfer's kernel carries decoding"
     plain = without_nccl(configuration)
     for trial in trials:
         seen = trial.failure is not None and trial.failure.kind == NCCL_UNUSED
         if seen and without_nccl(trial.configuration) == plain:
-            return "does nothing here: SGLang's own all-reduce kernel carries decoding"
+            return "nothing here: SGLang's own all-reduce kernel carries decoding"
     return None

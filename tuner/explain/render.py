@@ -20,6 +20,7 @@ from tuner.explain.words import (
     part_name,
     summary,
 )
+from tuner.render import WIDE
 from tuner.words import describe
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ _BESIDE_BAR = 52
 
 _CUT = 8
 """Columns of what a shorter part would buy, which is left out where it is narrow."""
+
+_NARROW = 72
+"""Columns up to which a knob's name may take two lines."""
 
 _MOST_BATCHES = 3
 """Batch sizes whose parts are shown: those that took most of the time."""
@@ -62,10 +66,11 @@ def render(explanation: Explanation) -> None:
     for sentence in summary(explanation):
         _sentence(console, sentence)
     if explanation.levers:
-        print_table(console, _levers(explanation))
+        print_table(console, _levers(explanation, console.width))
+    else:
+        _line(console, "")
     for point in explanation.points:
         _batches(console, explanation, point)
-    _line(console, "")
     _line(console, "Assumed:")
     for assumption in assumptions(explanation):
         _sentence(console, assumption)
@@ -112,23 +117,24 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
         _line(console, f"  note: {note}")
 
 
-def _levers(explanation: Explanation) -> Table:
+def _levers(explanation: Explanation, width: int) -> Table:
     """The knobs of the study; the bounds at each operating point beside each other."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("knob", overflow="fold")
+    # Where it is narrow, a name that is whole is worth more than blanks between columns.
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1) if width >= WIDE else 0)
+    table.add_column("knob", no_wrap=width > _NARROW, overflow="fold")
     table.add_column("at most", justify="right", no_wrap=True)
     table.add_column("launch?", no_wrap=True)
-    table.add_column("what it does", overflow="fold")
+    table.add_column("acts on", overflow="fold")
     words = {True: "yes", False: "no", None: "?"}
     for lever in explanation.levers:
         bounds = [describe_bound(point.bounds.get(lever.name)) for point in explanation.points]
         seen = explanation.seen.get(lever.name)
-        why = lever.why if lever.varied else f"{lever.why} (the study has one choice of it)"
+        how = lever.how if lever.varied else f"{lever.how} (the study has one choice of it)"
         if lever.limit is Limit.DEPTH and (depth := explanation.points[0].depth) is not None:
-            why += f"; most can be hoped of {depth}"
+            how += f"; most can be hoped of {depth}"
         if seen is not None:
-            why += f"; measured {seen.gain:+.1%} (trial {seen.trial})"
-        cells = (lever_name(lever), " / ".join(bounds), words[explanation.is_worth(lever)], why)
+            how += f"; measured {seen.gain:+.1%} (trial {seen.trial})"
+        cells = (lever_name(lever), " / ".join(bounds), words[explanation.is_worth(lever)], how)
         table.add_row(*map(Text, cells))
     return table
 
@@ -137,7 +143,6 @@ def _batches(console: Console, explanation: Explanation, point: PointExplanation
     speculates = explanation.trial.configuration.speculation.enabled
     by_time = sorted(point.times.batches, key=_seconds, reverse=True)
     shown = sorted(by_time[:_MOST_BATCHES], key=lambda batch: batch.size)
-    _line(console, "")
     _line(console, f"{point.measurement.point.name}, ms per cycle:", style="bold")
     table = Table(box=None, padding=(0, 1), collapse_padding=True)
     table.add_column("batch", justify="right", no_wrap=True)
@@ -155,6 +160,7 @@ def _batches(console: Console, explanation: Explanation, point: PointExplanation
     if len(by_time) > len(shown):
         others = len(by_time) - len(shown)
         _line(console, f"  (and {others} more batch sizes, in --json)")
+    _line(console, "")
 
 
 def _cells(part: PartTime) -> tuple[str, ...]:
