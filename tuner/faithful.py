@@ -173,8 +173,7 @@ def compare(
         parts = list(_parts(ours.cycle, theirs.cycle, name, on_gpu=on_gpu))
         differences += parts
         clocks.add(ours.cycle.source if parts and ours.cycle is not None else None)
-    clock = None if None in clocks or not clocks else "/".join(sorted(c for c in clocks if c))
-    return Comparison(tuple(differences), clock)
+    return Comparison(tuple(differences), clocks.pop() if len(clocks) == 1 else None)
 
 
 def _by_prompts(own: Measurement, switched: Measurement) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import replace
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,13 +17,19 @@ from runners.base import RunnerError
 from runners.replay import ReplayRunner
 from search_spaces import Space, parse_study
 from tuner import assembly
+from tuner.contributions import contributions
+from tuner.fork import inherit
+from tuner.identity import study_differences
+from tuner.json_text import dump
 from tuner.planners import PLANNERS
 from tuner.progress import Silent
+from tuner.render import render
 from tuner.switching import read_switching
 
 from .conftest import small_text
 from .replays import chains, play, point, table
 from .test_faithful import clock
+from .test_report import SCHEMA
 
 REFUSED = Failure("switch_refused", "load", "configuration", "speculative_num_steps: refused")
 OOM = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
@@ -288,10 +296,107 @@ def test_an_unfaithful_study_stays_so_when_it_is_resumed(small, store):
     assert not any(i.settings for i in resumed.intents)
 
 
+def forked(store, study, new, runner):
+    """A study that goes on from the stored one, as `tuner resume --fork` makes it."""
+    stored = store.study("s")
+    problem = assembly.pose(new, runner, hot_switch=True)
+    options = {"seed": 0, "planner": "exhaustive", "hot_switch": True}
+    described = assembly.describe_new(
+        problem, runner, name="t", launches=None, hours=None, **options
+    )
+    found = inherit(
+        store.trials(stored.id),
+        store.launches(stored.id),
+        study=new,
+        space=problem.space,
+        baselines=problem.baselines,
+        differences=study_differences(study, new, simulated=True),
+        caller={},
+    )
+    store.fork(stored.id, described, found.trials)
+    return play(new, store, runner, name="t", hot_switch=True)
+
+
+@pytest.mark.parametrize("faithful", [True, False])
+def test_a_fork_knows_what_was_found_of_its_servers(small, store, faithful):
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+
+    def bend(configuration, measurement, intent):
+        return clocked(configuration, measurement, intent, switched_verify=5.8 if faithful else 9)
+
+    play(study, store, Switchable(study, bend), hot_switch=True)
+    new = small(steps="{from: 1, to: 4}", protos="[null, LL]", launches=25)
+    runner = Switchable(new, clocked)
+    report = forked(store, study, new, runner)
+    assert report.study.stopped == "exhausted"
+    assert report.hot_switch.switching.gave_up is None or not faithful
+    chained = [steps(i) for i in runner.intents if i.configuration.speculation.enabled]
+    assert chained == ([[1, 2, 3, 4]] if faithful else [[]] * 4)
+    # What it took over was not spent by it, and saved nothing for it.
+    assert report.hot_switch.saved == (3 if faithful else 0)
+
+
+def test_an_anchors_figures_are_no_repeat_and_no_part_of_what_a_change_brought(small, store):
+    study = small(steps="{from: 1, to: 4}")
+
+    def bend(configuration, measurement, intent):
+        shift = 1.1 if intent.settings and configuration.speculation.num_steps == 3 else 1.0
+        return replace(measurement, output_tok_s=measurement.output_tok_s * shift)
+
+    report = play(study, store, Switchable(study, bend), hot_switch=True, planner="exhaustive")
+    windows = [
+        window
+        for trial in report.standing.trials
+        for window in store.measurements(report.study.id, trial.number)
+    ]
+    assert len(windows) == len(report.standing.trials) + 1
+    best = report.standing.best
+    found = contributions(
+        report.standing, best, fixed_flags={}, fixed_env={}, against="default", windows=windows
+    )
+    assert found.noise is None
+    assert found.total == pytest.approx(best.measurements[0].output_tok_s / 84.0)
+
+
+def test_the_report_counts_what_was_saved_and_names_the_check(small, store, capsys):
+    study = small(steps="{from: 1, to: 5}")
+    report = play(study, store, Switchable(study, clocked), hot_switch=True)
+    told = report.to_dict()
+    jsonschema.validate(json.loads(dump(told)), json.loads(SCHEMA.read_text()))
+    assert told["hot_switch"]["launches_saved"] == 12 - 5
+    [check] = told["hot_switch"]["checks"]
+    assert (check["faithful"], check["clock"], check["algorithm"]) == (True, "plugin", "EAGLE3")
+    assert check["anchor"] == told["baselines"]["default"]
+    assert told["launches"][check["launch"]]["steps"][0] == 3
+    assert told["launches"][0]["steps"] == []
+    render(report)
+    out = capsys.readouterr().out
+    assert "hot switch: 9 settings measured in 2 launches, 7 launches fewer" in out
+    assert "the same when switched to in launch" in out
+
+
+def test_a_study_that_gave_up_says_why_and_what_it_cost(small, store, capsys):
+    study = small(steps="{from: 1, to: 5}")
+
+    def bend(configuration, measurement, intent):
+        return clocked(configuration, measurement, intent, switched_verify=8.0)
+
+    report = play(study, store, Switchable(study, bend), hot_switch=True)
+    told = json.loads(dump(report.to_dict()))
+    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
+    assert told["hot_switch"]["launches_saved"] == -1
+    assert "verify at batch 1" in told["hot_switch"]["gave_up"]
+    assert not told["hot_switch"]["checks"][0]["faithful"]
+    render(report)
+    out = capsys.readouterr().out
+    assert "hot switch given up, a launch per setting since" in out
+    assert "1 launch more than without" in out
+
+
 PROTOS = ["null", '"LL,LL128,Simple"', "LL128", "LL"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     depths=st.sets(st.integers(1, 3), min_size=1),
     protos=st.sets(st.sampled_from(PROTOS), min_size=1),

@@ -1,0 +1,78 @@
+"""Switched launches end to end: real processes, servers that are not what they say, and a kill."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import jsonschema
+import psutil
+import yaml
+
+from results.store import Store
+from runners.simulated_server.profile import PROFILES
+
+from .test_report import SCHEMA
+
+
+def plant(folder, **trouble) -> str:
+    """A profile of the Kimi machine with a misbehaviour; its name for a study."""
+    profile = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
+    profile["misbehave"] = [trouble]
+    (folder / "machine.yaml").write_text(yaml.safe_dump(profile))
+    return "./machine.yaml"
+
+
+def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer(
+    tuner, write_small, call
+):
+    # Cheap on this machine: tok/s would never tell.
+    profile = plant(tuner.folder, kind="switch_eager", factor=1.01)
+    path = write_small(profile=profile, protos="[null]", steps="[1, 2]")
+    out, told = call("sweep", "--study", path, "--json")
+    report = json.loads(out)
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+    assert report["budget"]["stopped"] == "exhausted"
+    assert "graphs of draft_extend at batch 1 100% and 0%" in report["hot_switch"]["gave_up"]
+    assert "a launch per setting from here on" in told
+    [unfaithful] = [x for x in report["launches"] if x["state"] == "failed"]
+    assert unfaithful["failure"]["kind"] == "unfaithful"
+    assert unfaithful["steps"] == [3, 1, 2, 4]
+    judging = {t["launches"][-1] for t in report["trials"][2:]}
+    assert unfaithful["id"] not in judging
+    assert {t["state"] for t in report["trials"]} == {"complete"}
+    shown, _ = call("show", "--study", "small")
+    assert "hot switch given up" in shown
+
+
+def test_kill_9_in_a_switched_launch_loses_nothing_that_was_measured(tuner, write_small, call):
+    path = write_small(protos="[null]", steps="{from: 1, to: 4}", time_scale=20, output_tokens=128)
+    process = tuner.start("sweep", "--study", path, "--json")
+    for line in process.stderr:
+        if "trial 2" in line:  # the first that was switched to, behind the anchor
+            break
+    process.kill()
+    process.communicate(timeout=60)
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
+        study = store.study("small")
+        before = {t.number: t for t in store.trials(study.id) if t.state == "complete"}
+        [left] = store.unfinished(study.id).launches
+    assert set(before) >= {0, 1, 2}
+    out, told = call("resume", "--study", "small", "--json")
+    report = json.loads(out)
+    assert report["budget"]["stopped"] == "exhausted"
+    assert f"launch {left.id} was lost" in told
+    deadline = time.monotonic() + 30
+    while left.process is not None and psutil.pid_exists(left.process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
+        after = store.trials(store.study("small").id)
+    for number, trial in before.items():
+        assert after[number].measurements == trial.measurements
+    # Its check was stored, and holds.
+    [check] = report["hot_switch"]["checks"]
+    assert (check["launch"], check["faithful"], check["clock"]) == (left.id, True, "plugin")
+    rest = report["launches"][-1]
+    assert report["baselines"]["default"] not in rest["trials"]
+    assert report["hot_switch"]["states_s"] > 0
