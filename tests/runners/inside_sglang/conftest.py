@@ -15,7 +15,7 @@ import pytest
 import runners
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 STUBS = Path(__file__).parent / "stubs"
 PLUGIN = Path(runners.__file__).parent / "inside_sglang"
@@ -51,9 +51,14 @@ class Launched:
         return [line for line in self.log.splitlines() if line.startswith("tuner_sglang_plugin:")]
 
 
-@pytest.fixture
-def launch(tmp_path: Path) -> Callable[..., Launched]:
-    def launched(
+class Launch:
+    """Launches stand-ins; a start takes a second of a core, so what can be shared is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(
+        self,
         script: str = "",
         *,
         version: str = "0.5.23",
@@ -74,7 +79,7 @@ def launch(tmp_path: Path) -> Callable[..., Launched]:
         ended = subprocess.run(
             [sys.executable, "-m", "sglang.launch_server", json.dumps(arguments), script],
             env=environment | (env or {}),
-            cwd=tmp_path,
+            cwd=self.folder,
             capture_output=True,
             text=True,
             check=False,
@@ -83,4 +88,7 @@ def launch(tmp_path: Path) -> Callable[..., Launched]:
         told = json.loads(ended.stdout) if ended.stdout else {}
         return Launched(ended.returncode, told, ended.stderr)
 
-    return launched
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    return Launch(tmp_path_factory.mktemp("launches"))

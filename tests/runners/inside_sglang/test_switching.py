@@ -8,7 +8,9 @@ from runners.inside_sglang.tuner_sglang_plugin.hot_switch import token_of
 
 from .conftest import CHAIN, HOT_SWITCH, MARK
 
-ASK = f"""
+CLOCK = {"TUNER_CYCLE_CLOCK": "1"}
+
+ASKING = f"""
 from sglang.srt.managers.io_struct import SetInternalStateReq
 worker = scheduler.draft_worker
 
@@ -20,104 +22,144 @@ def ask(steps, token={token_of(MARK)}, **more):
 
 def status():
     return holder.get_internal_state(None).internal_state["tuner_plugin"]["hot_switch"]
+
+def seen(steps, **given):
+    answer, state = ask(steps, **given), worker.state
+    return [answer, state.speculative_num_steps, state.speculative_num_draft_tokens,
+            state.extend_width, status()["in_force"], status()["refused"]]
+
+def other(**asked):
+    return holder.set_internal_state(SetInternalStateReq(asked)).updated
 """
 
-VERSIONS = ("0.5.17", "0.5.23")
-
-
-@pytest.fixture(params=VERSIONS)
-def switched(launch, request):
-    def run(script, **given):
-        server = launch(ASK + script, version=request.param, env=HOT_SWITCH, **given)
-        assert server.code == 0, server.log
-        return server
-
-    return run
-
-
-def test_a_switch_is_in_force_at_once_and_told(switched):
-    server = switched(
-        """
-for steps in (2, 1, 1, 5):
-    told.append([ask(steps), worker.speculative_num_steps, worker.speculative_num_draft_tokens])
-told.append(status())
+SCRIPT = (
+    ASKING
+    + f"""
+told = {{
+    "switches": [seen(2), seen(1), seen(1), seen(5), seen(2.0), seen(2)],
+    "wrong token": seen(1, token={token_of("another-launch")}),
+    "no token": seen(1, token=None),
+    "unknown": seen(3),
+    "fraction": seen(1.5),
+    "tree": seen(2, speculative_num_draft_tokens=4),
+    "combined": seen(1, pp_max_micro_batch_size=1),
+}}
+scheduler.busy = True
+told["busy"] = seen(1)
+scheduler.busy = False
+worker.activate_step_by_batch(7)
+worker.on_verify_complete_cpu([0, 0], batch_size=2)
+told["batches"] = status()["in_force"]
+told["others"] = [other(pp_max_micro_batch_size=3), other(something=3)]
+told["status"] = status()
+told["then"] = seen(1)
 """
+)
+
+
+@pytest.fixture(scope="module", params=[("0.5.17", "EAGLE"), ("0.5.23", "STANDALONE")])
+def server(launch, request):
+    """One server of each version, that has been asked for all of it."""
+    version, algorithm = request.param
+    arguments = CHAIN | {"speculative_algorithm": algorithm}
+    server = launch(SCRIPT, version=version, arguments=arguments, env=HOT_SWITCH | CLOCK)
+    assert server.code == 0, server.log
+    return version, server
+
+
+@pytest.fixture
+def told(server):
+    return server[1].told["scheduler"]
+
+
+def test_it_says_that_it_is_ready_when_the_states_are_built(server):
+    version, launched = server
+    assert launched.lines()[0] == (
+        f"tuner_sglang_plugin: ready rank=0/1 sglang={version} hot_switch=1,2,5 clock=on"
     )
-    *switches, status = server.told["scheduler"]
-    assert switches == [[True, 2, 3], [True, 1, 2], [True, 1, 2], [True, 5, 6]]
-    assert {key: status[key] for key in ("steps", "in_force", "switches", "refused")} == {
-        "steps": [1, 2, 5],
-        "in_force": 5,
-        "switches": 3,
-        "refused": None,
-    }
-    assert sorted(status["states"]) == ["1", "2", "5"]
-    assert all(set(one) == {"build_s", "memory_gb"} for one in status["states"].values())
-    assert server.lines()[1:] == [
-        "tuner_sglang_plugin: rank=0/1 steps 5 -> 2",
-        "tuner_sglang_plugin: rank=0/1 steps 2 -> 1",
-        "tuner_sglang_plugin: rank=0/1 steps 1 -> 5",
+
+
+def test_a_switch_is_in_force_at_once(told):
+    """Every state has the width of a launch of its own: 0.5.17 would give all that of the start."""
+    assert [one[:5] for one in told["switches"]] == [
+        [True, 2, 3, 3, 2],
+        [True, 1, 2, 2, 1],
+        [True, 1, 2, 2, 1],
+        [True, 5, 6, 6, 5],
+        [True, 2, 3, 3, 2],
+        [True, 2, 3, 3, 2],
+    ]
+
+
+def test_every_switch_is_logged(server):
+    lines = [line for line in server[1].lines() if "steps" in line and "->" in line]
+    assert lines == [
+        f"tuner_sglang_plugin: rank=0/1 steps {before} -> {after}"
+        for before, after in ((5, 2), (2, 1), (1, 5), (5, 2), (2, 1))
     ]
 
 
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ("ask(2, token=7)", "the token is not that of the launch"),
-        ("ask(2, token=None)", "the token is not that of the launch"),
-        ("ask(3)", "there are states for 1, 2, 5 only"),
-        ("ask(2.5)", "there are states for 1, 2, 5 only"),
-        ("ask(2, pp_max_micro_batch_size=1)", "it cannot be combined with pp_max_micro_batch_size"),
-        ("setattr(scheduler, 'busy', True) or ask(2)", "requests are waiting or running"),
+        ("wrong token", "the token is not that of the launch: another tuner started this server"),
+        ("no token", "the token is not that of the launch: another tuner started this server"),
+        ("unknown", "there are states for 1,2,5 only"),
+        ("fraction", "there are states for 1,2,5 only"),
+        ("tree", "there are states for 1,2,5 only"),
+        ("combined", "it cannot be combined with pp_max_micro_batch_size"),
+        ("busy", "requests are waiting or running"),
     ],
 )
-def test_what_is_refused_changes_nothing(switched, asked, reason):
-    server = switched(f"told += [{asked}, worker.speculative_num_steps, status()]")
-    answer, steps, status = server.told["scheduler"]
-    assert (answer, steps, status["in_force"], status["switches"]) == (False, 5, 5, 0)
-    assert reason in status["refused"]
-    assert any("refused to switch to" in line and reason in line for line in server.lines())
+def test_what_is_refused_changes_nothing(server, told, asked, reason):
+    assert told[asked] == [False, 2, 3, 3, 2, reason]
+    assert any(line.endswith(reason) and "refused to switch" in line for line in server[1].lines())
 
 
-def test_a_second_tuner_is_refused_and_the_first_goes_on(switched):
-    """Two tuners on one server: only the one that launched it knows its mark."""
-    other = token_of("another-launch")
-    server = switched(f"told += [ask(2), ask(1, token={other}), status()['in_force'], ask(1)]")
-    assert server.told["scheduler"] == [True, False, 2, True]
+def test_after_a_refusal_its_own_tuner_goes_on(told):
+    assert told["then"] == [True, 1, 2, 2, 1, None]
 
 
-def test_other_requests_are_left_to_sglang(switched):
-    server = switched(
-        """
-req = SetInternalStateReq({"pp_max_micro_batch_size": 3})
-told += [holder.set_internal_state(req).updated, status()["switches"]]
-told += [holder.set_internal_state(SetInternalStateReq({"other": 3})).updated]
+def test_batches_and_acceptance_do_not_move_it(told):
+    assert told["batches"] == 2
+
+
+def test_other_requests_are_left_to_sglang(told):
+    assert told["others"] == [True, False]
+
+
+def test_the_status(told):
+    status = told["status"]
+    assert set(status.pop("states")) == {"1", "2", "5"}
+    assert status == {
+        "steps": [1, 2, 5],
+        "in_force": 2,
+        "in_force_draft_tokens": 3,
+        "switches": 4,
+        "refused": "requests are waiting or running",
+    }
+
+
+def test_trees(launch):
+    """States of as many steps and other tokens are states of their own."""
+    script = (
+        ASKING
+        + """
+told += [[seen(steps, speculative_num_draft_tokens=tokens)[:4], status()["in_force_draft_tokens"]]
+         for steps, tokens in ((2, 6), (2, 4), (3, 6))]
 """
     )
-    assert server.told["scheduler"] == [True, 0, False]
-
-
-def test_every_state_has_the_width_of_its_own_launch(switched):
-    """0.5.17 would give all of them the width of the start, and draft extend no graph."""
-    server = switched(
-        """
-for steps in (5, 2, 1):
-    ask(steps)
-    told.append(worker.state.extend_width)
-"""
-    )
-    assert server.told["scheduler"] == [6, 3, 2]
-
-
-@pytest.mark.parametrize("algorithm", ["EAGLE", "STANDALONE"])
-def test_batches_and_acceptance_do_not_move_it(switched, algorithm):
-    server = switched(
-        """
-ask(2)
-worker.activate_step_by_batch(7)
-worker.on_verify_complete_cpu([0, 0], batch_size=2)
-told += [worker.speculative_num_steps, status()["in_force"]]
-""",
-        arguments=CHAIN | {"speculative_algorithm": algorithm},
-    )
-    assert server.told["scheduler"] == [2, 2]
+    arguments = CHAIN | {
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 2,
+        "speculative_num_draft_tokens": 6,
+    }
+    env = HOT_SWITCH | {"TUNER_SWITCHABLE_STEPS": "2/4,2/6,3/6"}
+    server = launch(script, arguments=arguments, env=env)
+    assert server.code == 0, server.log
+    assert server.lines()[0].endswith("hot_switch=2/4,2/6,3/6 clock=off")
+    assert server.told["scheduler"] == [
+        [[True, 2, 6, 6], 6],
+        [[True, 2, 4, 4], 4],
+        [[True, 3, 6, 6], 6],
+    ]

@@ -9,11 +9,12 @@ from sglang.srt.plugins import load_plugins
 
 def main():
     arguments, script = json.loads(sys.argv[1]), sys.argv[2]
+    before = sorted(name for name in sys.modules if name.startswith("sglang."))
     context = multiprocessing.get_context("spawn")
     from sglang.srt.managers.detokenizer_manager import run_detokenizer_process
     from sglang.srt.managers.scheduler import run_scheduler_process
 
-    told = {"modules": sorted(name for name in sys.modules if "tuner_sglang" in name)}
+    told = {"main": before}
     for name, target, given in (
         ("detokenizer", run_detokenizer_process, ()),
         ("scheduler", run_scheduler_process, (arguments, script)),

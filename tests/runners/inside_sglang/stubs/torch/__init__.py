@@ -1,5 +1,5 @@
-"""Stands in for torch: events of a GPU whose time a test sets."""
+"""Stands in for torch: one rank, and no device."""
 
-from torch import cuda, distributed
+from torch import distributed
 
-__all__ = ["cuda", "distributed"]
+__all__ = ["distributed"]

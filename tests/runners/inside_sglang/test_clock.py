@@ -1,0 +1,295 @@
+"""The clock's sums, driven by its real hooks; the GPU's time is set by the test."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners import plugin_protocol
+from runners.inside_sglang.tuner_sglang_plugin import (
+    CLOCK_VARIABLE,
+    STEPS_VARIABLE,
+    clock,
+    durations,
+    hot_switch,
+    saying,
+    status,
+)
+from runners.inside_sglang.tuner_sglang_plugin.clock import CycleClock
+from runners.inside_sglang.tuner_sglang_plugin.durations import Durations, bucket_of
+from runners.inside_sglang.tuner_sglang_plugin.marks import CudaMarks
+
+
+class Stream:
+    """A GPU that works off what was recorded, when the test says so."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.waiting = []
+        self.made = 0
+        stream = self
+
+        class Event:
+            def __init__(self, *, enable_timing) -> None:
+                assert enable_timing
+                stream.made += 1
+                self.at = None
+
+            def record(self) -> None:
+                self.at = None
+                stream.waiting.append(self)
+
+            def query(self) -> bool:
+                return self.at is not None
+
+            def elapsed_time(self, end) -> float:
+                assert self.query(), "read before it is past"
+                assert end.query(), "read before it is past"
+                return (end.at - self.at) * 1e3
+
+        cuda = SimpleNamespace(Event=Event)
+        torch = ModuleType("torch")
+        torch.cuda = cuda
+        monkeypatch.setitem(sys.modules, "torch", torch)
+
+    def reach(self, *instants: float) -> None:
+        """It comes by as many events."""
+        for at in instants:
+            self.waiting.pop(0).at = at
+
+
+class Mode:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def is_idle(self) -> bool:
+        return self.kind == "idle"
+
+    def is_decode(self) -> bool:
+        return self.kind == "decode"
+
+    def is_target_verify(self) -> bool:
+        return self.kind == "verify"
+
+
+class Server:
+    """Calls the hooks in the order in which SGLang's workers come by."""
+
+    def __init__(self, stream: Stream, *, graphs: bool = True) -> None:
+        self.clock = CycleClock()
+        self.clock._marks = CudaMarks()
+        self.clock._runs = True
+        self.stream = stream
+        self.graphs = graphs
+        self.idle = False
+
+    def forward(self, kind, size=1, *, draft=False, graph=True):
+        runner = SimpleNamespace(is_draft_worker=draft)
+        batch = SimpleNamespace(forward_mode=Mode(kind), batch_size=size)
+        return self.clock.forward(
+            lambda *_, **__: SimpleNamespace(can_run_graph=graph), runner, batch
+        )
+
+    def draft(self, size=1, kind="decode"):
+        worker = SimpleNamespace(cuda_graph_runner=object() if self.graphs else None)
+        seq_lens = SimpleNamespace(shape=(size,))
+        batch = SimpleNamespace(forward_mode=Mode(kind), seq_lens=seq_lens)
+        return self.clock.draft(self._part, worker, batch)
+
+    def draft_extend(self):
+        return self.clock.draft_extend(self._part, object(), None, None, kv_loc_plan=None)
+
+    def cycle(self, size=1):
+        """Draft, verify, draft extend: six events."""
+        self.draft(size)
+        self.forward("verify", size)
+        self.draft_extend()
+
+    def _part(self, *_, **__):
+        if not self.graphs:
+            self.forward("decode", draft=True)
+        return "result"
+
+    def sums(self):
+        scheduler = SimpleNamespace(is_fully_idle=lambda: self.idle)
+        return self.clock.status(scheduler)["batches"]
+
+
+@pytest.fixture
+def stream(monkeypatch):
+    return Stream(monkeypatch)
+
+
+def totals(sums):
+    return {part: (one["count"], round(one["total_s"], 9)) for part, one in sums.items()}
+
+
+def test_a_cycle_is_the_sum_of_its_parts(stream):
+    """The next one ends it: rest is what lies between the parts and after the last one."""
+    server = Server(stream)
+    server.cycle()
+    server.cycle()
+    stream.reach(0.000, 0.002, 0.003, 0.010, 0.010, 0.011)
+    stream.reach(0.012, 0.013, 0.014, 0.020, 0.020, 0.021)
+    assert totals(server.sums()["1"]) == {
+        "draft": (1, 0.002),
+        "verify": (1, 0.007),
+        "draft_extend": (1, 0.001),
+        "cycle": (1, 0.012),
+        "rest": (1, 0.002),
+    }
+    server.idle = True
+    assert totals(server.sums()["1"]) == {
+        "draft": (2, 0.003),
+        "verify": (2, 0.013),
+        "draft_extend": (2, 0.002),
+        "cycle": (1, 0.012),
+        "rest": (1, 0.002),
+    }
+
+
+def test_nothing_is_read_before_the_gpu_has_come_by(stream):
+    server = Server(stream)
+    server.cycle()
+    server.cycle()
+    assert server.sums() == {}
+    stream.reach(0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    assert server.sums() == {}, "its end is not past"
+    stream.reach(0.6)
+    assert server.sums()["1"]["cycle"]["count"] == 1
+
+
+def test_events_are_used_again(stream):
+    server = Server(stream)
+    at = 0.0
+    for _ in range(200):
+        server.cycle()
+        stream.reach(*(at + 0.001 * place for place in range(6)))
+        at += 0.01
+    assert stream.made <= 14
+    assert server.sums()["1"]["cycle"]["count"] == 199
+    assert totals(server.sums()["1"])["cycle"] == (199, 1.99)
+
+
+def test_a_gpu_that_lags_is_caught_up_with(stream):
+    server = Server(stream)
+    for _ in range(50):
+        server.cycle()
+    stream.reach(*(0.001 * place for place in range(300)))
+    for _ in range(20):
+        server.cycle()
+    assert len(server.clock._unread) <= 20 + 1
+
+
+def test_without_speculation_verify_is_the_decode_forward(stream):
+    server = Server(stream)
+    server.forward("decode", size=3)
+    server.forward("decode", size=3)
+    server.forward("decode", size=2)
+    stream.reach(0.0, 0.004, 0.005, 0.009, 0.010, 0.013)
+    server.idle = True
+    sums = server.sums()
+    assert totals(sums["3"]) == {"verify": (2, 0.008), "cycle": (2, 0.010), "rest": (2, 0.002)}
+    assert totals(sums["2"]) == {"verify": (1, 0.003)}
+
+
+@pytest.mark.parametrize("between", ["extend", "idle"])
+def test_what_lies_between_two_cycles_ends_neither(stream, between):
+    server = Server(stream)
+    server.cycle()
+    server.forward(between)
+    server.cycle()
+    stream.reach(*(0.001 * place for place in range(12)))
+    server.idle = True
+    sums = server.sums()["1"]
+    assert sums["verify"]["count"] == 2
+    assert "cycle" not in sums
+    assert "rest" not in sums
+
+
+def test_a_draft_of_an_idle_rank_is_no_cycle(stream):
+    server = Server(stream)
+    assert server.draft(kind="idle") == "result"
+    assert server.sums() == {}
+
+
+def test_a_cycle_counts_for_the_batch_that_it_began_with(stream):
+    server = Server(stream)
+    server.cycle(size=4)
+    server.cycle(size=3)
+    stream.reach(*(0.001 * place for place in range(12)))
+    server.idle = True
+    sums = server.sums()
+    assert sums["4"]["cycle"]["count"] == 1
+    assert "cycle" not in sums["3"]
+    assert sums["3"]["verify"]["count"] == 1
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_graphs_are_told_from_eager_runs(stream, graphs):
+    """An eager part comes by the draft's forward; a graph does not."""
+    server = Server(stream, graphs=graphs)
+    server.draft()
+    server.forward("verify", graph=graphs)
+    server.draft_extend()
+    stream.reach(*(0.001 * place for place in range(6)))
+    server.idle = True
+    counted = {part: one["graphs"] for part, one in server.sums()["1"].items()}
+    assert counted == {"draft": int(graphs), "verify": int(graphs), "draft_extend": int(graphs)}
+
+
+def test_nothing_is_recorded_before_the_server_is_ready(stream):
+    server = Server(stream)
+    server.clock._runs = False
+    server.cycle()
+    server.forward("decode")
+    assert stream.made == 0
+    assert server.sums() == {}
+
+
+def test_results_pass_through(stream):
+    server = Server(stream)
+    assert server.draft() == "result"
+    assert server.draft_extend() == "result"
+    assert server.forward("verify").can_run_graph is True
+    assert server.forward("extend", graph=False).can_run_graph is False
+
+
+@given(st.floats(min_value=1e-6, max_value=1e3))
+def test_a_duration_lies_in_its_bucket(seconds):
+    bucket = bucket_of(seconds)
+    slack = 1 + 1e-9  # a bound of a bucket belongs to either, by rounding
+    assert 1e-6 * 1.02**bucket <= seconds * slack
+    assert seconds <= 1e-6 * 1.02 ** (bucket + 1) * slack
+
+
+@given(st.lists(st.floats(min_value=0, max_value=10), min_size=1, max_size=50))
+def test_sums_add_up(seconds):
+    sums = Durations()
+    for one in seconds:
+        sums.add(one, graph=one > 1)
+    shown = sums.to_dict()
+    assert shown["count"] == len(seconds) == sum(shown["buckets"].values())
+    assert math.isclose(shown["total_s"], sum(seconds))
+    assert shown["graphs"] == sum(one > 1 for one in seconds)
+
+
+@given(st.text(min_size=1, max_size=40), st.floats(min_value=1e-7, max_value=1e3))
+def test_the_tuner_writes_the_same_protocol(mark, seconds):
+    """The plugin imports nothing of ours, so what both know is written twice."""
+    assert hot_switch.token_of(mark) == plugin_protocol.token_of(mark)
+    assert abs(bucket_of(seconds) - plugin_protocol.bucket_of(seconds)) <= 1
+    assert (durations.LEAST_S, durations.GROWTH) == (1e-6, 1.02)
+    assert status.PROTOCOL == plugin_protocol.PROTOCOL
+    assert saying.NAME == plugin_protocol.NAME
+    assert (STEPS_VARIABLE, CLOCK_VARIABLE) == (
+        plugin_protocol.STEPS_VARIABLE,
+        plugin_protocol.CLOCK_VARIABLE,
+    )
+    assert hot_switch.STEPS_KEY == plugin_protocol.STEPS_ARGUMENT
+    assert hot_switch.TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
+    assert clock.NAME == "clock"

@@ -1,0 +1,109 @@
+"""On which servers the steps are not switched, and why."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from runners.inside_sglang.tuner_sglang_plugin.conditions import unsupported_reason
+from runners.inside_sglang.tuner_sglang_plugin.shapes import Shape
+
+CHAINS = (Shape(1, 2), Shape(2, 3), Shape(5, 6))
+TREES = (Shape(1, 3), Shape(2, 4), Shape(3, 6))
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """SGLang's context and its graphs, as the conditions ask for them."""
+    arguments, graphs = {"dp_size": 1, "pp_size": 1, "disaggregation_mode": "null"}, {"off": True}
+    context = SimpleNamespace(resolved_server_args_dict=lambda: arguments)
+    of_context = ModuleType("sglang.srt.runtime_context")
+    of_context.get_context = lambda: context
+    of_graphs = ModuleType("sglang.srt.model_executor.cuda_graph_config")
+    of_graphs.check_cuda_graph_backend = lambda phase, backend: graphs["off"]
+    for name in ("sglang", "sglang.srt", "sglang.srt.model_executor"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for module in (of_context, of_graphs):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return SimpleNamespace(arguments=arguments, graphs=graphs)
+
+
+def worker(*, name="EAGLEWorkerV2", steps=5, tokens=6, topk=1, device="cuda", adaptive=None):
+    made = type(name, (), {})()
+    made.speculative_num_steps = steps
+    made.speculative_num_draft_tokens = tokens
+    made.topk = topk
+    made.device = device
+    made.adaptive_controller = adaptive
+    return made
+
+
+@pytest.mark.parametrize("name", ["EAGLEWorkerV2", "StandaloneWorkerV2"])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_chain_that_starts_with_the_largest_can_be_switched(server, name, device):
+    assert unsupported_reason(worker(name=name, device=device), CHAINS) is None
+
+
+def test_trees_of_one_width_can_be_switched(server):
+    assert unsupported_reason(worker(steps=3, tokens=6, topk=2), TREES) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"name": "FrozenKVMTPWorkerV2"}, "the worker is a FrozenKVMTPWorkerV2"),
+        ({"name": "MultiLayerEagleWorkerV2"}, "the worker is a MultiLayerEagleWorkerV2"),
+        ({"adaptive": object()}, "--speculative-adaptive switches the steps itself"),
+        ({"steps": 2, "tokens": 3}, "the server starts with 2,"),
+        ({"steps": 8, "tokens": 9}, "the server starts with 8,"),
+        ({"tokens": 4}, "the server starts with 5/4,"),
+    ],
+)
+def test_a_worker_that_cannot_be_switched_soundly(server, given, reason):
+    assert reason in unsupported_reason(worker(**given), CHAINS)
+
+
+def test_a_tree_that_does_not_exist(server):
+    """One step of width 2 has two tokens to choose from."""
+    reason = unsupported_reason(worker(steps=3, tokens=6, topk=2), (Shape(1, 4), Shape(3, 6)))
+    assert reason == "at --speculative-eagle-topk 2 there is no tree of 1/4"
+
+
+def test_a_chain_server_takes_no_trees(server):
+    assert unsupported_reason(worker(), (Shape(2, 4), Shape(5, 6))) == (
+        "--speculative-eagle-topk is 1, and 2/4 is no chain"
+    )
+
+
+def test_one_candidate_alone_must_be_the_largest_in_every_respect(server):
+    """Neither 3/4 nor 2/6 has buffers for the other."""
+    reason = unsupported_reason(worker(steps=3, tokens=4, topk=2), (Shape(2, 6), Shape(3, 4)))
+    assert "the server starts with 3, and buffers have the size of the start" in reason
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("speculative_adaptive", True),
+        ("enable_dp_attention", True),
+        ("enable_multi_layer_eagle", True),
+        ("enable_two_batch_overlap", True),
+        ("enable_pdmux", True),
+        ("enable_hisparse", True),
+        ("dp_size", 2),
+        ("pp_size", 2),
+        ("disaggregation_mode", "decode"),
+    ],
+)
+def test_an_argument_under_which_switching_is_unsound(server, argument, value):
+    server.arguments[argument] = value
+    reason = unsupported_reason(worker(), CHAINS)
+    assert reason.startswith(f"--{argument.replace('_', '-')} is ")
+
+
+def test_a_cpu_needs_the_flag_without_which_it_would_capture_graphs(server):
+    server.graphs["off"] = False
+    assert unsupported_reason(worker(device="cuda"), CHAINS) is None
+    assert "it needs --disable-cuda-graph" in unsupported_reason(worker(device="cpu"), CHAINS)
