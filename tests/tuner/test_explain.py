@@ -141,6 +141,31 @@ def test_a_baseline_without_a_clock_gives_its_time_per_token(report, study):
     assert known < unknown
 
 
+def test_break_even_compares_equal_batch_sizes(report, study):
+    ours = plugin(batch(1, 100, verify=20.0), batch(8, 300, draft=4.0, verify=35.0, rest=1.0))
+    theirs = plugin(batch(4, 500, verify=15.0), batch(8, 9, verify=24.0, rest=1.0))
+    number = number_of(report, 3)
+
+    def change(trial):
+        return with_cycles(trial, {0: theirs, number: ours}.get(trial.number))
+
+    changed = with_trials(report, change)
+    baselines = {"none": changed.standing.trials[0]}
+    changed = replace(changed, standing=replace(changed.standing, baselines=baselines))
+    [point] = explain(changed, study, changed.standing.trials[number]).points
+    assert point.break_even is not None
+    assert point.break_even.needed == pytest.approx(40 / 25)
+    assert point.break_even.decode_s == pytest.approx(0.025)
+    # Of steps, a verify is no shorter than the decode forward of those batches.
+    assert point.cycle.parts["verify"] == pytest.approx((100 * 0.02 + 300 * 0.035) / 400)
+
+
+def test_a_baseline_that_is_not_believed_is_not_compared_with(report, study):
+    odd = replace(report.standing.trials[0], state=TrialState.INVALID)
+    changed = replace(report, standing=replace(report.standing, baselines={"none": odd}))
+    assert explain(changed, study).points[0].break_even is None
+
+
 def test_where_nothing_else_is_left_a_bound_is_null(report, study):
     only = plugin(batch(verify=10.0))
     trial = with_cycles(report.standing.trials[number_of(report, 3)], only)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tuner.explain.mean_cycle import mean_cycle, mean_cycles
+from tuner.scoring import comparable
 
 if TYPE_CHECKING:
     from results.records import Measurement, Trial
+    from tuner.explain.mean_cycle import MeanCycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,56 +49,49 @@ def break_even(trial: Trial, index: int, baseline: Trial | None) -> BreakEven | 
         baseline: The trial without speculation.
     """
     measurement = trial.measurements[index]
-    accept, times = measurement.accept_length, measurement.cycle
-    if baseline is None or accept is None or times is None or len(baseline.measurements) <= index:
+    accept = measurement.accept_length
+    cycle = mean_cycle(measurement.cycle) if measurement.cycle is not None else None
+    if accept is None or cycle is None or baseline is None or not comparable(baseline):
         return None
-    cycle = mean_cycle(times)
-    found = _decode(baseline.measurements[index], measurement)
-    if cycle is None or found is None:
-        return None
-    seconds, decode_s, source = found
+    plain = baseline.measurements[index]
     same = (
         baseline.configuration.flags == trial.configuration.flags
         and baseline.configuration.env == trial.configuration.env
     )
-    return BreakEven(baseline.number, decode_s, seconds / decode_s, accept, source, same)
+    if pairs := _at_equal_sizes(measurement, plain):
+        seconds = sum(ours.total_s * ours.count for ours, _ in pairs)
+        decode_s = sum(theirs.total_s * ours.count for ours, theirs in pairs)
+        count = sum(ours.count for ours, _ in pairs)
+        needed = seconds / decode_s
+        return BreakEven(baseline.number, decode_s / count, needed, accept, "clock", same)
+    per_token_s = plain.tpot_p50_ms / 1000.0
+    if not math.isfinite(per_token_s) or per_token_s <= 0:
+        return None
+    needed = cycle.total_s / per_token_s
+    return BreakEven(baseline.number, per_token_s, needed, accept, "tpot", same)
 
 
-def decode_forward_s(baseline: Trial | None, index: int, measurement: Measurement) -> float | None:
-    """The baseline's forward of one token, at the batch sizes of a measurement."""
-    if baseline is None or len(baseline.measurements) <= index or measurement.cycle is None:
+def decode_forward_s(plain: Trial | None, index: int, measurement: Measurement) -> float | None:
+    """A forward of one token, at the batch sizes of a measurement; `None` where it is not known.
+
+    Args:
+        plain: A comparable trial without speculation.
+        index: Number of the operating point.
+        measurement: Of a speculative trial at that point.
+    """
+    pairs = _at_equal_sizes(measurement, plain.measurements[index]) if plain is not None else []
+    if not pairs:
         return None
-    plain = baseline.measurements[index].cycle
-    if plain is None:
-        return None
-    ours, theirs = mean_cycles(measurement.cycle), mean_cycles(plain)
-    common = [size for size in ours if size in theirs]
-    if not common:
-        return None
-    count = sum(ours[size].count for size in common)
-    return sum(theirs[s].parts["verify"] * ours[s].count for s in common) / count
+    seconds = sum(theirs.parts["verify"] * ours.count for ours, theirs in pairs)
+    return seconds / sum(ours.count for ours, _ in pairs)
 
 
-def _decode(
-    plain: Measurement, measurement: Measurement
-) -> tuple[float, float, Literal["clock", "tpot"]] | None:
-    """The trial's cycle, and the baseline's step at the same batch sizes, in seconds."""
-    if measurement.cycle is None:
-        return None
+def _at_equal_sizes(
+    measurement: Measurement, plain: Measurement
+) -> list[tuple[MeanCycle, MeanCycle]]:
+    """The mean cycles of both at each batch size that both had."""
+    if measurement.cycle is None or plain.cycle is None:
+        return []
+    theirs = mean_cycles(plain.cycle)
     ours = mean_cycles(measurement.cycle)
-    count = sum(cycle.count for cycle in ours.values())
-    if not count:
-        return None
-    if plain.cycle is not None:
-        theirs = mean_cycles(plain.cycle)
-        common = [size for size in ours if size in theirs]
-        if common:
-            of_common = sum(ours[size].count for size in common)
-            seconds = sum(ours[s].total_s * ours[s].count for s in common) / of_common
-            decode = sum(theirs[s].total_s * ours[s].count for s in common) / of_common
-            return seconds, decode, "clock"
-    per_token = plain.tpot_p50_ms / 1000.0
-    if not math.isfinite(per_token) or per_token <= 0:
-        return None
-    mean = sum(cycle.total_s * cycle.count for cycle in ours.values()) / count
-    return mean, per_token, "tpot"
+    return [(cycle, theirs[size]) for size, cycle in ours.items() if size in theirs]

@@ -97,5 +97,7 @@ def _of_batch(batch: BatchCycles) -> MeanCycle | None:
     rest = batch.parts.get("rest")
     if rest is not None and rest.count > 0:
         parts["rest"] = max(0.0, rest.total_s) / rest.count
-    cycle = MeanCycle(count, parts, rest_known=rest is not None and rest.count > 0)
+    else:
+        rest = None
+    cycle = MeanCycle(count, parts, rest_known=rest is not None)
     return cycle if cycle.total_s > 0 else None
