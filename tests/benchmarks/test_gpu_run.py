@@ -70,6 +70,20 @@ def test_three_drafts(run):
     ]
 
 
+@pytest.mark.parametrize("study", ["one-gpu-depths", "two-gpus-depths"])
+def test_depths_are_measured_both_ways(run, study, tmp_path):
+    done, calls = run(study, "a folder/d", ORDER="alone")
+    assert done.returncode == 0, done.stderr
+    [_, (program, folder, arguments)] = calls
+    assert (program, folder) == ("python", "d")
+    assert f"hot_switch.py --study ./{study}.yaml --storage sqlite:///tuner.db" in arguments
+    assert f"--order alone --output {study}.md" in arguments
+    # The interpreter's path has a space in it, and is one word of the tuner's command.
+    assert "my\\ machine/bin/python -m tuner" in arguments
+    written = tmp_path / "my machine" / "a folder" / "d" / f"{study}.yaml"
+    assert f"study: {study}\n" in written.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "env", "said"),
     [
