@@ -49,7 +49,7 @@ if found["there"]:
     from tuner_sglang_plugin import conditions
     from tuner_sglang_plugin.clock import CycleClock
     from tuner_sglang_plugin.hot_switch import HotSwitch
-    found["hot_switch"] = sorted(HotSwitch((1,), 0).points)
+    found["hot_switch"] = sorted(HotSwitch((1,)).points)
     found["clock"] = sorted(CycleClock().points)
     found["never"] = sorted(conditions._NEVER)
     found["one"] = sorted(conditions._ONE)
@@ -126,6 +126,8 @@ class Plugin:
             return found.no_switch
         given = {**self._flags, **dict(configuration.flags)}
         flags = {name.replace("-", "_"): (name, value) for name, value in given.items()}
+        if given.get("device") == "cpu" and not given.get("disable-cuda-graph"):
+            return "on a CPU it needs --disable-cuda-graph"
         for destination in sorted(found.never & flags.keys()):
             name, value = flags[destination]
             if value not in {None, False}:

@@ -93,6 +93,8 @@ def test_others_do_not(at, a, b):
         ({"dp-size": 2}, "--dp-size is 2"),
         ({"pp-size": "2"}, "--pp-size is 2"),
         ({"speculative-adaptive": True}, "--speculative-adaptive is set"),
+        ({"device": "cpu"}, "on a CPU it needs --disable-cuda-graph"),
+        ({"device": "cpu", "disable-cuda-graph": True}, None),
         ({"dp-size": 1, "enable-two-batch-overlap": False}, None),
     ],
 )
@@ -168,5 +170,5 @@ def test_both_sides_use_the_same_words(inside_sglang):
     assert inside_sglang("saying").NAME == NAME
     assert inside_sglang("status").PROTOCOL == plugin_protocol.PROTOCOL
     assert switch.STEPS_KEY == plugin_protocol.STEPS_ARGUMENT
-    assert switch.TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
-    assert switch.token_of("a-mark") == plugin_protocol.token_of("a-mark")
+    assert inside_sglang("status").TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
+    assert inside_sglang("status").token_of("a-mark") == plugin_protocol.token_of("a-mark")

@@ -21,7 +21,7 @@ from .servers import VERSION
 
 pytestmark = pytest.mark.sglang
 
-CAPABILITIES = (HotSwitch((), 0), CycleClock(), Status(VERSION, ()))
+CAPABILITIES = (HotSwitch(()), CycleClock(), Status(VERSION, ()))
 
 
 def shape(function: ast.FunctionDef) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME = "clock"
+RUN_KEY = "tuner_clock"
+"""Stops it (0) and lets it go on (1): what it costs is measured within one launch."""
+
 _DRAFT = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker"
 _FORWARD = Point(
     "sglang.srt.model_executor.model_runner.ModelRunner.forward",
@@ -46,6 +49,9 @@ class CycleClock:
     """The capability: hooks around the parts, and the sums so far."""
 
     name = NAME
+    key = RUN_KEY
+    wish = "set the clock to"
+    refused: "str | None" = None
 
     def __init__(self) -> None:
         self._marks: CpuMarks | CudaMarks = CpuMarks()
@@ -102,6 +108,7 @@ class CycleClock:
             self.interrupt()
         self._read(len(self._unread))
         return {
+            "running": self._runs,
             # Other workers' draft (DFLASH, multi-layer EAGLE) is in the rest.
             "parts": list(self._measured),
             "batches": {
@@ -109,6 +116,17 @@ class CycleClock:
                 for size, parts in sorted(self._sums.items())
             },
         }
+
+    def change(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":  # noqa: ARG002
+        """Stops it, or lets it go on; why not, if it did not."""
+        run = asked.pop(RUN_KEY)
+        if asked:
+            return f"it cannot be combined with {', '.join(sorted(asked))}"
+        if run not in {0, 1}:
+            return f"{RUN_KEY} is 0 or 1"
+        self.interrupt()
+        self._runs = bool(run)
+        return None
 
     def draft(self, original: "Callable[..., Any]", worker: Any, batch: Any, **more: Any) -> Any:
         """Around the draft's steps: with them a cycle begins."""

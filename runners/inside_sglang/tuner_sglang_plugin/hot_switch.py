@@ -6,7 +6,6 @@ controller of our own takes the place of SGLang's, without that flag: it builds 
 candidate and holds the one that it was told, until it is told another.
 """
 
-import hashlib
 import os
 import pkgutil
 import time
@@ -16,35 +15,23 @@ from .conditions import unsupported_reason
 from .hooks import Point
 from .saying import refuse, say
 from .shapes import Shape, listed, shape_of
-from .status import ranks, scheduler_of
+from .status import MARK_VARIABLE, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME = "hot_switch"
-MARK_VARIABLE = "TUNER_LAUNCH"
-"""The launch's mark, in the environment of every process that the tuner starts."""
-
 STEPS_KEY = "speculative_num_steps"
 DRAFT_TOKENS_KEY = "speculative_num_draft_tokens"
 """Needed for a tree only: a chain has a token more than steps."""
-TOKEN_KEY = "tuner_token"  # noqa: S105 - the name of a field
+
+BUSY = "requests are waiting or running"
+"""A server is so for an instant after its last answer, too: then it is asked again."""
 
 _EAGLE = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
 _STANDALONE = "sglang.srt.speculative.standalone_worker_v2.StandaloneWorkerV2"
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
-_CONTROLLER = (
-    "sglang.srt.managers.scheduler_components.internal_state.SchedulerInternalStateController"
-)
 _WIDTH = "sglang.srt.speculative.spec_utils.resolve_num_tokens_per_req"
-
-
-def token_of(mark: str) -> int:
-    """What a request to switch must carry: who did not launch this server does not know it.
-
-    `POST /set_internal_state` passes numbers only; 48 bits survive JSON in any reader.
-    """
-    return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16)
 
 
 class HeldStates:
@@ -117,24 +104,25 @@ class HotSwitch:
 
     name = NAME
 
-    def __init__(self, candidates: "tuple[Shape, ...]", token: int) -> None:
+    key = STEPS_KEY
+    wish = "switch to"
+    refused: "str | None" = None
+
+    def __init__(self, candidates: "tuple[Shape, ...]") -> None:
         self._candidates = candidates
-        self._token = token
         self._held: HeldStates | None = None
         self._switches = 0
-        self._refused: str | None = None
 
     @classmethod
     def from_environment(cls, steps: str) -> "HotSwitch":
         """Reads what the tuner asks for, or refuses."""
-        mark = os.environ.get(MARK_VARIABLE)
-        if not mark:
+        if not os.environ.get(MARK_VARIABLE):
             refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
         try:
             candidates = {Shape.read(word) for word in steps.split(",")}
         except ValueError:
             refuse(NAME, f"{steps!r} is not a list like 1,2,5 (or 2/4,3/6 for trees)")
-        return cls(tuple(sorted(candidates)), token_of(mark))
+        return cls(tuple(sorted(candidates)))
 
     @property
     def points(self) -> "dict[str, tuple[Point, ...]]":
@@ -166,14 +154,12 @@ class HotSwitch:
                 Point(f"{_EAGLE}.__init__", worker_17, "after", self.take_over),
                 Point(f"{_STANDALONE}.__init__", worker_17, "after", self.take_over),
                 Point(_WIDTH, width_17, "around", width_of_the_context),
-                Point(f"{_SCHEDULER}.set_internal_state", "(self, recv_req)", "around", self.set),
             ),
             "0.5.23": (
                 *called,
                 Point(f"{_SCHEDULER}.is_fully_idle", "(self, for_health_check=, ignore_waiting=)"),
                 Point(f"{_EAGLE}.__init__", worker_23, "after", self.take_over),
                 Point(f"{_STANDALONE}.__init__", worker_23, "after", self.take_over),
-                Point(f"{_CONTROLLER}.set_internal_state", "(self, recv_req)", "around", self.set),
             ),
         }
 
@@ -201,27 +187,11 @@ class HotSwitch:
             "in_force": in_force.steps,
             "in_force_draft_tokens": in_force.draft_tokens,
             "switches": self._switches,
-            "refused": self._refused,
+            "refused": self.refused,
             "states": {str(shape): built[shape] for shape in sorted(built)},
         }
 
-    def set(self, original: "Callable[..., Any]", holder: Any, request: Any) -> Any:
-        """Around `set_internal_state`: ours if it is about the steps, SGLang's own otherwise."""
-        asked = request.server_args
-        if STEPS_KEY not in asked:
-            return original(holder, request)
-        rank, size = ranks()
-        before = None if self._held is None else self._held.in_force
-        self._refused = self._switch(scheduler_of(holder), dict(asked))
-        if self._refused:
-            say(f"rank={rank}/{size} refused to switch to {asked[STEPS_KEY]}: {self._refused}")
-        elif self._held is not None and before != self._held.in_force:
-            self._switches += 1
-            say(f"rank={rank}/{size} steps {before} -> {self._held.in_force}")
-        answer = pkgutil.resolve_name("sglang.srt.managers.io_struct:SetInternalStateReqOutput")
-        return answer(updated=self._refused is None)
-
-    def _switch(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":
+    def change(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":
         """Switches; why not, if it did not.
 
         Every rank comes here with the same request at the same point of its loop, so all ranks
@@ -229,17 +199,19 @@ class HotSwitch:
         """
         if self._held is None:
             return "there is nothing to switch yet"
-        steps, token = asked.pop(STEPS_KEY), asked.pop(TOKEN_KEY, None)
+        steps = asked.pop(STEPS_KEY)
         shape = Shape(steps, asked.pop(DRAFT_TOKENS_KEY, steps + 1))
-        if token != self._token:
-            return "the token is not that of the launch: another tuner started this server"
         if asked:
             return f"it cannot be combined with {', '.join(sorted(asked))}"
         if shape not in self._candidates:
             return f"there are states for {listed(self._candidates)} only"
         if not all_agree(bool(scheduler.is_fully_idle()), scheduler.tp_cpu_group):
-            return "requests are waiting or running"
+            return BUSY
+        before = self._held.in_force
         self._held.switch(shape)
+        if self._held.in_force != before:
+            self._switches += 1
+            say(f"{place()} steps {before} -> {self._held.in_force}")
         return None
 
 

@@ -24,8 +24,8 @@ SCHEDULERS = "sglang.srt.managers.scheduler"
 """Imported in a scheduler process before its plugins are loaded, never in the detokenizer's."""
 
 
-class Capability(Protocol):
-    """Something that the plugin can do, each with its own conditions."""
+class Hooked(Protocol):
+    """Something with points in SGLang."""
 
     name: str
     """As it is called in the log and in `/server_info`."""
@@ -35,8 +35,23 @@ class Capability(Protocol):
         """By each version of SGLang that it was verified with: what it hooks and calls."""
         ...
 
+
+class Capability(Hooked, Protocol):
+    """Something that the plugin can do, each with its own conditions."""
+
+    key: str
+    """Of `POST /set_internal_state`: a request that has it is for this capability."""
+    wish: str
+    """Such a request, in the words of the log, before its value."""
+    refused: "str | None"
+    """Why the last one was refused."""
+
     def ready(self, scheduler: Any) -> str:
         """Checks, once the server has been built, that it works; what the ready line says of it."""
+        ...
+
+    def change(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":
+        """Does what its tuner asks for; why not, if it did not."""
         ...
 
     def status(self, scheduler: Any) -> Any:
@@ -53,10 +68,11 @@ def load() -> None:
         capabilities.append(CycleClock())
     version = _sglang_version()
     status = Status(version, capabilities)
-    _check_versions(version, [*capabilities, status])
+    hooked: list[Hooked] = [*capabilities, status]
+    _check_versions(version, hooked)
     if in_scheduler():
-        for capability in (*capabilities, status):
-            apply(capability.name, capability.points[version])
+        for one in hooked:
+            apply(one.name, one.points[version])
 
 
 def in_scheduler() -> bool:
@@ -70,11 +86,11 @@ def _sglang_version() -> str:
     return str(version or importlib.metadata.version("sglang"))
 
 
-def _check_versions(version: str, capabilities: "Sequence[Capability]") -> None:
-    for capability in capabilities:
-        if version not in capability.points:
-            verified = ", ".join(capability.points)
+def _check_versions(version: str, hooked: "Sequence[Hooked]") -> None:
+    for one in hooked:
+        if version not in one.points:
+            verified = ", ".join(one.points)
             refuse(
-                capability.name,
+                one.name,
                 f"this is SGLang {version}, and it was verified with {verified} only",
             )

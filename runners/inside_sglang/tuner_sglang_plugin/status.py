@@ -1,10 +1,15 @@
-"""What the plugin says of itself: the ready line of each rank, and `/server_info`."""
+"""How the plugin is spoken with: each rank's ready line, `/server_info`, and requests to it."""
 
-from collections.abc import Sequence
-from typing import Any
+import hashlib
+import os
+import pkgutil
+from typing import TYPE_CHECKING, Any
 
 from .hooks import Point
 from .saying import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 PROTOCOL = 1
 """Of `/server_info`'s `tuner_plugin`, of the log lines, and of the switching request."""
@@ -13,55 +18,66 @@ VERSION = "1.0"
 """Of the plugin; its dist-info has the same."""
 
 
-class Status:
-    """Shows the capabilities to whoever asks the server.
+MARK_VARIABLE = "TUNER_LAUNCH"
+"""The launch's mark, in the environment of every process that the tuner starts."""
 
-    It is a capability like the others, and always there.
+TOKEN_KEY = "tuner_token"  # noqa: S105 - the name of a field
+
+
+def token_of(mark: str) -> int:
+    """What a request must carry: who did not launch this server does not know it.
+
+    `POST /set_internal_state` passes numbers only; 48 bits survive JSON in any reader.
+    """
+    return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16)
+
+
+class Status:
+    """Shows the capabilities to whoever asks the server, and passes on what its tuner wants.
+
+    It is hooked and checked like a capability, and always there.
     """
 
     name = "status"
 
-    def __init__(self, sglang_version: str, capabilities: Sequence[Any]) -> None:
+    def __init__(self, sglang_version: str, capabilities: "Sequence[Any]") -> None:
         self._sglang_version = sglang_version
         self._capabilities = capabilities
+        mark = os.environ.get(MARK_VARIABLE)
+        self._token = token_of(mark) if mark else None
 
     @property
     def points(self) -> "dict[str, tuple[Point, ...]]":
-        """The end of a scheduler's start, and its answer to `/server_info`."""
+        """The end of a scheduler's start, and its answers about its state."""
         scheduler = "sglang.srt.managers.scheduler.Scheduler"
-        controller = "sglang.srt.managers.scheduler_components.internal_state"
+        controller = (
+            "sglang.srt.managers.scheduler_components.internal_state"
+            ".SchedulerInternalStateController"
+        )
         started_17 = (
             "(self, server_args, port_args, gpu_id, tp_rank, moe_ep_rank, pp_rank, attn_cp_rank,"
             " moe_dp_rank, dp_rank)"
         )
+
+        def three(started: str, holder: str) -> tuple[Point, ...]:
+            asked = "(self, recv_req)"
+            return (
+                Point(f"{scheduler}.__init__", started, "after", self.announce),
+                Point(f"{holder}.get_internal_state", asked, "after", self.show),
+                Point(f"{holder}.set_internal_state", asked, "around", self.set),
+            )
+
         return {
-            "0.5.17": (
-                Point(f"{scheduler}.__init__", started_17, "after", self.announce),
-                Point(f"{scheduler}.get_internal_state", "(self, recv_req)", "after", self.show),
-            ),
-            "0.5.23": (
-                Point(
-                    f"{scheduler}.__init__",
-                    "(self, server_args, port_args)",
-                    "after",
-                    self.announce,
-                ),
-                Point(
-                    f"{controller}.SchedulerInternalStateController.get_internal_state",
-                    "(self, recv_req)",
-                    "after",
-                    self.show,
-                ),
-            ),
+            "0.5.17": three(started_17, scheduler),
+            "0.5.23": three("(self, server_args, port_args)", controller),
         }
 
     def announce(self, _result: None, scheduler: Any, *_: Any, **__: Any) -> None:
         """After `Scheduler.__init__`: the server is built, and serves nothing before this."""
         told = {"hot_switch": "off", "clock": "off"}
         told |= {one.name: one.ready(scheduler) for one in self._capabilities}
-        rank, size = ranks()
         words = " ".join(f"{name}={value}" for name, value in told.items())
-        say(f"ready rank={rank}/{size} sglang={self._sglang_version} {words}")
+        say(f"ready {place()} sglang={self._sglang_version} {words}")
 
     def ready(self, scheduler: Any) -> str:  # noqa: ARG002 - the shape of a capability
         """It has no condition of its own."""
@@ -75,18 +91,34 @@ class Status:
 
     def show(self, result: Any, holder: Any, *_: Any, **__: Any) -> None:
         """After `get_internal_state`: adds ours to what the scheduler answers."""
-        result.internal_state["tuner_plugin"] = self.status(scheduler_of(holder))
+        result.internal_state["tuner_plugin"] = self.status(_scheduler_of(holder))
+
+    def set(self, original: "Callable[..., Any]", holder: Any, request: Any) -> Any:
+        """Around `set_internal_state`: ours if it is for a capability, SGLang's own otherwise."""
+        asked = dict(request.server_args)
+        one = next((each for each in self._capabilities if each.key in asked), None)
+        if one is None:
+            return original(holder, request)
+        if asked.pop(TOKEN_KEY, None) != self._token or self._token is None:
+            reason = "the token is not that of the launch: another tuner started this server"
+        else:
+            reason = one.change(_scheduler_of(holder), dict(asked))
+        one.refused = reason
+        if reason:
+            say(f"{place()} refused to {one.wish} {asked[one.key]}: {reason}")
+        answer = pkgutil.resolve_name("sglang.srt.managers.io_struct:SetInternalStateReqOutput")
+        return answer(updated=reason is None)
 
 
-def scheduler_of(holder: Any) -> Any:
+def _scheduler_of(holder: Any) -> Any:
     """The scheduler (0.5.17), or the one that its controller holds (0.5.23)."""
     return getattr(holder, "scheduler", holder)
 
 
-def ranks() -> tuple[int, int]:
-    """This process among those that serve one model: its rank, from 0, and how many there are."""
+def place() -> str:
+    """This process among those that serve one model: its rank, from 0, of how many."""
     import torch.distributed as dist  # noqa: PLC0415 - the server's; in schedulers only
 
     if not dist.is_initialized():
-        return 0, 1
-    return dist.get_rank(), dist.get_world_size()
+        return "rank=0/1"
+    return f"rank={dist.get_rank()}/{dist.get_world_size()}"

@@ -14,7 +14,6 @@ from runners import plugin_protocol
 from runners.inside_sglang.tuner_sglang_plugin import (
     CLOCK_VARIABLE,
     STEPS_VARIABLE,
-    clock,
     durations,
     hot_switch,
     saying,
@@ -251,6 +250,29 @@ def test_nothing_is_recorded_before_the_server_is_ready(stream):
     assert server.sums() == {}
 
 
+def test_it_is_stopped_and_goes_on(stream):
+    """What lies between counts for nothing; the cycle that it was stopped in has no end."""
+    server = Server(stream)
+    server.cycle()
+    assert server.clock.change(None, {"tuner_clock": 0}) is None
+    server.cycle()
+    assert server.clock.change(None, {"tuner_clock": 1}) is None
+    server.cycle()
+    server.cycle()
+    stream.reach(*(0.001 * place for place in range(18)))
+    server.idle = True
+    sums = server.sums()["1"]
+    assert (sums["verify"]["count"], sums["cycle"]["count"]) == (3, 1)
+
+
+@pytest.mark.parametrize("asked", [{"tuner_clock": 2}, {"tuner_clock": 0, "other": 1}])
+def test_a_request_that_it_does_not_know_is_refused(stream, asked):
+    server = Server(stream)
+    assert server.clock.change(None, dict(asked)) is not None
+    server.cycle()
+    assert stream.made == 6
+
+
 def test_results_pass_through(stream):
     server = Server(stream)
     assert server.draft() == "result"
@@ -281,7 +303,7 @@ def test_sums_add_up(seconds):
 @given(st.text(min_size=1, max_size=40), st.floats(min_value=1e-7, max_value=1e3))
 def test_the_tuner_writes_the_same_protocol(mark, seconds):
     """The plugin imports nothing of ours, so what both know is written twice."""
-    assert hot_switch.token_of(mark) == plugin_protocol.token_of(mark)
+    assert status.token_of(mark) == plugin_protocol.token_of(mark)
     assert abs(bucket_of(seconds) - plugin_protocol.bucket_of(seconds)) <= 1
     assert (durations.LEAST_S, durations.GROWTH) == (1e-6, 1.02)
     assert status.PROTOCOL == plugin_protocol.PROTOCOL
@@ -291,5 +313,5 @@ def test_the_tuner_writes_the_same_protocol(mark, seconds):
         plugin_protocol.CLOCK_VARIABLE,
     )
     assert hot_switch.STEPS_KEY == plugin_protocol.STEPS_ARGUMENT
-    assert hot_switch.TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
-    assert clock.NAME == "clock"
+    assert status.TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
+    assert hot_switch.BUSY == plugin_protocol.BUSY

@@ -34,7 +34,7 @@ def test_only_schedulers_are_hooked(launch):
     assert hooked.lines() == [
         "tuner_sglang_plugin: ready rank=0/1 sglang=0.5.23 hot_switch=off clock=on"
     ]
-    assert len(hooked.told["scheduler"][0]) == 5
+    assert len(hooked.told["scheduler"][0]) == 6
     assert hooked.told["detokenizer"] == bare.told["detokenizer"]
     assert hooked.told["main"] == bare.told["main"]
 

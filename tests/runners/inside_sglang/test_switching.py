@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.hot_switch import token_of
+from runners.inside_sglang.tuner_sglang_plugin.status import token_of
 
 from .conftest import CHAIN, HOT_SWITCH, MARK
 
@@ -53,6 +53,8 @@ told["batches"] = status()["in_force"]
 told["others"] = [other(pp_max_micro_batch_size=3), other(something=3)]
 told["status"] = status()
 told["then"] = seen(1)
+told["clock"] = [other(tuner_clock=0), other(tuner_clock=0, tuner_token={token_of(MARK)}),
+                 holder.get_internal_state(None).internal_state["tuner_plugin"]["clock"]["running"]]
 """
 )
 
@@ -122,6 +124,10 @@ def test_after_a_refusal_its_own_tuner_goes_on(told):
 
 def test_batches_and_acceptance_do_not_move_it(told):
     assert told["batches"] == 2
+
+
+def test_the_clock_is_stopped_by_its_own_tuner_only(told):
+    assert told["clock"] == [False, True, False]
 
 
 def test_other_requests_are_left_to_sglang(told):
