@@ -18,7 +18,7 @@ import pytest
 
 from results.records import LaunchIntent
 from runners.sglang import SGLangRunner
-from search_spaces.configuration import Configuration, Speculation
+from search_spaces.configuration import Configuration, Setting, Speculation
 from search_spaces.study import Study, load_study
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ class Kind:
         speculation: What it runs.
         draft: The draft model, by its folder's name.
         env: Variables of its own.
+        steps: Among which its draft steps can be switched; empty where they cannot.
     """
 
     speculation: Speculation = field(default_factory=Speculation)
     draft: str | None = None
     env: dict[str, str] = field(default_factory=dict)
+    steps: tuple[int, ...] = ()
 
     @property
     def configuration(self) -> Configuration:
@@ -69,6 +71,8 @@ KINDS = {
     "simulated_acceptance": Kind(
         Speculation("EAGLE3", 4, 1, 5), draft="eagle3", env={"SGLANG_SIMULATE_ACC_LEN": "3.3"}
     ),
+    # As `standalone`, with states for other steps.
+    "switchable": Kind(Speculation("STANDALONE", 5, 1, 6), draft="noisy", steps=(1, 2, 3, 5)),
 }
 
 
@@ -99,8 +103,13 @@ def of_kinds(*kinds: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("server", each, indirect=True)
 
 
-every_kind = of_kinds(*KINDS)
-speculating = of_kinds(*(kind for kind in KINDS if kind != "plain"))
+_THROUGHOUT = [name for name, kind in KINDS.items() if not kind.steps]
+every_kind = of_kinds(*_THROUGHOUT)
+speculating = of_kinds(*(kind for kind in _THROUGHOUT if kind != "plain"))
+
+
+_GRAPHS: dict[bool, dict[str, bool]] = {True: {"disable-cuda-graph": True}, False: {}}
+"""On a CPU there are none, but SGLang tries to capture some for the states of a switch."""
 
 
 def study_of(cpu: CpuServer, kind: str) -> Study:
@@ -110,7 +119,7 @@ def study_of(cpu: CpuServer, kind: str) -> Study:
     model = {"path": str(cpu.models / "tiny"), "draft": draft}
     server = {
         "python": str(cpu.python),
-        "flags": study.server.flags | {"enable-metrics": True},
+        "flags": study.server.flags | {"enable-metrics": True} | _GRAPHS[bool(own.steps)],
         "env": study.server.env | own.env,
     }
     return study.model_copy(
@@ -227,8 +236,9 @@ class Live:
             self._renderer = runner.renderer()
             self._renderer.render(runner.prompts.select(MOST_PROMPTS, 0))
         runner._renderer = self._renderer
+        settings = tuple(map(Setting, KINDS[kind].steps))
         session = runner.start(
-            LaunchIntent(KINDS[kind].configuration, (), mark, str(log)),
+            LaunchIntent(KINDS[kind].configuration, settings, mark, str(log)),
             lambda process, command: begun.append((process, command)),
             progress.append,
         )

@@ -1,0 +1,237 @@
+"""What the cycle's clock costs: its own processor time, and what a request sees of it.
+
+    python -m benchmarks.clock_cost hooks
+    python -m benchmarks.clock_cost server --study FILE [--steps 3] [--blocks 8] [--tokens 128]
+
+`hooks` calls the plugin's real hooks around empty parts, with events that do nothing: processor
+time per cycle. What an event costs is not in it; on a machine with a GPU, `--python` names an
+interpreter that has torch, which then records real ones (`docs/plugin.md`).
+
+`server` launches one server of the study's first chain through the runner that `tuner sweep` uses,
+and measures blocks of the same greedy requests, one after another, with the clock stopped and
+running in turns (stopped, running, running, stopped, ...), so that drift cancels: time per verify.
+The hooks stay in place while it is stopped; only marks and sums are saved then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from results.records import LaunchIntent
+from runners.plugin import FOLDER, is_chain
+from runners.plugin_protocol import TOKEN_ARGUMENT, token_of
+from runners.sglang import SGLangRunner
+from search_spaces import Space, load_study
+from search_spaces.configuration import Configuration, Setting
+
+if TYPE_CHECKING:
+    from results.records import ProcessIdentity
+    from search_spaces.study import Study
+
+CLOCK_ARGUMENT = "tuner_clock"
+TEXTS = (
+    "def server_args(self, model_path):",
+    "The quick brown fox",
+    "for index in range(10):",
+    "import torch",
+)
+_TIMEOUT_S = 600
+
+# Runs in the plugin's folder, by any interpreter.
+_HOOKS = """
+import json, sys, time
+from types import SimpleNamespace as N
+from tuner_sglang_plugin.clock import CycleClock
+from tuner_sglang_plugin.marks import CpuMarks, CudaMarks
+
+cycles, repeats, real = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "real"
+
+class Nothing:
+    def record(self): pass
+    def query(self): return True
+    def elapsed_time(self, end): return 1.0
+
+def marks():
+    if real:
+        return CudaMarks()
+    made = CudaMarks.__new__(CudaMarks)
+    made._make, made._spare = Nothing, []
+    return made
+
+mode = N(is_idle=lambda: False, is_decode=lambda: False, is_target_verify=lambda: True)
+output = N(can_run_graph=True)
+runner, worker = N(is_draft_worker=False), N(cuda_graph_runner=object())
+batch = N(forward_mode=mode, seq_lens=N(shape=(1,)), batch_size=1)
+draft = lambda worker, batch, **more: None
+extend = lambda worker, batch, result, **more: None
+verify = lambda runner, batch, *args, **more: output
+
+def hooked(clock):
+    for _ in range(cycles):
+        clock.draft(draft, worker, batch)
+        clock.forward(verify, runner, batch, pp_proxy_tensors=None)
+        clock.draft_extend(extend, worker, batch, None)
+
+def bare():
+    for _ in range(cycles):
+        draft(worker, batch)
+        verify(runner, batch, pp_proxy_tensors=None)
+        extend(worker, batch, None)
+
+def spent(work):
+    begun = time.process_time()
+    work()
+    return (time.process_time() - begun) / cycles * 1e6
+
+def clock(of, runs):
+    made = CycleClock()
+    made._marks, made._runs = of, runs
+    return made
+
+found = {"bare": [], "stopped": [], "events": [], "cpu": []}
+for _ in range(repeats):
+    found["bare"].append(spent(bare))
+    for name, of, runs in (("stopped", marks(), False), ("events", marks(), True),
+                           ("cpu", CpuMarks(), True)):
+        one = clock(of, runs)
+        found[name].append(spent(lambda: hooked(one)))
+print(json.dumps({name: min(values) for name, values in found.items()}))
+"""
+
+
+def measure_hooks(python: str, cycles: int, repeats: int, *, real: bool) -> dict[str, float]:
+    """Microseconds of processor time per cycle, the least of several repeats."""
+    kind = "real" if real else "none"
+    done = subprocess.run(
+        [python, "-c", _HOOKS, str(cycles), str(repeats), kind],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def configuration_of(study: Study, steps: int | None) -> Configuration:
+    """The study's first chain, at these steps.
+
+    Raises:
+        SystemExit: It has none.
+    """
+    chain = next(filter(is_chain, Space.from_study(study).configurations()), None)
+    if chain is None:
+        raise SystemExit("the study has no chain (EAGLE, EAGLE3, NEXTN or STANDALONE at topk 1)")
+    return chain.with_setting(Setting(steps)) if steps is not None else chain
+
+
+class Server:
+    """A launched server, asked for its answers and its clock."""
+
+    def __init__(self, port: int, mark: str) -> None:
+        self._http = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=_TIMEOUT_S, trust_env=False
+        )
+        self._token = token_of(mark)
+
+    def clock(self, *, runs: bool) -> None:
+        """Stops the clock, or lets it go on."""
+        body = {"server_args": {CLOCK_ARGUMENT: int(runs), TOKEN_ARGUMENT: self._token}}
+        answer = self._http.post("/set_internal_state", json=body).json()
+        if answer != [True]:
+            raise SystemExit(f"the clock was not set: {answer}")
+
+    def per_verify_s(self, text: str, tokens: int) -> float:
+        """Seconds per verify of one greedy request, its prefill among them."""
+        sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
+        begun = time.perf_counter()
+        answer = self._http.post("/generate", json={"text": text, "sampling_params": sampling})
+        spent = time.perf_counter() - begun
+        verifies: int = answer.json()["meta_info"]["spec_verify_ct"]
+        return spent / verifies
+
+    def block(self, tokens: int) -> list[float]:
+        """One pass over the texts."""
+        return [self.per_verify_s(text, tokens) for text in TEXTS]
+
+
+def measure_server(study: Study, steps: int | None, blocks: int, tokens: int) -> None:
+    """Launches, measures in turns, prints."""
+    mark = uuid.uuid4().hex
+    found: list[ProcessIdentity] = []
+    with tempfile.TemporaryDirectory(prefix="clock-cost-") as folder:
+        runner = SGLangRunner(study, seed=0, log_dir=Path(folder))
+        configuration = configuration_of(study, steps)
+        intent = LaunchIntent(configuration, (), mark, str(Path(folder) / "server.log"))
+        session = runner.start(intent, lambda process, _: found.append(process))
+        try:
+            server = Server(found[0].port, mark)
+            server.block(tokens)
+            stopped, running = [], []
+            for block in range(blocks):
+                for runs in (False, True) if block % 2 == 0 else (True, False):
+                    server.clock(runs=runs)
+                    (running if runs else stopped).append(server.block(tokens))
+        finally:
+            session.close()
+    logs = [
+        math.log(with_it / without)
+        for pair in zip(running, stopped, strict=True)
+        for with_it, without in zip(*pair, strict=True)
+    ]
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    mean = statistics.fmean(logs)
+    flat = [
+        statistics.median(one for block in blocks_ for one in block)
+        for blocks_ in (stopped, running)
+    ]
+    print(f"{configuration.speculation}: {blocks} pairs of blocks, {len(TEXTS)} requests each")
+    print(f"ms per verify, median: stopped {flat[0] * 1e3:.3f}, running {flat[1] * 1e3:.3f}")
+    print(
+        f"running / stopped, paired by request: {math.expm1(mean):+.2%}"
+        f" (95 %: {math.expm1(mean - 2 * error):+.2%} to {math.expm1(mean + 2 * error):+.2%})"
+    )
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    ways = parser.add_subparsers(dest="way", required=True)
+    hooks = ways.add_parser("hooks")
+    hooks.add_argument("--python", help="an interpreter with torch, on a machine with a GPU")
+    hooks.add_argument("--cycles", type=int, default=20_000)
+    hooks.add_argument("--repeats", type=int, default=7)
+    server = ways.add_parser("server")
+    server.add_argument("--study", required=True)
+    server.add_argument("--steps", type=int)
+    server.add_argument("--blocks", type=int, default=8)
+    server.add_argument("--tokens", type=int, default=128)
+    given = parser.parse_args()
+    if given.way == "server":
+        measure_server(load_study(given.study), given.steps, given.blocks, given.tokens)
+        return
+    python = given.python or sys.executable
+    found = measure_hooks(python, given.cycles, given.repeats, real=given.python is not None)
+    events = "real events" if given.python else "events that do nothing"
+    print(f"us of processor time per cycle (draft, verify, draft extend), {given.cycles} cycles,")
+    print(f"least of {given.repeats}:")
+    print(f"  without hooks            {found['bare']:8.2f}")
+    print(f"  hooks, the clock stopped {found['stopped']:8.2f}")
+    print(f"  on a GPU ({events}) {found['events']:8.2f}")
+    print(f"  on a CPU                 {found['cpu']:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

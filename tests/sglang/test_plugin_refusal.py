@@ -1,0 +1,50 @@
+"""What the plugin refuses ends the real server, from the main process and from a scheduler."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from runners.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
+from runners.plugin import FOLDER
+from runners.ports import free_port_block
+from runners.sglang_command import sglang_command
+
+from .servers import KINDS
+
+pytestmark = pytest.mark.sglang
+
+
+def ended(study, **variables: str) -> tuple[int, str]:
+    """Starts the server of kind `standalone` (3 steps) by its command; its code and its log."""
+    asked = KINDS["standalone"].configuration
+    command = sglang_command(study, asked, python=study.server.python, port=free_port_block())
+    done = subprocess.run(
+        command.argv,
+        env=command.environment() | {"PYTHONPATH": str(FOLDER)} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    return done.returncode, done.stderr + done.stdout
+
+
+def refusals(log: str) -> list[str]:
+    return [line for line in log.splitlines() if line.startswith("tuner_sglang_plugin: ")]
+
+
+def test_the_main_process_ends_before_anything_is_loaded(tiny):
+    code, log = ended(tiny, TUNER_SWITCHABLE_STEPS="1,3")
+    assert code == EXIT_CODE
+    (line,) = refusals(log)
+    assert line.startswith("tuner_sglang_plugin: REFUSED hot_switch: TUNER_LAUNCH is not set")
+
+
+def test_a_schedulers_refusal_ends_the_server(tiny):
+    """On a CPU without `--disable-cuda-graph`, known only once the draft is loaded."""
+    code, log = ended(tiny, TUNER_SWITCHABLE_STEPS="1,3", TUNER_LAUNCH="a-mark")
+    assert code != 0
+    (line,) = refusals(log)
+    assert line.startswith("tuner_sglang_plugin: REFUSED hot_switch: on a CPU it needs")
