@@ -38,14 +38,14 @@ import importlib.metadata, json, os, sys
 folder, name = sys.argv[1:]
 found = {"there": os.path.isdir(os.path.join(folder, name)),
          "path": os.environ.get("PYTHONPATH"), "allowed": os.environ.get("SGLANG_PLUGINS")}
+try:
+    found["sglang"] = importlib.metadata.version("sglang")
+except importlib.metadata.PackageNotFoundError:
+    found["sglang"] = None
 if found["there"]:
     sys.path.insert(0, folder)
     group = importlib.metadata.entry_points(group="sglang.srt.plugins")
     found["entry"] = any(point.name == name for point in group)
-    try:
-        found["sglang"] = importlib.metadata.version("sglang")
-    except importlib.metadata.PackageNotFoundError:
-        found["sglang"] = None
     from tuner_sglang_plugin import conditions
     from tuner_sglang_plugin.clock import CycleClock
     from tuner_sglang_plugin.hot_switch import HotSwitch
@@ -66,6 +66,7 @@ class Capabilities:
         no_clock: Why it cannot keep the cycle's clock there; `None`: it can.
         never: Flags beside which nothing is switched, by their destination.
         one: Sizes that must be 1 for it, likewise.
+        sglang: The version of SGLang there; `None` where it is not known.
         path: PYTHONPATH of the environment itself.
         allowed: Its list of the plugins that SGLang may load.
     """
@@ -74,6 +75,7 @@ class Capabilities:
     no_clock: str | None
     never: frozenset[str] = frozenset()
     one: frozenset[str] = frozenset()
+    sglang: str | None = None
     path: str | None = None
     allowed: str | None = None
 
@@ -108,7 +110,7 @@ class Plugin:
                     f"{FOLDER} is not there where the server runs: make it visible under this "
                     f"path (docker: -v {FOLDER}:{FOLDER}:ro)"
                 )
-                return Capabilities(where, where)
+                return Capabilities(where, where, sglang=found["sglang"])
             return _judged(found)
         except EnvironmentUnusableError as error:
             return Capabilities(str(error), str(error))
@@ -236,6 +238,7 @@ def _judged(found: Mapping[str, Any]) -> Capabilities:
         no_clock=reason("clock"),
         never=frozenset(found["never"]),
         one=frozenset(found["one"]),
+        sglang=found["sglang"],
         path=found["path"],
         allowed=found["allowed"],
     )

@@ -180,8 +180,8 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
     """The speculation that a server runs, in canonical spelling.
 
     The scheduler's own state (`internal_states`) comes before the HTTP process's copy of the
-    arguments at the top level: it is what runs after a switch. Of a chain that our plugin switches
-    the plugin's word counts, which has it from the worker that drafts.
+    arguments at the top level: it is what runs after a switch. Where our plugin switches it, the
+    plugin's word counts, which has it from the worker that drafts.
     """
     states = server_info.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
@@ -196,7 +196,9 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
     plugin = state.get(STATUS)
     hot = plugin.get("hot_switch") if isinstance(plugin, dict) else None
     if isinstance(hot, dict) and isinstance(steps := hot.get("in_force"), int):
-        return Speculation(str(algorithm).upper(), steps, 1, steps + 1)
+        tokens = hot.get("in_force_draft_tokens") or steps + 1
+        topk = value("speculative_eagle_topk")
+        return Speculation(str(algorithm).upper(), steps, topk, tokens)
     return Speculation(
         algorithm=str(algorithm).upper(),
         num_steps=value("speculative_num_steps"),

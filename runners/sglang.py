@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from runners import device_timer
 from runners.bytecode import bytecode_variables
+from runners.device_timer import DeviceTimerWatch, has_timer
 from runners.load import ChatTemplateRenderer
 from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.plugin import CHAIN_ALGORITHMS, Plugin, started_at, switched_steps
+from runners.plugin_status import status_of
 from runners.process_runner import ProcessRunner
 from runners.read_ahead import ReadAhead
 from runners.server_environment import (
@@ -23,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from results.records import LaunchIntent, Machine, ProcessIdentity
+    from results.records import LaunchIntent, Machine, ProcessIdentity, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
+    from runners.cycle_times import CycleWatch
     from runners.load import Renderer, ServerPython
     from runners.machine_facts import MachineFacts
     from runners.phases import StartTimeouts
@@ -96,7 +100,10 @@ class SGLangRunner(ProcessRunner):
         ):
             found.append(f"every number of draft steps takes a launch of its own: {no_switch}")
         if (no_clock := self.no_clock or self.plugin.capabilities.no_clock) is not None:
-            found.append(f"launches go without the plugin's clock of their cycles: {no_clock}")
+            other = "; SGLang's device timer stands in for it" if self._device_timer else ""
+            found.append(
+                f"launches go without the plugin's clock of their cycles: {no_clock}{other}"
+            )
         return tuple(found)
 
     def command(self, configuration: Configuration) -> LaunchCommand:
@@ -106,18 +113,40 @@ class SGLangRunner(ProcessRunner):
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """See `ProcessRunner.launch_command`."""
         configuration = started_at(intent)
-        clock = self.no_clock is None and self.plugin.capabilities.no_clock is None
-        plugin = self.plugin.variables(switched_steps(intent), configuration, clock=clock)
+        clock = self._has_clock
+        instruments = self.plugin.variables(switched_steps(intent), configuration, clock=clock)
+        words = self.environment.ownership_flags(intent.mark)
+        if self._device_timer:
+            instruments[device_timer.VARIABLE] = "1"
+            words = (*words, device_timer.FLAG)
         return sglang_command(
             self._study,
             configuration,
             python=self.environment.python,
             host=host,
             port=port,
-            extra=self.environment.ownership_flags(intent.mark),
-            env={**self._bytecode, **plugin},
+            extra=words,
+            env={**self._bytecode, **instruments},
             for_export=False,
         )
+
+    def cycle_watch(
+        self, base_url: str, resolved: Resolved, in_force: Callable[[], int | None]
+    ) -> CycleWatch:
+        """See `ProcessRunner.cycle_watch`."""
+        if self._device_timer and status_of(resolved.server_info) is None:
+            return DeviceTimerWatch(base_url, time_scale=resolved.time_scale)
+        return super().cycle_watch(base_url, resolved, in_force)
+
+    @property
+    def _has_clock(self) -> bool:
+        return self.no_clock is None and self.plugin.capabilities.no_clock is None
+
+    @property
+    def _device_timer(self) -> bool:
+        """Whether SGLang's own timer takes the place of the plugin's clock."""
+        version, device = self.plugin.capabilities.sglang, self._study.server.flags.get("device")
+        return not self._has_clock and version is not None and has_timer(version, device)
 
     def start(
         self,

@@ -10,8 +10,7 @@ READ_VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
 
 def version_note(version: str) -> str | None:
     """What is not known of a server of this version; `None` from the oldest to the newest read."""
-    numbers = _numbers(version)
-    if numbers is not None and _OLDEST <= numbers <= _NEWEST:
+    if is_between(version, READ_VERSIONS[0], READ_VERSIONS[-1]):
         return None
     return (
         f"SGLang {version}: names and meanings of its figures were read in "
@@ -19,10 +18,13 @@ def version_note(version: str) -> str | None:
     )
 
 
+def is_between(version: str, oldest: str, newest: str) -> bool:
+    """Whether a version is one of these or between them; one that is not understood is not."""
+    numbers = [_numbers(one) for one in (oldest, version, newest)]
+    known = [one for one in numbers if one is not None]
+    return len(known) == len(numbers) and known == sorted(known)
+
+
 def _numbers(version: str) -> tuple[int, ...] | None:
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     return tuple(int(part) for part in found.groups()) if found else None
-
-
-_OLDEST = _numbers(READ_VERSIONS[0]) or ()
-_NEWEST = _numbers(READ_VERSIONS[-1]) or ()
