@@ -366,6 +366,9 @@ def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_cost
     assert found.points[0].bounds["draft_tp"] == pytest.approx(6 / 14)
     assert found.is_worth(levers["draft_tp"])
     assert "verify takes 65.0%, most of a cycle" in told(found)
+    assert "Worth a launch: NCCL_PROTO, draft_tp and num_steps." in told(found)
+    found, _ = levers_of({}, slowed)
+    assert "Something could come of what the study has one choice of: draft_tp." in told(found)
 
 
 # The command

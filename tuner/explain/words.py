@@ -160,7 +160,7 @@ def _worth(explanation: Explanation) -> Iterator[str]:
         yield f"Worth a launch: {_and(varied)}."
     fixed = [lever_name(lever) for lever in by_worth[True] if not lever.varied]
     if fixed:
-        yield f"Worth adding to the study: {_and(fixed)}."
+        yield f"Something could come of what the study has one choice of: {_and(fixed)}."
     if by_worth[False]:
         names = [lever_name(lever) for lever in by_worth[False]]
         yield f"Not worth one, as no more than {WORTH:.0%} can come of it: {_and(names)}."
