@@ -96,6 +96,10 @@ class CycleClock:
             self._marks = CudaMarks()
         elif device != "cpu":
             refuse(NAME, f"the device is {device}, and it measures cuda and cpu")
+        context = pkgutil.resolve_name("sglang.srt.runtime_context:get_context")()
+        stages = context.resolved_server_args_dict().get("pp_size") or 1
+        if stages > 1:
+            refuse(NAME, f"--pp-size is {stages}: each stage would see its own part of a forward")
         draft_worker = getattr(scheduler.draft_worker, "draft_worker", None)
         if isinstance(draft_worker, pkgutil.resolve_name(_DRAFT)):
             self._measured = ("draft", "draft_extend", "verify")

@@ -23,6 +23,18 @@ def unsupported_reason(worker: Any, candidates: "tuple[Shape, ...]") -> "str | N
     )
 
 
+def sharing_reason(worker: Any) -> "str | None":
+    """Why its states, now that they are built, are not those of launches of their own.
+
+    With `--speculative-adaptive` 0.5.23 does not let this backend share indices between draft
+    extend and the draft's steps; without the flag it does, and nobody has seen that switched.
+    """
+    backend = type(getattr(worker.draft_worker, "draft_attn_backend", None)).__name__
+    if backend == "QwenSparseMultiStepDraftBackend":
+        return "the draft's sparse attention shares indices between the parts of a cycle"
+    return None
+
+
 def _of_the_worker(worker: Any) -> "str | None":
     name = type(worker).__name__
     if name not in WORKERS:

@@ -11,7 +11,7 @@ import pkgutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from .conditions import unsupported_reason
+from .conditions import sharing_reason, unsupported_reason
 from .hooks import Point
 from .saying import refuse, say
 from .shapes import Shape, listed, shape_of
@@ -169,10 +169,12 @@ class HotSwitch:
             refuse(NAME, reason)
         self._held = worker.adaptive_controller = HeldStates(worker, self._candidates)
 
-    def ready(self, scheduler: Any) -> str:  # noqa: ARG002 - the shape of a capability
+    def ready(self, scheduler: Any) -> str:
         """Refuses where no worker came by, or its states were not built."""
         if self._held is None:
             refuse(NAME, "no worker of EAGLE, EAGLE3, NEXTN or STANDALONE was started")
+        if reason := sharing_reason(scheduler.draft_worker):
+            refuse(NAME, reason)
         if not self._held.is_complete:
             refuse(NAME, f"states were built for {listed(self._held.built)} only")
         return listed(self._candidates)

@@ -7,7 +7,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.conditions import unsupported_reason
+from runners.inside_sglang.tuner_sglang_plugin.conditions import (
+    sharing_reason,
+    unsupported_reason,
+)
 from runners.inside_sglang.tuner_sglang_plugin.shapes import Shape
 
 CHAINS = (Shape(1, 2), Shape(2, 3), Shape(5, 6))
@@ -107,3 +110,13 @@ def test_a_cpu_needs_the_flag_without_which_it_would_capture_graphs(server):
     server.graphs["off"] = False
     assert unsupported_reason(worker(device="cuda"), CHAINS) is None
     assert "it needs --disable-cuda-graph" in unsupported_reason(worker(device="cpu"), CHAINS)
+
+
+@pytest.mark.parametrize(
+    ("backend", "refused"),
+    [("QwenSparseMultiStepDraftBackend", True), ("TritonMultiStepDraftBackend", False)],
+)
+def test_states_that_share_indices_are_not_switched(backend, refused):
+    draft_worker = SimpleNamespace(draft_attn_backend=type(backend, (), {})())
+    reason = sharing_reason(SimpleNamespace(draft_worker=draft_worker))
+    assert (reason is not None) == refused

@@ -7,7 +7,7 @@ import pytest
 from runners.inside_sglang.tuner_sglang_plugin.hot_switch import HotSwitch
 from runners.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
 
-from .conftest import HOT_SWITCH, MARK, PLUGIN
+from .conftest import CHAIN, HOT_SWITCH, MARK, PLUGIN
 from .other_plugin import write_plugin
 
 CLOCK = {"TUNER_CYCLE_CLOCK": "1"}
@@ -113,3 +113,9 @@ def test_the_clock_refuses_a_device_that_it_cannot_measure(launch):
     server = launch(env=CLOCK | {"FAKE_DEVICE": "npu"})
     assert server.code != 0
     assert "REFUSED clock: the device is npu" in server.log
+
+
+def test_the_clock_refuses_pipeline_stages(launch):
+    server = launch(arguments=CHAIN | {"pp_size": 2}, env=CLOCK)
+    assert server.code != 0
+    assert "REFUSED clock: --pp-size is 2" in server.log
