@@ -105,7 +105,7 @@ def test_a_machine_without_gpus_is_held_to_a_factor():
     assert verdict(own, other, on_gpu=False).faithful
     assert verdict(other, own, on_gpu=False).faithful
     assert not verdict(own, other).faithful
-    slower = measured(tok_s=20.0)
+    slower = measured(tok_s=4.0)
     assert not verdict(own, slower, on_gpu=False).faithful
     assert not verdict(slower, own, on_gpu=False).faithful
 
