@@ -283,6 +283,19 @@ def test_a_part_without_cuda_graphs_and_a_window_that_is_not_believed_are_told(r
     )
 
 
+def test_a_forward_that_never_was_a_graph_and_one_that_took_long_at_times(report, study):
+    """As of the real server on a CPU, with other programs beside it."""
+    parts = {
+        "verify": PartTime(100, 3.0, median_s=0.012, p95_s=0.17, graph_share=0.0),
+        "rest": PartTime(100, 0.1, median_s=0.0001, p95_s=0.01),
+    }
+    seen = plugin(BatchCycles(1, PartTime(100, 3.1), parts))
+    plain = with_cycles(report.standing.trials[0], seen)
+    graphs, spread = explain(report, study, plain).points[0].notes
+    assert graphs == "no forward ran as a CUDA graph"
+    assert spread.startswith("the mean of decode forward is 2.5 times its median")
+
+
 # The knobs of other studies
 
 
@@ -366,7 +379,7 @@ def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_cost
     assert found.points[0].bounds["draft_tp"] == pytest.approx(6 / 14)
     assert found.is_worth(levers["draft_tp"])
     assert "verify takes 65.0%, most of a cycle" in told(found)
-    assert "Worth a launch: NCCL_PROTO, draft_tp and num_steps." in told(found)
+    assert "Worth a launch: NCCL_PROTO and draft_tp." in told(found)
     found, _ = levers_of({}, slowed)
     assert "Something could come of what the study has one choice of: draft_tp." in told(found)
 

@@ -10,7 +10,8 @@ from tuner.explain.bounds import Chain, gain_if_instant, widest_gain
 from tuner.explain.break_even import BreakEven, break_even, decode_forward_s
 from tuner.explain.choice import HOW_TO_RECORD, Choice, NothingToExplain, choose, has_clock
 from tuner.explain.levers import Limit, collective_parts, levers
-from tuner.explain.mean_cycle import FORWARDS, mean_cycle
+from tuner.explain.mean_cycle import mean_cycle
+from tuner.explain.notes import point_notes
 from tuner.explain.seen import Seen, best_seen
 from tuner.scoring import comparable
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 WORTH = 0.05
 """A smaller gain than this is not worth a launch: launches of one configuration differ by about as
 much (docs/noise.md), so that it would hardly be seen."""
-
-EAGER = 0.95
-"""Below this share of CUDA graphs a part is said to run without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +164,7 @@ def _point(
     cycle = mean_cycle(times) if times is not None else None
     if times is None or cycle is None:
         return None
+    speculates = trial.configuration.speculation.enabled
     instant = {name: gain_if_instant(cycle.share((name,))) for name in PARTS}
     if collectives:
         instant["collective"] = gain_if_instant(cycle.share(collectives))
@@ -191,7 +190,7 @@ def _point(
         depth=depth,
         instant=instant,
         break_even=break_even(trial, index, plain.baseline),
-        notes=tuple(_notes(measurement, times, cycle)),
+        notes=point_notes(measurement, times, cycle, speculates=speculates),
     )
 
 
@@ -204,26 +203,3 @@ def _chain(
     return Chain.of(
         speculation.num_steps, measurement.accept_length, measurement.histogram, cycle, decode_s
     )
-
-
-def _notes(measurement: Measurement, times: CycleTimes, cycle: MeanCycle) -> list[str]:
-    notes = [f"do not believe it: {reason}" for reason in measurement.invalid]
-    if times.source == "device_timer":
-        notes.append(
-            "by SGLang's own device timer: draft, draft extend and verify are GPU time, rest is "
-            "wall time minus GPU time, gaps between the forwards included"
-        )
-    if not cycle.rest_known:
-        notes.append("nothing is known of what lies between the forwards: rest is left out")
-    eager = sorted(
-        {
-            name
-            for batch in times.batches
-            for name, part in batch.parts.items()
-            if name in FORWARDS and part.graph_share is not None and part.graph_share < EAGER
-        }
-    )
-    if eager:
-        names = " and ".join(name.replace("_", " ") for name in eager)
-        notes.append(f"{names} did not always run as CUDA graphs")
-    return notes

@@ -12,12 +12,12 @@ from results.records import PARTS
 from tuner.console import fold, print_table, reader
 from tuner.explain.bounds import gain_if_shorter
 from tuner.explain.levers import Limit
+from tuner.explain.part_names import part_name
 from tuner.explain.words import (
     MUCH_SHORTER,
     assumptions,
     describe_bound,
     lever_name,
-    part_name,
     summary,
 )
 from tuner.render import WIDE

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tuner.explain.bounds import gain_if_instant, gain_if_shorter
 from tuner.explain.explanation import WORTH
 from tuner.explain.levers import DRAFTING, Limit
+from tuner.explain.part_names import part_name
 from tuner.knobs import DRAFT_TP, Kind
 
 if TYPE_CHECKING:
@@ -42,21 +43,6 @@ _OF_STEPS = (
     "than a decode forward at the same settings, where that was measured; drafts are right as "
     "often as in the histogram of correct drafts; more steps never shorten a cycle."
 )
-
-PART_NAMES = {
-    "draft": "draft",
-    "draft_extend": "draft extend",
-    "verify": "verify",
-    "rest": "rest",
-    "collective": "collectives",
-}
-
-_DECODING = {"verify": "decode forward"}
-
-
-def part_name(name: str, *, speculates: bool = True) -> str:
-    """`"draft extend"`; without speculation the target's forward verifies nothing."""
-    return PART_NAMES[name] if speculates else _DECODING.get(name, PART_NAMES[name])
 
 
 def lever_name(lever: Lever) -> str:
