@@ -6,6 +6,8 @@ trees, scheduling, gaps. Where a prefill or nothing at all follows, the cycle ha
 count, its length does not.
 """
 
+from __future__ import annotations
+
 import pkgutil
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -51,7 +53,7 @@ class CycleClock:
     name = NAME
     key = RUN_KEY
     wish = "set the clock to"
-    refused: "str | None" = None
+    refused: str | None = None
 
     def __init__(self) -> None:
         self._marks: CpuMarks | CudaMarks = CpuMarks()
@@ -63,7 +65,7 @@ class CycleClock:
         self._measured: tuple[str, ...] = ("verify",)
 
     @property
-    def points(self) -> "dict[str, tuple[Point, ...]]":
+    def points(self) -> dict[str, tuple[Point, ...]]:
         """The draft worker's two halves, and the forward of every model."""
         forward = Point(_FORWARD.target, _FORWARD.signature, "around", self.forward)
         return {
@@ -121,7 +123,7 @@ class CycleClock:
             },
         }
 
-    def change(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":  # noqa: ARG002
+    def change(self, scheduler: Any, asked: dict[str, Any]) -> str | None:  # noqa: ARG002
         """Stops it, or lets it go on; why not, if it did not."""
         run = asked.pop(RUN_KEY)
         if asked:
@@ -132,7 +134,7 @@ class CycleClock:
         self._runs = bool(run)
         return None
 
-    def draft(self, original: "Callable[..., Any]", worker: Any, batch: Any, **more: Any) -> Any:
+    def draft(self, original: Callable[..., Any], worker: Any, batch: Any, **more: Any) -> Any:
         """Around the draft's steps: with them a cycle begins."""
         if not self._runs or batch.forward_mode.is_idle():
             return original(worker, batch, **more)
@@ -144,7 +146,7 @@ class CycleClock:
         return result
 
     def draft_extend(
-        self, original: "Callable[..., Any]", worker: Any, *args: Any, **more: Any
+        self, original: Callable[..., Any], worker: Any, *args: Any, **more: Any
     ) -> Any:
         """Around the draft's pass over what was accepted: the last part of a cycle."""
         cycle = self._open
@@ -158,7 +160,7 @@ class CycleClock:
 
     def forward(
         self,
-        original: "Callable[..., Any]",
+        original: Callable[..., Any],
         runner: Any,
         forward_batch: Any,
         *args: Any,

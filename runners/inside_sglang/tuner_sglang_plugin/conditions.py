@@ -4,6 +4,8 @@ Mostly what SGLang's `adaptive_unsupported_reason` says of its own switching (0.
 what follows from ours: all ranks must be told by one request, and find the same answer.
 """
 
+from __future__ import annotations
+
 import pkgutil
 from typing import Any
 
@@ -13,7 +15,7 @@ WORKERS = ("EAGLEWorkerV2", "StandaloneWorkerV2")
 """Exactly these: what inherits from them (Gemma's MTP, a platform's own) builds other states."""
 
 
-def unsupported_reason(worker: Any, candidates: "tuple[Shape, ...]") -> "str | None":
+def unsupported_reason(worker: Any, candidates: tuple[Shape, ...]) -> str | None:
     """Why this worker's steps cannot be switched; `None` where they can."""
     arguments = pkgutil.resolve_name("sglang.srt.runtime_context:get_context")()
     return (
@@ -23,7 +25,7 @@ def unsupported_reason(worker: Any, candidates: "tuple[Shape, ...]") -> "str | N
     )
 
 
-def sharing_reason(worker: Any) -> "str | None":
+def sharing_reason(worker: Any) -> str | None:
     """Why its states, now that they are built, are not those of launches of their own.
 
     With `--speculative-adaptive` 0.5.23 does not let this backend share indices between draft
@@ -35,7 +37,7 @@ def sharing_reason(worker: Any) -> "str | None":
     return None
 
 
-def _of_the_worker(worker: Any) -> "str | None":
+def _of_the_worker(worker: Any) -> str | None:
     name = type(worker).__name__
     if name not in WORKERS:
         return f"the worker is a {name}, and only {' and '.join(WORKERS)} can be switched"
@@ -51,7 +53,7 @@ def _captures_no_graphs() -> bool:
     return bool(pkgutil.resolve_name(of_phase)("decode", "disabled"))
 
 
-def _of_the_arguments(arguments: "dict[str, Any]") -> "str | None":
+def _of_the_arguments(arguments: dict[str, Any]) -> str | None:
     for name, why in _NEVER.items():
         if arguments.get(name):
             return f"--{name.replace('_', '-')} is set: {why}"
@@ -78,7 +80,7 @@ _ONE = {
 }
 
 
-def _of_the_candidates(worker: Any, candidates: "tuple[Shape, ...]") -> "str | None":
+def _of_the_candidates(worker: Any, candidates: tuple[Shape, ...]) -> str | None:
     started, topk = shape_of(worker), worker.topk
     for one in candidates:
         if topk == 1 and not one.is_chain:

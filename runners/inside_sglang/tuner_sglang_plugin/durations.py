@@ -1,5 +1,7 @@
 """Durations by part of the cycle, in buckets, so that two readings can be subtracted."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

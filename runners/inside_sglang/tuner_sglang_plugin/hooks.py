@@ -5,14 +5,18 @@ a target that another plugin has patched before. So each function is held agains
 was verified, and looked at again after it was patched.
 """
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .saying import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 Kind = Literal["after", "around"]
 
@@ -31,7 +35,7 @@ class Point:
     target: str
     signature: str
     kind: Kind = "around"
-    hook: "Callable[..., Any] | None" = None
+    hook: Callable[..., Any] | None = None
 
 
 def shape(function: Callable[..., Any]) -> str:

@@ -6,6 +6,8 @@ controller of our own takes the place of SGLang's, without that flag: it builds 
 candidate and holds the one that it was told, until it is told another.
 """
 
+from __future__ import annotations
+
 import os
 import pkgutil
 import time
@@ -45,19 +47,19 @@ class HeldStates:
             server's own for the one that it started with.
     """
 
-    def __init__(self, worker: Any, candidates: "tuple[Shape, ...]") -> None:
+    def __init__(self, worker: Any, candidates: tuple[Shape, ...]) -> None:
         self._worker = worker
         self._candidates = candidates
         self._states: dict[Shape, Any] = {}
         self.in_force = shape_of(worker)
         self.built: dict[Shape, dict[str, float]] = {}
 
-    def register(self, state: Any, steps: "int | None" = None) -> None:  # noqa: ARG002
+    def register(self, state: Any, steps: int | None = None) -> None:  # noqa: ARG002
         """Takes the state that the server started with."""
         self._states[shape_of(state)] = state
         self.built[shape_of(state)] = {"build_s": 0.0, "memory_gb": 0.0}
 
-    def init_states(self, cuda_graph_bs: "list[int] | None" = None) -> None:  # noqa: ARG002
+    def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:  # noqa: ARG002
         """Builds the other states, the larger first: they share their graphs' memory.
 
         The batch sizes of the graphs are left to the worker: those of a launch of its own.
@@ -75,7 +77,7 @@ class HeldStates:
     def activate_step_by_batch(self, batch_size: int) -> None:
         """Nothing: the batch does not decide."""
 
-    def on_verify_complete(self, accepted: "list[int]", batch_size: int = 0) -> None:
+    def on_verify_complete(self, accepted: list[int], batch_size: int = 0) -> None:
         """Nothing: acceptance does not decide."""
 
     @property
@@ -106,15 +108,15 @@ class HotSwitch:
 
     key = STEPS_KEY
     wish = "switch to"
-    refused: "str | None" = None
+    refused: str | None = None
 
-    def __init__(self, candidates: "tuple[Shape, ...]") -> None:
+    def __init__(self, candidates: tuple[Shape, ...]) -> None:
         self._candidates = candidates
         self._held: HeldStates | None = None
         self._switches = 0
 
     @classmethod
-    def from_environment(cls, steps: str) -> "HotSwitch":
+    def from_environment(cls, steps: str) -> HotSwitch:
         """Reads what the tuner asks for, or refuses."""
         if not os.environ.get(MARK_VARIABLE):
             refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
@@ -125,7 +127,7 @@ class HotSwitch:
         return cls(tuple(sorted(candidates)))
 
     @property
-    def points(self) -> "dict[str, tuple[Point, ...]]":
+    def points(self) -> dict[str, tuple[Point, ...]]:
         """Where workers and the scheduler are hooked, and what is called of them."""
         called = (
             Point(
@@ -179,7 +181,7 @@ class HotSwitch:
             refuse(NAME, f"states were built for {listed(self._held.built)} only")
         return listed(self._candidates)
 
-    def status(self, scheduler: Any) -> "dict[str, Any] | None":  # noqa: ARG002
+    def status(self, scheduler: Any) -> dict[str, Any] | None:  # noqa: ARG002
         """What is in force, and how it came about."""
         if self._held is None:
             return None
@@ -193,7 +195,7 @@ class HotSwitch:
             "states": {str(shape): built[shape] for shape in sorted(built)},
         }
 
-    def change(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":
+    def change(self, scheduler: Any, asked: dict[str, Any]) -> str | None:
         """Switches; why not, if it did not.
 
         Every rank comes here with the same request at the same point of its loop, so all ranks
@@ -229,10 +231,10 @@ def all_agree(answer: bool, group: Any) -> bool:
 
 
 def width_of_the_context(
-    original: "Callable[..., int]",
+    original: Callable[..., int],
     *,
     phase: str,
-    num_draft_tokens: "int | None" = None,
+    num_draft_tokens: int | None = None,
     **others: Any,
 ) -> int:
     """Around `resolve_num_tokens_per_req` of 0.5.17: the width of the state that is being built.

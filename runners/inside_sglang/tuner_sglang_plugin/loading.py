@@ -4,6 +4,8 @@ The process that was started only checks what can be checked without SGLang's mo
 in the schedulers, and importing those modules earlier than SGLang does might change the server.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import multiprocessing
 import os
@@ -31,7 +33,7 @@ class Hooked(Protocol):
     """As it is called in the log and in `/server_info`."""
 
     @property
-    def points(self) -> "dict[str, tuple[Point, ...]]":
+    def points(self) -> dict[str, tuple[Point, ...]]:
         """By each version of SGLang that it was verified with: what it hooks and calls."""
         ...
 
@@ -43,14 +45,14 @@ class Capability(Hooked, Protocol):
     """Of `POST /set_internal_state`: a request that has it is for this capability."""
     wish: str
     """Such a request, in the words of the log, before its value."""
-    refused: "str | None"
+    refused: str | None
     """Why the last one was refused."""
 
     def ready(self, scheduler: Any) -> str:
         """Checks, once the server has been built, that it works; what the ready line says of it."""
         ...
 
-    def change(self, scheduler: Any, asked: "dict[str, Any]") -> "str | None":
+    def change(self, scheduler: Any, asked: dict[str, Any]) -> str | None:
         """Does what its tuner asks for; why not, if it did not."""
         ...
 
@@ -86,7 +88,7 @@ def _sglang_version() -> str:
     return str(version or importlib.metadata.version("sglang"))
 
 
-def _check_versions(version: str, hooked: "Sequence[Hooked]") -> None:
+def _check_versions(version: str, hooked: Sequence[Hooked]) -> None:
     for one in hooked:
         if version not in one.points:
             verified = ", ".join(one.points)

@@ -1,5 +1,7 @@
 """Instants on the clock of the device that does the work."""
 
+from __future__ import annotations
+
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,11 @@
 """What is switched: the shape of the draft, at the width (`topk`) of the launch."""
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Shape(NamedTuple):
@@ -16,7 +20,7 @@ class Shape(NamedTuple):
     draft_tokens: int
 
     @classmethod
-    def read(cls, word: str) -> "Shape":
+    def read(cls, word: str) -> Shape:
         """Reads `5` (a chain) or `3/6`.
 
         Raises:
@@ -35,7 +39,7 @@ class Shape(NamedTuple):
         """Whether every token follows the one before."""
         return self.draft_tokens == self.steps + 1
 
-    def fits_in(self, other: "Shape") -> bool:
+    def fits_in(self, other: Shape) -> bool:
         """Whether what is sized for the other is large enough."""
         return self.steps <= other.steps and self.draft_tokens <= other.draft_tokens
 

@@ -1,5 +1,7 @@
 """How the plugin is spoken with: each rank's ready line, `/server_info`, and requests to it."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import pkgutil
@@ -40,14 +42,14 @@ class Status:
 
     name = "status"
 
-    def __init__(self, sglang_version: str, capabilities: "Sequence[Any]") -> None:
+    def __init__(self, sglang_version: str, capabilities: Sequence[Any]) -> None:
         self._sglang_version = sglang_version
         self._capabilities = capabilities
         mark = os.environ.get(MARK_VARIABLE)
         self._token = token_of(mark) if mark else None
 
     @property
-    def points(self) -> "dict[str, tuple[Point, ...]]":
+    def points(self) -> dict[str, tuple[Point, ...]]:
         """The end of a scheduler's start, and its answers about its state."""
         scheduler = "sglang.srt.managers.scheduler.Scheduler"
         controller = (
@@ -93,7 +95,7 @@ class Status:
         """After `get_internal_state`: adds ours to what the scheduler answers."""
         result.internal_state["tuner_plugin"] = self.status(_scheduler_of(holder))
 
-    def set(self, original: "Callable[..., Any]", holder: Any, request: Any) -> Any:
+    def set(self, original: Callable[..., Any], holder: Any, request: Any) -> Any:
         """Around `set_internal_state`: ours if it is for a capability, SGLang's own otherwise."""
         asked = dict(request.server_args)
         one = next((each for each in self._capabilities if each.key in asked), None)
