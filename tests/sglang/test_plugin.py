@@ -43,8 +43,12 @@ def switch(server: LiveServer, steps: int) -> None:
 
 
 def answer(server: LiveServer) -> dict[str, Any]:
-    """What a greedy request yields, and what it took: of what it means by depth."""
-    got = server.generate(TEXT, TOKENS)
+    """What a greedy request yields, and what it took."""
+    return seen_of(server.generate(TEXT, TOKENS))
+
+
+def seen_of(got: dict[str, Any]) -> dict[str, Any]:
+    """Of an answer, what must not depend on the way to a setting."""
     meta = got["meta_info"]
     return {
         "output_ids": got["output_ids"],
