@@ -244,14 +244,42 @@ def test_a_trial_without_speculation_has_a_decode_forward(report, study):
 # What must be known of the figures
 
 
-def test_the_device_timer_says_what_its_rest_is(report, study):
+def test_the_device_timer_knows_the_forwards_alone(report, study):
+    gpu_ms = {"draft": 0.5, "draft_extend": 0.5, "verify": 9.0}
+
+    def change(trial):
+        ms = gpu_ms if trial.configuration.speculation.enabled else {"verify": 5.0}
+        parts = {name: PartTime(100, value / 10) for name, value in ms.items()}
+        times = CycleTimes("device_timer", (BatchCycles(0, PartTime(100, 1.0), parts),))
+        return with_cycles(trial, times)
+
+    timer = with_trials(report, change)
+    baselines = {"none": timer.standing.trials[0]}
+    timer = replace(timer, standing=replace(timer.standing, baselines=baselines))
+    found = explain(timer, study)
+    [point] = found.points
+    assert point.cycle.shares == pytest.approx(
+        {"draft": 0.05, "draft_extend": 0.05, "verify": 0.9, "rest": 0.0}
+    )
+    assert "shares and bounds are of that time" in point.notes[0]
+    assert "5.00 ms per token of GPU time) a cycle must yield 2.00 tokens" in told(found)
+    data = checked(dump(to_dict(found)))
+    assert data["source"] == "device_timer"
+    assert data["points"][0]["rest_known"] is False
+    # A client's time per token is no match for GPU time.
+    bare = with_cycles(timer.standing.trials[0], None)
+    timer = replace(timer, standing=replace(timer.standing, baselines={"none": bare}))
+    assert explain(timer, study).points[0].break_even is None
+
+
+def test_a_device_timer_beside_a_wall_clock_says_what_its_rest_is(report, study):
     totals = {"draft": 0.3, "draft_extend": 0.4, "verify": 23.0, "rest": 1.3}
     parts = {name: PartTime(100, ms / 10) for name, ms in totals.items()}
     times = CycleTimes("device_timer", (BatchCycles(0, PartTime(100, 2.5), parts),))
     timer = with_trials(report, lambda t: with_cycles(t, times))
     found = explain(timer, study)
     assert found.points[0].cycle.shares["rest"] == pytest.approx(0.052)
-    assert any("wall time minus GPU time" in note for note in found.points[0].notes)
+    assert any("rest is wall time minus that" in note for note in found.points[0].notes)
     shown = checked(dump(to_dict(found)))["points"][0]["batches"][0]["parts"]["verify"]
     assert shown == {
         "count": 100,

@@ -48,6 +48,7 @@ def _point(point: PointExplanation) -> dict[str, Any]:
         "accept_length": point.measurement.accept_length,
         "dominant": point.cycle.dominant,
         "shares": shares,
+        "rest_known": point.cycle.rest_known,
         "bounds": point.bounds,
         "hoped_num_steps": point.depth,
         "instant": point.instant,

@@ -50,8 +50,11 @@ def break_even(trial: Trial, index: int, baseline: Trial | None) -> BreakEven | 
     """
     measurement = trial.measurements[index]
     accept = measurement.accept_length
-    cycle = mean_cycle(measurement.cycle) if measurement.cycle is not None else None
-    if accept is None or cycle is None or baseline is None or not comparable(baseline):
+    times = measurement.cycle
+    cycle = mean_cycle(times) if times is not None else None
+    if accept is None or times is None or cycle is None:
+        return None
+    if baseline is None or not comparable(baseline):
         return None
     plain = baseline.measurements[index]
     same = (
@@ -65,6 +68,8 @@ def break_even(trial: Trial, index: int, baseline: Trial | None) -> BreakEven | 
         needed = seconds / decode_s
         return BreakEven(baseline.number, decode_s / count, needed, accept, "clock", same)
     per_token_s = plain.tpot_p50_ms / 1000.0
+    if times.source != "plugin":
+        return None  # GPU time says nothing beside a client's time
     if not math.isfinite(per_token_s) or per_token_s <= 0:
         return None
     needed = cycle.total_s / per_token_s

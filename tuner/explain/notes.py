@@ -36,12 +36,17 @@ def point_notes(
 
 
 def _of_source(times: CycleTimes, cycle: MeanCycle) -> Iterator[str]:
-    if times.source == "device_timer":
+    if times.source == "device_timer" and not cycle.rest_known:
         yield (
-            "by SGLang's own device timer: draft, draft extend and verify are GPU time, rest is "
-            "wall time minus GPU time, gaps between the forwards included"
+            "SGLang's own device timer knows the GPU time of the forwards alone, per verify of a "
+            "request: shares and bounds are of that time, and larger than those of whole cycles"
         )
-    if not cycle.rest_known:
+    elif times.source == "device_timer":
+        yield (
+            "SGLang's own device timer knows the GPU time of the forwards; rest is wall time minus "
+            "that, gaps between the forwards included"
+        )
+    elif not cycle.rest_known:
         yield "nothing is known of what lies between the forwards: rest is left out"
 
 

@@ -81,9 +81,12 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
     speculates = explanation.trial.configuration.speculation.enabled
     cycle, shares = point.cycle, point.cycle.shares
     _line(console, "")
+    what = "a cycle takes"
+    if not cycle.rest_known:
+        what = "the forwards of a cycle take"
     _line(
         console,
-        f"{point.measurement.point.name}: a cycle takes {1000 * cycle.total_s:.2f} {mark}ms "
+        f"{point.measurement.point.name}: {what} {1000 * cycle.total_s:.2f} {mark}ms "
         f"(mean of {cycle.count}, by {_SOURCES[point.times.source]})",
         style="bold",
     )
@@ -97,7 +100,7 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
     headers = ("share", "ms", "at most", *(() if narrow else (f"{MUCH_SHORTER:.0%} off",)))
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
-    names = [name for name in PARTS if speculates or cycle.parts[name] > 0]
+    names = [n for n in PARTS if cycle.parts[n] > 0 or (speculates and n != "rest")]
     for name in sorted(names, key=lambda name: -shares[name]):
         share = shares[name]
         cells = (

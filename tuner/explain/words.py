@@ -14,7 +14,6 @@ from tuner.knobs import DRAFT_TP, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tuner.explain.break_even import BreakEven
     from tuner.explain.explanation import Explanation, PointExplanation
     from tuner.explain.levers import Lever
 
@@ -67,7 +66,7 @@ def summary(explanation: Explanation) -> list[str]:
         *_placement(explanation, first),
         *_collectives(explanation, first),
         *_worth(explanation),
-        *(_break_even(first.break_even) if first.break_even is not None else ()),
+        *_break_even(first),
     ]
 
 
@@ -155,8 +154,13 @@ def _worth(explanation: Explanation) -> Iterator[str]:
         yield f"Not known from a clock, only from a launch: {_and(names)}."
 
 
-def _break_even(found: BreakEven) -> Iterator[str]:
+def _break_even(point: PointExplanation) -> Iterator[str]:
+    found = point.break_even
+    if found is None:
+        return
     source = "" if found.source == "clock" else ", by its time per output token"
+    if point.times.source == "device_timer":
+        source = " of GPU time"
     other = "" if found.same_settings else " at other settings"
     how = "faster" if found.gain >= 0 else "slower"
     yield (
