@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+
+import pytest
 
 from runners.simulated_server.profile import PROFILES
+from search_spaces import load_study
+from tuner import assembly
+from tuner.commands.switch_plan import switch_plan
 
 STUDY = """\
 study: llama
@@ -57,3 +64,54 @@ def test_commands_are_those_of_trials(tuner, call):
     plan = json.loads(plan_of(tuner, call, STUDY, "--json"))
     assert "--host 0.0.0.0 --port 8080" in plan["baselines"]["none"]["command"]
     assert plan["budget"] == {"launches": 8, "hours": 3.0}
+
+
+ROOT = Path(__file__).parents[2]
+COUNTED = re.findall(
+    r"^\| `([\w./-]+)` \| (\d+) \| (\d+) \| \*\*(\d+)\*\* \| (\d+) x (\d+) \| (.*) \|$",
+    (ROOT / "docs" / "hot-switch.md").read_text(),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("row", COUNTED, ids=[row[0] for row in COUNTED])
+def test_the_document_counts_the_launches_of_every_shipped_study(row, tmp_path, monkeypatch):
+    name, points, alone, switched, launches, each, anchor = row
+    if name.endswith(".yaml"):
+        # Its prompts are made where it is run.
+        (tmp_path / "prompts.jsonl").write_text('{"input_ids": [1, 2, 3]}\n' * 20)
+        (tmp_path / "study.yaml").write_text((ROOT / name).read_text())
+        monkeypatch.chdir(tmp_path)
+        name = "./study.yaml"
+    study = load_study(name)
+    problem = assembly.pose(
+        study, assembly.make_servers("simulated", study, seed=0), hot_switch=True
+    )
+    plan = switch_plan(problem)
+    assert len(problem.space) == int(points)
+    assert (plan.needed.alone, plan.needed.launches) == (int(alone), int(switched))
+    [shared] = plan.shared
+    assert (shared.launches, shared.configurations) == (int(launches), int(launches) * int(each))
+    assert (shared.anchor is None) == ("trial of the search" in anchor)
+    assert shared.anchor is None or f"`{shared.anchor}`" in anchor
+
+
+def test_the_document_leaves_no_shipped_study_out():
+    shipped = {path.stem for path in (ROOT / "search_spaces" / "studies").glob("*.yaml")}
+    assert shipped <= {row[0] for row in COUNTED}
+
+
+def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
+    text = STUDY.replace("meta-llama/Llama-3.1-8B-Instruct", "moonshotai/Kimi-K2.5").replace(
+        "[1, 2], topk: 1", "{from: 1, to: 4}, topk: 1"
+    )
+    told = plan_of(tuner, call, text)
+    assert "hot switch: 3 launches in place of 5:" in told
+    assert "EAGLE: 4 configurations (steps 1, 2, 3, 4) in 1 launch to be switched" in told
+    assert "anchor: baseline 'default' is launched by itself" in told
+    plan = json.loads(plan_of(tuner, call, text, "--json"))
+    assert plan["launches_for_all_points"] == plan["hot_switch"]["launches"] == 3
+    assert plan["hot_switch"]["shared"][0]["anchor"] == "default"
+    alone = json.loads(plan_of(tuner, call, text, "--json", "--no-hot-switch"))
+    assert (alone["launches_for_all_points"], alone["hot_switch"]["asked"]) == (5, False)
+    assert "hot switch" not in plan_of(tuner, call, text, "--no-hot-switch")
