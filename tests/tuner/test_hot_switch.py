@@ -137,6 +137,23 @@ def test_a_launch_for_one_point_checks_by_the_way_what_later_ones_need(small, st
     assert chained == [[], [3, 2, 4], [2, 3], [2, 3]]
 
 
+def test_todays_command_waits_for_the_launch_that_has_an_anchor(store):
+    command = (
+        "NCCL_PROTO=LL python -m sglang.launch_server --model moonshotai/Kimi-K2.5 --tp 8 "
+        "--max-running-requests 64 --speculative-algo EAGLE3 --speculative-draft-model-path "
+        "lightseekorg/kimi-k2.5-eagle3 --speculative-num-steps 2 --speculative-eagle-topk 1 "
+        "--speculative-num-draft-tokens 3"
+    )
+    text = small_text(steps="{from: 1, to: 4}", protos="[null, LL]")
+    study = parse_study(f"{text}production: {{command: {json.dumps(command)}}}\n", "small.yaml")
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    assert report.standing.baselines["production"].purpose is Purpose.BASELINE
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [2, 1, 3, 4], []]
+    assert len(report.standing.trials) == 10
+
+
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_without_a_baseline_in_reach_a_trial_of_the_search_is_launched_alone(small, store, planner):
     # The default has no protocol, and the space always sets one.
