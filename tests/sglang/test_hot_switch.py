@@ -1,0 +1,141 @@
+"""Many settings in one launch of the real SGLang: the session's proofs, and a whole sweep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from results.store import Store
+from runners import RunnerError
+from runners.plugin_status import status_of
+from search_spaces.configuration import Setting
+from search_spaces.workload import OperatingPoint
+
+from .by_hand import free_port
+from .servers import KINDS
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(2400)]
+
+POINT = OperatingPoint(1, requests=4)
+FORWARDS = {"draft", "draft_extend", "verify"}
+
+
+@pytest.mark.kind("switchable")
+def test_a_session_switches_measures_and_knows_what_was_in_force(server):
+    """Of windows of the same prompts: deeper drafts are accepted more often, and cycles differ."""
+    session = server.session
+    lengths = {}
+    for steps in (2, 5):
+        switches = status_of(server.info()).switches
+        resolved = session.apply(Setting(steps))
+        assert resolved.configuration.speculation.num_steps == steps
+        assert resolved.configuration.speculation.num_draft_tokens == steps + 1
+        assert status_of(server.info()).switches == switches + 1
+        measurement = session.measure(POINT)
+        codes = {reason.split(":")[0] for reason in measurement.invalid}
+        assert not codes & {"setting_not_in_force", "accept_length", "acceptance_counts"}
+        lengths[steps] = measurement.accept_length
+        assert measurement.cycle is not None
+        assert measurement.cycle.source == "plugin"
+        (batch,) = measurement.cycle.batches
+        assert batch.size == 1
+        assert set(batch.parts) == {*FORWARDS, "rest"}
+        # No warm-up is in it: the verifies of the window's requests, and what begins before the
+        # last answer of each is seen to be complete.
+        verifies = sum(sample.verify_calls for sample in measurement.samples)
+        assert verifies <= batch.parts["verify"].count <= verifies + 2 * len(measurement.samples)
+        for name in FORWARDS:
+            part = batch.parts[name]
+            assert 0 < part.median_s <= part.p95_s
+            assert part.graph_share == 0.0, "a CPU has no graphs"
+        whole = batch.cycle.total_s
+        assert sum(batch.parts[name].total_s for name in FORWARDS) < 1.5 * whole
+        assert whole < measurement.window_s
+    assert 1 < lengths[2] < lengths[5] <= 6
+
+
+@pytest.mark.kind("switchable")
+def test_steps_without_a_state_are_refused_and_change_nothing(server):
+    session = server.session
+    before = session.resolved.configuration
+    with pytest.raises(RunnerError) as caught:
+        session.apply(Setting(4))
+    assert caught.value.failure.kind == "switch_refused"
+    assert "there are states for 1,2,3,5 only" in caught.value.failure.message
+    assert session.resolved.configuration == before
+    states = status_of(session.resolved.server_info).states
+    assert {steps: cost.build_s > 0 for steps, cost in states.items()} == {
+        steps: steps != KINDS["switchable"].speculation.num_steps for steps in (1, 2, 3, 5)
+    }
+
+
+STUDY = """\
+study: hot
+model: {{path: {models}/tiny, draft: {models}/noisy, family: llama}}
+server:
+  python: {python}
+  flags:
+    device: cpu
+    dtype: float32
+    disable-cuda-graph: true
+    max-total-tokens: 20000
+    max-running-requests: 16
+    port: {port}
+  env: {{SGLANG_USE_CPU_ENGINE: "1", HF_HUB_OFFLINE: "1", OMP_NUM_THREADS: "1"}}
+space:
+  speculation:
+    - algorithm: none
+    - {{algorithm: STANDALONE, num_steps: {{from: 1, to: 5}}, topk: [1]}}
+workload:
+  prompts: {{chat: 0.5, code: 0.5}}
+  output_tokens: 48
+  points: [{{concurrency: 1}}]
+  requests: 8
+budget: {{launches: 8, hours: 1}}
+objective: {{maximize: output_tok_s}}
+runner: sglang
+"""
+
+
+def accept_lengths(report: dict[str, Any]) -> dict[int, float]:
+    return {
+        speculation["num_steps"]: trial["accept_length"]
+        for trial in report["trials"]
+        if (speculation := trial["configuration"]["speculation"])["algorithm"] != "none"
+    }
+
+
+@pytest.mark.sglang_long
+def test_a_sweep_with_few_launches_accepts_what_launches_of_their_own_do(cpu_server, tuner):
+    (tuner.folder / "hot.yaml").write_text(
+        STUDY.format(models=cpu_server.models, python=cpu_server.python, port=free_port())
+    )
+    sweep = ("sweep", "--study", "./hot.yaml", "--json")
+    hot, alone = (
+        json.loads(tuner.run(*sweep, *more, timeout=1200).stdout)
+        for more in ((), ("--name", "alone", "--no-hot-switch"))
+    )
+    for report in (hot, alone):
+        assert report["budget"]["stopped"] == "exhausted"
+        # A busy machine may make a window unsteady; what was accepted does not depend on it.
+        assert {trial["state"] for trial in report["trials"]} <= {"complete", "invalid"}
+    # No speculation, SGLang's default (3 steps; the anchor), and one launch for the other four.
+    assert [len(launch["trials"]) for launch in hot["launches"]] == [1, 1, 5]
+    assert [len(launch["trials"]) for launch in alone["launches"]] == [1] * 6
+    own = accept_lengths(alone)
+    assert set(own) == {1, 2, 3, 4, 5}
+    # Greedy answers in 32-bit arithmetic: the same to the last draft.
+    assert accept_lengths(hot) == own
+    exported = tuner.run("export", "--study", "hot", "--trial", "2").stdout
+    assert "TUNER" not in exported
+    assert "PYTHONPATH" not in exported
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}", create=False) as store:
+        for name in ("hot", "alone"):
+            for trial in store.trials(store.study(name).id):
+                (measurement,) = trial.measurements
+                assert measurement.cycle is not None
+                (batch,) = measurement.cycle.batches
+                forwards = FORWARDS if trial.configuration.speculation.enabled else {"verify"}
+                assert set(batch.parts) == {*forwards, "rest"}
