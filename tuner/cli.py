@@ -198,7 +198,7 @@ def explain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where the time of a cycle goes, and which knobs are worth a launch."""
+    """Say where a cycle's time goes, and what is worth a launch."""
     from tuner.commands import explaining  # noqa: PLC0415
 
     _leave(explaining.explain(study, storage=storage, trial=trial, as_json=as_json))

@@ -21,7 +21,7 @@ def test_help_names_every_command(capsys):
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     for command in (
-        "sweep", "resume", "show", "export", "validate", "spaces", "bench", "doctor",
+        "sweep", "resume", "show", "explain", "export", "validate", "spaces", "bench", "doctor",
     ):  # fmt: skip
         assert command in out
     assert "..." not in out.partition("Commands:")[2], "a description was cut"
