@@ -13,8 +13,6 @@ from runners.sglang_command import sglang_command
 
 from .servers import KINDS
 
-pytestmark = pytest.mark.sglang
-
 
 def ended(study, **variables: str) -> tuple[int, str]:
     """Starts the server of kind `standalone` (3 steps) by its command; its code and its log."""
@@ -35,6 +33,7 @@ def refusals(log: str) -> list[str]:
     return [line for line in log.splitlines() if line.startswith("tuner_sglang_plugin: ")]
 
 
+@pytest.mark.sglang_long
 def test_the_main_process_ends_before_anything_is_loaded(tiny):
     code, log = ended(tiny, TUNER_SWITCHABLE_STEPS="1,3")
     assert code == EXIT_CODE
@@ -42,6 +41,7 @@ def test_the_main_process_ends_before_anything_is_loaded(tiny):
     assert line.startswith("tuner_sglang_plugin: REFUSED hot_switch: TUNER_LAUNCH is not set")
 
 
+@pytest.mark.sglang
 def test_a_schedulers_refusal_ends_the_server(tiny):
     """On a CPU without `--disable-cuda-graph`, known only once the draft is loaded."""
     code, log = ended(tiny, TUNER_SWITCHABLE_STEPS="1,3", TUNER_LAUNCH="a-mark")
