@@ -131,7 +131,7 @@ def configuration_of(study: Study, steps: int | None) -> Configuration:
     Raises:
         SystemExit: It has none.
     """
-    chain = next(filter(is_chain, Space.from_study(study).configurations()), None)
+    chain = next(filter(is_chain, Space(study)), None)
     if chain is None:
         raise SystemExit("the study has no chain (EAGLE, EAGLE3, NEXTN or STANDALONE at topk 1)")
     return chain.with_setting(Setting(steps)) if steps is not None else chain
