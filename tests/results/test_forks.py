@@ -19,9 +19,10 @@ from results import (
     StudyNotFound,
     TrialState,
 )
-from results.records import Machine
+from results.records import BatchCycles, CycleTimes, Machine, PartTime
 
 OOM = Failure("cuda_oom", "kv_cache", "configuration", "not enough memory")
+CYCLE = CycleTimes("plugin", (BatchCycles(2, PartTime(8, 0.2, 0.025, 0.03), {}),))
 MACHINE = Machine(host="box", sglang="0.5.23", torch="2.9.1+cu128", nccl="2.27.5", gpus=("H200",))
 
 
@@ -40,7 +41,11 @@ def source(store, new_study, intent, configuration, measurement, resolved):  # n
     for trial in (0, 1):
         for value in (80.0 + trial, 90.0 + trial):  # measured twice: the later one counts
             store.add_measurement(
-                study.id, trial, 0, measurement(value, samples=samples), Purpose.SEARCH
+                study.id,
+                trial,
+                0,
+                measurement(value, samples=samples, cycle=CYCLE),
+                Purpose.SEARCH,
             )
         store.finish_trial(study.id, trial, TrialState.COMPLETE, resolved(trial + 1))
     store.finish_launch(study.id, 0, LaunchState.COMPLETE, 70.0, log_digest="d0")
@@ -74,6 +79,7 @@ def test_trials_are_renumbered_and_bring_their_launches(store, source, new_study
     )
     assert trials[1].measurements[0].output_tok_s == 91.0
     assert len(trials[1].measurements[0].samples) == 3
+    assert trials[1].measurements[0].cycle == CYCLE
     assert store.server_info(fork.id, 1) == {"a": [1]}
     assert len(store.measurements(fork.id, 0)) == 1  # in the launch that was lost
     assert len(store.measurements(fork.id, 1)) == 2

@@ -19,12 +19,21 @@ from sqlalchemy.pool import NullPool
 from results import MirrorTrial, OptunaMirror, Store, StoreError, StoreOutdated, tables
 from results.database import resolve_url
 from results.migrations import HEAD, configuration, current_version
-from results.records import LaunchState, Measurement, Purpose, RequestSample, TrialState
+from results.records import (
+    BatchCycles,
+    CycleTimes,
+    LaunchState,
+    Measurement,
+    PartTime,
+    Purpose,
+    RequestSample,
+    TrialState,
+)
 
 from .databases import OURS, connected, optuna_trials, others
 
 DATABASES = Path(__file__).parents[1] / "data" / "databases"
-SCHEMAS = ("0001", "0002")
+SCHEMAS = ("0001", "0002", "0003")
 NEW_FIGURES = {
     "ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms", "chunk_p50_ms", "chunk_p95_ms",
     "tokens_per_chunk", "user_tok_s", "request_s", "client_cpu_share",
@@ -111,7 +120,11 @@ def test_the_fixtures_are_of_the_old_schemas(old_and_schema):
         columns = {column["name"] for column in inspect(connection).get_columns("tuner_requests")}
         assert ("chunks" in columns) == (schema > "0001")
         launches = {column["name"] for column in inspect(connection).get_columns("tuner_launches")}
-        assert "imported_from" not in launches
+        assert ("imported_from" in launches) == (schema > "0002")
+        windows = {
+            column["name"] for column in inspect(connection).get_columns("tuner_measurements")
+        }
+        assert "cycle" not in windows
 
 
 def test_they_answer_as_they_did(old, before):
@@ -130,14 +143,20 @@ def test_they_answer_as_they_did(old, before):
         assert sum(len(m.samples) for t in old_trials for m in t.measurements) > 0
 
 
-def test_what_was_not_known_then_is_not_known(old):
+def test_what_was_not_known_then_is_not_known(old_and_schema):
+    old, schema = old_and_schema
     with Store.open(old) as store:
         for study in store.studies():
-            assert study.base_dir == ""
+            assert study.base_dir == ("/studies" if schema > "0002" else "")
             assert study.forked_from is None
             for launch in store.launches(study.id):
-                assert launch.machine is launch.log_digest is launch.imported_from is None
+                assert (launch.machine is not None) == (schema > "0002")
+                assert launch.imported_from is None
                 assert launch.effective_environment == ()
+                if schema < "0003":
+                    assert launch.log_digest is None
+            for trial in store.trials(study.id):
+                assert all(measurement.cycle is None for measurement in trial.measurements)
 
 
 def test_what_was_not_measured_at_first_is_no_number(tmp_path):
@@ -223,8 +242,13 @@ def test_they_take_new_records(old, new_study, intent, configuration):
         study = store.study("old")
         first = store.trials(study.id)[0].measurements[0]
         sample = RequestSample("chat/001", 0.0, 0.1, 1.0, 9, 16, proposed_drafts=4, chunks=6)
+        part = PartTime(8, 0.2, 0.025, 0.03, 1.0)
         new = dataclasses.replace(
-            first, warnings=("few_requests: 3 answers",), ttft_p99_ms=71.5, samples=(sample,)
+            first,
+            warnings=("few_requests: 3 answers",),
+            ttft_p99_ms=71.5,
+            samples=(sample,),
+            cycle=CycleTimes("plugin", (BatchCycles(1, part, {"verify": part}),)),
         )
         store.claim(study.id)
         store.add_measurement(study.id, 0, 0, new, Purpose.ANCHOR)
@@ -232,6 +256,7 @@ def test_they_take_new_records(old, new_study, intent, configuration):
         assert stored.warnings == new.warnings
         assert stored.ttft_p99_ms == 71.5
         assert stored.samples == (sample,)
+        assert stored.cycle == new.cycle
         another = store.create_study(new_study("another"))
         store.add_launch(another.id, intent(1), [(configuration(1), Purpose.SEARCH)])
         fork = store.fork(study.id, new_study("fork"), [0])

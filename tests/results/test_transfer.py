@@ -18,6 +18,7 @@ from results import (
     StudyExists,
     TrialState,
 )
+from results.records import BatchCycles, CycleTimes, PartTime
 from results.study_copy import Counts
 from results.transfer import copy_studies
 
@@ -42,7 +43,9 @@ def source(stores, new_study, intent, configuration, measurement):
         planned = [(configuration(n), Purpose.SEARCH) for n in (1, 2)]
         source.add_launch(study.id, intent(1), planned)
         samples = tuple(RequestSample(f"chat/{n}", 0.0, 0.1, 1.0, 9, 16) for n in range(3))
-        source.add_measurement(study.id, 0, 0, measurement(9.0, samples=samples), Purpose.SEARCH)
+        cycle = CycleTimes("device_timer", (BatchCycles(0, PartTime(8, 0.2), {}),))
+        window = measurement(9.0, samples=samples, cycle=cycle)
+        source.add_measurement(study.id, 0, 0, window, Purpose.SEARCH)
         source.finish_trial(study.id, 0, TrialState.COMPLETE)
         with OptunaMirror(source.url, name) as mirror:
             mirror.sync([MirrorTrial(0, TrialState.COMPLETE, value=1.0)])
