@@ -17,7 +17,7 @@ from runners.inside_sglang.tuner_sglang_plugin.status import token_of
 
 from .servers import KINDS, LiveServer, wait_until_it_runs
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(2400)]
 
 STEPS = KINDS["switchable"].steps
 TEXT = "def server_args(self, model_path):"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from search_spaces.study import Study
 
-pytestmark = pytest.mark.sglang_long
+pytestmark = [pytest.mark.sglang_long, pytest.mark.timeout(3600)]
 
 
 def answers(

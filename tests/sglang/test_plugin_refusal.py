@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 
 import pytest
@@ -13,20 +16,27 @@ from runners.sglang_command import sglang_command
 
 from .servers import KINDS
 
+pytestmark = pytest.mark.timeout(1000)  # a start may take minutes where others have the cores
+
 
 def ended(study, **variables: str) -> tuple[int, str]:
     """Starts the server of kind `standalone` (3 steps) by its command; its code and its log."""
     asked = KINDS["standalone"].configuration
     command = sglang_command(study, asked, python=study.server.python, port=free_port_block())
-    done = subprocess.run(
+    process = subprocess.Popen(
         command.argv,
         env=command.environment() | {"PYTHONPATH": str(FOLDER)} | variables,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-        timeout=280,
+        start_new_session=True,
     )
-    return done.returncode, done.stderr + done.stdout
+    try:
+        log, _ = process.communicate(timeout=900)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # where it did not end, all of it does now
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, log
 
 
 def refusals(log: str) -> list[str]:
