@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -33,9 +32,9 @@ def ended(study, **variables: str) -> tuple[int, str]:
     )
     try:
         log, _ = process.communicate(timeout=900)
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # where it did not end, all of it does now
-            os.killpg(process.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return process.returncode, log
 
 
