@@ -20,7 +20,7 @@ from search_spaces.own_all_reduce import NCCL_UNUSED
 from tuner.explain import NothingToExplain, explain
 from tuner.explain.as_json import to_dict
 from tuner.explain.render import render
-from tuner.explain.words import summary
+from tuner.explain.words import assumptions, summary
 from tuner.json_text import dump
 
 from .conftest import small_text
@@ -400,6 +400,7 @@ def test_a_tree_in_a_chains_place_is_bounded_by_its_depth(report):
     found, levers = levers_of({"topk": "[1, 4]"}, report)
     assert found.points[0].bounds["topk"] == pytest.approx(4 / accept_length(3) - 1)
     assert "num_draft_tokens" not in levers
+    assert assumptions(found)[-1].startswith("Of topk: ")
 
 
 def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_costs(report):

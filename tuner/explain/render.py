@@ -117,7 +117,7 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
         )
     print_table(console, table)
     for note in point.notes:
-        _line(console, f"  note: {note}")
+        _sentence(console, note, "  note: ")
 
 
 def _levers(explanation: Explanation, width: int) -> Table:
@@ -184,6 +184,7 @@ def _line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(text), style=style, soft_wrap=True)
 
 
-def _sentence(console: Console, text: str) -> None:
-    for number, line in enumerate(fold(text, console.width - 2).split("\n")):
-        _line(console, ("  " if number else "- ") + line)
+def _sentence(console: Console, text: str, lead: str = "- ") -> None:
+    indent = " " * len(lead)
+    for number, line in enumerate(fold(text, console.width - len(lead)).split("\n")):
+        _line(console, (indent if number else lead) + line)

@@ -42,6 +42,10 @@ _OF_STEPS = (
     "than a decode forward at the same settings, where that was measured; drafts are right as "
     "often as in the histogram of correct drafts; more steps never shorten a cycle."
 )
+_OF_TREES = (
+    "Of topk: a tree as deep as the chain has all of its drafts accepted, in a cycle that is no "
+    "shorter."
+)
 
 
 def lever_name(lever: Lever) -> str:
@@ -77,6 +81,8 @@ def assumptions(explanation: Explanation) -> list[str]:
         found.append(_OF_COLLECTIVES)
     if any(lever.limit is Limit.DEPTH for lever in explanation.levers):
         found.append(_OF_STEPS)
+    if any(lever.limit is Limit.WIDTH for lever in explanation.levers):
+        found.append(_OF_TREES)
     return found
 
 
