@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from results.records import Failure, Purpose, Trial, TrialState
+from runners.base import RunnerError
 from runners.readback import differences
 from tuner.same_load import SameLoad
 from tuner.scoring import has_stalled, judge, was_disturbed
@@ -92,7 +93,10 @@ class Judge:
         """
         resolved = session.apply(anchor.configuration.setting)
         for point in self._workload.points:
-            self._undisturbed(session, launch, anchor.trial, Purpose.ANCHOR, point)
+            window = self._undisturbed(session, launch, anchor.trial, Purpose.ANCHOR, point)
+            if was_disturbed(window):
+                reasons = f"the anchor was disturbed at {point.name}: {'; '.join(window.invalid)}"
+                raise RunnerError(Failure("anchor_disturbed", "load", "host", reasons))
         if (ignored := _ignored(anchor.configuration, resolved)) is not None:
             return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
         trial = self._store.trial(self._stored.id, anchor.trial, samples=False)

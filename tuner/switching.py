@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from results.records import LaunchState, Purpose
 from tuner.faithful import Comparison, compare
-from tuner.scoring import comparable
+from tuner.scoring import comparable, was_disturbed
 from tuner.words import counted, shorten
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def was_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
 def checked(
     store: Store, study_id: int, launch: Launch, anchor: Trial, own: Launch
 ) -> Comparison | None:
-    """An anchor's figures in a switched launch beside its own; `None` where some are missing."""
+    """An anchor's figures in a switched launch beside its own.
+
+    `None` where some are missing, or a moment's disturbance spoiled them: that says nothing.
+    """
     known = store.measurements(study_id, anchor.number, samples=True)
     again = {
         s.measurement.point: s.measurement
@@ -113,7 +116,7 @@ def checked(
         for s in known
         if s.launch == own.id and s.purpose is not Purpose.ANCHOR
     }
-    if not first or not first.keys() <= again.keys():
+    if not first or not first.keys() <= again.keys() or any(map(was_disturbed, again.values())):
         return None
     on_gpu = any(m is not None and m.gpus for m in (launch.machine, own.machine))
     return compare(list(first.values()), [again[point] for point in first], on_gpu=on_gpu)

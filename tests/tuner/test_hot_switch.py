@@ -196,6 +196,28 @@ def test_unfaithful_nothing_is_scored_and_every_setting_gets_a_launch(small, sto
     assert "verify at batch 1" in switching.gave_up
 
 
+def test_an_anchor_that_was_disturbed_says_nothing_and_is_measured_again(small, store):
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+    seen = []
+
+    def bend(configuration, measurement, intent):
+        if intent.settings and configuration.speculation.num_steps == 3:
+            seen.append(measurement)
+            if len(seen) <= 3:  # all that a launch gives it
+                return replace(measurement, invalid=("unsteady: 12 %",))
+        return clocked(configuration, measurement, intent)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [3, 1, 2, 4]]
+    lost = report.launches[2]
+    assert (lost.failure.kind, lost.is_lost) == ("anchor_disturbed", True)
+    assert report.hot_switch.switching.gave_up is None
+    assert [c.launch for c in report.hot_switch.switching.checks] == [3]
+    assert report.launches_spent == 3
+
+
 @pytest.mark.parametrize("kind", ["plugin_refused", "switch_refused"])
 def test_a_plugin_that_refuses_sends_the_study_back_once(small, store, kind):
     study = small(steps="{from: 1, to: 4}")

@@ -51,9 +51,9 @@ def test_sweep_show_export_and_the_same_server_again(tuner, write_small, call):
     report = check_schema(json.loads(done.stdout), "report")
     assert report["simulated"] is True
     assert report["budget"]["stopped"] == "exhausted"
-    # 2 NCCL settings x (none + 3 steps), each chain measured in one launch
+    # 2 NCCL settings x (none + 3 steps), each chain in one launch, and the default in its own.
     assert len(report["trials"]) == 8
-    assert report["budget"]["launches_spent"] == len(report["launches"]) == 4
+    assert report["budget"]["launches_spent"] == len(report["launches"]) == 5
     assert {t["state"] for t in report["trials"]} == {"complete"}
     assert report["baselines"] == {"none": 0, "default": 1, "production": None}
     assert [len(t["points"]) for t in report["trials"]] == [2] * 8
