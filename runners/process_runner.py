@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.records import Failure
 from runners.base import Runner, RunnerError
 from runners.cycle_times import CycleWatch, NoClock, PluginWatch
 from runners.effective_environment import effective_environment
+from runners.launch_checks import check_intent, check_kind, refusal
 from runners.load import (
     IdentityRenderer,
     LoadGenerator,
@@ -43,7 +43,7 @@ from search_spaces.prompt_names import parse_prompt_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from results.records import Fault, LaunchIntent, ProcessIdentity, Resolved
+    from results.records import LaunchIntent, ProcessIdentity, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
     from runners.load import PromptSource, Renderer, ServerPython
     from runners.process import ServerProcess
@@ -171,7 +171,7 @@ class ProcessRunner(Runner):
         It is no part of any result. What the plugin refuses ends a server before it has loaded
         anything, or when its workers are made.
         """
-        self._check_intent(intent)
+        check_intent(self, self._study, intent)
         try:
             return self._start(intent, on_process, on_progress)
         except RunnerError as error:
@@ -189,7 +189,7 @@ class ProcessRunner(Runner):
         try:
             port = free_port_block()
         except NoFreePortError as error:
-            raise _refusal("no_free_port", "host", str(error)) from error
+            raise refusal("no_free_port", "host", str(error)) from error
         # The study's keys and TLS are for the exported command.
         host = self.environment.trial_host(self._study)
         base_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -198,7 +198,7 @@ class ProcessRunner(Runner):
             client = ServerClient(base_url)
         except ValueError as error:
             message = f"{error}: correct `host` under `server.flags`"
-            raise _refusal("bad_address", "study", message) from error
+            raise refusal("bad_address", "study", message) from error
         command = self.launch_command(intent, host=host, port=port)
         if not self.environment.sees_processes:
             # A prefix passes no variables on, but its servers may be seen all the same (docker on
@@ -268,7 +268,7 @@ class ProcessRunner(Runner):
             resolved = read_back()
         except RunnerError as error:
             raise post_mortem.explain(error, READY) from error
-        self._check_resolved(resolved)
+        check_kind(self, resolved)
         steps = switched_steps(intent)
         if steps:
             prove_ready(log, status_of(resolved.server_info), steps)
@@ -324,34 +324,6 @@ class ProcessRunner(Runner):
             watches=(LogWatch(log), identity, watch),
         )
 
-    def _check_intent(self, intent: LaunchIntent) -> None:
-        draft_tp = intent.configuration.draft_tp
-        # Today's command may have another tp-size than the study, and a space may vary it.
-        own = tp_size(self._study, intent.configuration)
-        if draft_tp not in {None, own}:
-            message = (
-                f"draft_tp {draft_tp} was asked for, but this runner can place the draft only at "
-                f"the target's tp-size {own}"
-            )
-            raise _refusal("unsupported_draft_tp", "configuration", message)
-        for setting in intent.settings:
-            if setting == intent.configuration.setting:
-                continue
-            other = intent.configuration.with_setting(setting)
-            if not self.can_switch(intent.configuration, other):
-                message = f"this runner cannot switch a running server to {setting}"
-                raise _refusal("cannot_switch", "client", message)
-
-    def _check_resolved(self, resolved: Resolved) -> None:
-        if resolved.simulated != self.simulated:
-            wrong = "a simulated" if resolved.simulated else "a real"
-            message = f"the {self.name} runner started {wrong} server: check `server.python`"
-            raise _refusal("wrong_server", "study", message, phase="ready")
-
     def _log_path(self, intent: LaunchIntent) -> Path:
         path = Path(intent.log)
         return path if path.parent != Path() else self._log_dir / path
-
-
-def _refusal(kind: str, fault: Fault, message: str, phase: str = "arguments") -> RunnerError:
-    return RunnerError(Failure(kind, phase, fault, message))

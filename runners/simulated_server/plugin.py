@@ -164,6 +164,7 @@ class PlayedPlugin:
         return {
             "steps": list(self.steps),
             "in_force": in_force,
+            "in_force_draft_tokens": in_force + 1,
             "switches": self.switches,
             "refused": self.refused,
             "states": states,

@@ -171,4 +171,5 @@ def test_both_sides_use_the_same_words(inside_sglang):
     assert inside_sglang("status").PROTOCOL == plugin_protocol.PROTOCOL
     assert switch.STEPS_KEY == plugin_protocol.STEPS_ARGUMENT
     assert inside_sglang("status").TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
+    assert switch.BUSY == plugin_protocol.BUSY
     assert inside_sglang("status").token_of("a-mark") == plugin_protocol.token_of("a-mark")
