@@ -39,9 +39,14 @@ class _Part:
 
 
 class CycleClock:
-    """Counts since the start of the server."""
+    """Counts since the start of the server.
 
-    def __init__(self) -> None:
+    Args:
+        drafts: Whether drafts are told apart: of other workers than EAGLE's they are in the rest.
+    """
+
+    def __init__(self, *, drafts: bool) -> None:
+        self._measured = ("draft", "draft_extend", "verify") if drafts else ("verify",)
         self._batches: dict[int, dict[str, _Part]] = {}
         self._last: tuple[int, CycleTime, float] | None = None
 
@@ -58,7 +63,7 @@ class CycleClock:
         """
         self._close()
         self._last = (size, time, seconds_per_ms)
-        for name, ms in _forwards(time).items():
+        for name, ms in self._parts(time).items():
             if ms > 0.0:
                 self._part(size, name).add(ms * seconds_per_ms, graph=name in graphs)
 
@@ -72,22 +77,23 @@ class CycleClock:
             str(size): {name: part.to_dict() for name, part in parts.items()}
             for size, parts in sorted(self._batches.items())
         }
-        return {"batches": batches}
+        return {"running": True, "parts": list(self._measured), "batches": batches}
 
     def _close(self) -> None:
         if self._last is None:
             return
         size, time, seconds_per_ms = self._last
         self._part(size, CYCLE).add(time.total_ms * seconds_per_ms, graph=False)
-        self._part(size, "rest").add(time.rest_ms * seconds_per_ms, graph=False)
+        rest_ms = time.total_ms - sum(self._parts(time).values())
+        self._part(size, "rest").add(rest_ms * seconds_per_ms, graph=False)
+
+    def _parts(self, time: CycleTime) -> dict[str, float]:
+        forwards = {
+            "draft": time.draft_ms,
+            "draft_extend": time.draft_extend_ms,
+            "verify": time.verify_ms,
+        }
+        return {name: forwards[name] for name in self._measured}
 
     def _part(self, size: int, name: str) -> _Part:
         return self._batches.setdefault(size, {}).setdefault(name, _Part())
-
-
-def _forwards(time: CycleTime) -> dict[str, float]:
-    return {
-        "draft": time.draft_ms,
-        "draft_extend": time.draft_extend_ms,
-        "verify": time.verify_ms,
-    }

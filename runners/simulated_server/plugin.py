@@ -205,10 +205,11 @@ def played_plugin(
     troubles: Sequence[Misbehaviour],
 ) -> PlayedPlugin:
     """The plugin that the variables ask for; a missing one is asked for nothing."""
+    drafts = flags.algorithm in CHAIN_ALGORITHMS
     missing = any(trouble.kind == "plugin_missing" for trouble in troubles)
     return PlayedPlugin(
         steps=() if missing else simulation.switchable_steps,
-        clock=CycleClock() if simulation.cycle_clock and not missing else None,
+        clock=CycleClock(drafts=drafts) if simulation.cycle_clock and not missing else None,
         mark=simulation.mark,
         flags=flags,
         sglang=sglang,

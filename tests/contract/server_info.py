@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 OF_ONE_START = {
     *("port", "random_seed", "startup_time", "launch_command"),
     *("last_gen_throughput", "avg_spec_accept_length"),
+    "tuner_plugin",  # what its clock has counted; both have it (`tests/sglang/test_plugin.py`)
 }
 """What differs from one start or moment to the next."""
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runners.plugin_protocol import CLOCK_VARIABLE
+
 from ..contract.drifts import DRIFTS  # noqa: TID252 - the tests are no package
 from ..contract.exchanges import exchanges  # noqa: TID252
 from ..contract.meanings import Depth  # noqa: TID252
@@ -50,7 +52,9 @@ def observed(server: LiveServer, folder: Path) -> Pair:
     real = observe(server.url, server.log.read_text, depth, asked)
     # The simulated server reads no model's files, which say this of the tiny model.
     flags = (*flags, "--context-length", "2048")
-    with simulated(flags, folder, KINDS[server.kind].env) as other:
+    # Both keep the clock of their cycles, as every server that the tuner measures.
+    clock = {CLOCK_VARIABLE: dict(server.command.env)[CLOCK_VARIABLE]}
+    with simulated(flags, folder, KINDS[server.kind].env | clock) as other:
         other.wait_ready()
         return real, observe(other.url, lambda: other.log, depth, asked)
 

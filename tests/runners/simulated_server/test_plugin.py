@@ -123,6 +123,15 @@ def test_without_speculation_a_cycle_is_a_decode(start):
     assert set(status(served)["clock"]["batches"]["1"]) == {"verify", "rest", "cycle"}
 
 
+def test_of_other_drafters_the_draft_is_in_the_rest(start):
+    flags = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8")
+    served = start(*flags, env=CLOCK).wait_ready()
+    served.generate("one", 16)
+    clock = status(served)["clock"]
+    assert clock["parts"] == ["verify"]
+    assert set(clock["batches"]["1"]) == {"verify", "rest", "cycle"}
+
+
 def per_call(served, part):
     found = status(served)["clock"]["batches"]["1"][part]
     return found["total_s"] / found["count"], found["graphs"] / found["count"]
