@@ -16,7 +16,8 @@ class PartTime:
     """One part of the cycles of one batch size.
 
     Attributes:
-        count: How many cycles had it.
+        count: How many cycles had it; of the device timer, which counts none, how many verifies
+            (tokens without speculation) the requests account for, each request's own.
         total_s: Their sum.
         median_s: `None` where only totals are known (SGLang's device timer).
         p95_s: 95th percentile; `None` likewise.
@@ -53,7 +54,10 @@ class BatchCycles:
 
 @dataclass(frozen=True, slots=True)
 class CycleTimes:
-    """The clock of one window.
+    """The clock of one window, from the beginning of its ramp to the end of its drain.
+
+    Both are read while the server idles, so the warm-up is out; what is not a full batch yet, or
+    any more, is mostly told by its smaller size.
 
     Attributes:
         source: Who measured: our plugin inside SGLang (per cycle, with what lies between the
