@@ -107,8 +107,8 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
     )
     told = plan_of(tuner, call, text)
     assert "hot switch: 3 launches in place of 5:" in told
-    assert "EAGLE: 4 configurations (steps 1, 2, 3, 4) in 1 launch to be switched" in told
-    assert "anchor: baseline 'default' is launched by itself" in told
+    assert "EAGLE: 4 configurations (steps 1, 2, 3, 4), 1 launch to be switched through" in told
+    assert "its anchor: baseline 'default', launched by itself" in told
     plan = json.loads(plan_of(tuner, call, text, "--json"))
     assert plan["launches_for_all_points"] == plan["hot_switch"]["launches"] == 3
     assert plan["hot_switch"]["shared"][0]["anchor"] == "default"

@@ -81,18 +81,16 @@ class SwitchPlan:
         for part in self.shared:
             steps = ", ".join(map(str, part.steps))
             yield (
-                f"  {part.algorithm}: {part.configurations} configurations (steps {steps}) in "
-                f"{counted(part.launches, 'launch')} to be switched through, and one of its own"
+                f"  {part.algorithm}: {part.configurations} configurations (steps {steps}), "
+                f"{counted(part.launches, 'launch')} to be switched through"
             )
             first = (
-                f"baseline '{part.anchor}' is launched by itself"
+                f"baseline '{part.anchor}'"
                 if part.anchor is not None
-                else "one of its settings is launched by itself first"
+                else "one of its settings, searched first"
             )
-            yield (
-                f"    anchor: {first}, and measured again, switched to: nothing that was switched "
-                "is scored before the two agree, and where they do not each has a launch of its own"
-            )
+            yield f"  its anchor: {first}, launched by itself, then measured again, switched to"
+        yield "  nothing switched is scored before an anchor agrees; else each has its own launch"
 
 
 def switch_plan(problem: Problem) -> SwitchPlan:
