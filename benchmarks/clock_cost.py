@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import statistics
 import subprocess
 import sys
@@ -219,6 +220,8 @@ def main() -> None:
     server.add_argument("--blocks", type=int, default=8)
     server.add_argument("--tokens", type=int, default=128)
     given = parser.parse_args()
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a server must not outlive it
+        signal.signal(ending, signal.default_int_handler)
     if given.way == "server":
         measure_server(load_study(given.study), given.steps, given.blocks, given.tokens)
         return
