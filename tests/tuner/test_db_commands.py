@@ -82,10 +82,12 @@ def sweep_and_resume(tuner: Tuner, storage: str) -> Swept:
 def test_the_study_is_swept_resumed_and_shown(swept):
     report = swept.json("show")
     assert report["budget"]["stopped"] == "exhausted"
-    assert report["budget"]["launches_spent"] == 2
+    assert report["budget"]["launches_spent"] == 3
     assert [trial["state"] for trial in report["trials"]] == ["complete"] * 4
-    assert [launch["state"] for launch in report["launches"]] == ["complete", "lost", "complete"]
-    assert [launch["trials"] for launch in report["launches"]] == [[0], [1, 2, 3], [1, 2, 3]]
+    states = [launch["state"] for launch in report["launches"]]
+    assert states == ["complete", "lost", "complete", "complete"]
+    # The last one measures trial 1 again, as its anchor.
+    assert [launch["trials"] for launch in report["launches"]] == [[0], [1], [1], [1, 2, 3]]
     steps = [t["configuration"]["speculation"].get("num_steps") for t in report["trials"]]
     assert steps == [None, 3, 1, 2]
     assert all(trial["resolved"] == trial["configuration"] for trial in report["trials"])
@@ -102,7 +104,7 @@ def copied(swept, request, tmp_path_factory):
             address = stack.enter_context(request.getfixturevalue("postgres").database())
         answer = swept.json("db", "copy", "--to", address)
         (study,) = answer["studies"]
-        counts = {"name": "small", "launches": 3, "trials": 4, "measurements": 4, "requests": 16}
+        counts = {"name": "small", "launches": 4, "trials": 4, "measurements": 5, "requests": 20}
         assert study == {**counts, "optuna": True}
         yield address
 
@@ -178,9 +180,9 @@ def test_the_list_tells_the_best(swept):
     best = report["trials"][report["best"]["trial"]]
     assert study["best"]["trial"] == best["number"]
     assert study["best"]["score"] == best["score"]
-    assert (study["state"], study["trials"], study["launches_spent"]) == ("exhausted", 4, 2)
+    assert (study["state"], study["trials"], study["launches_spent"]) == ("exhausted", 4, 3)
     line = swept.run("db", "list")[0]
-    assert line.startswith("small  exhausted   4 trials, 2 launches spent; best: trial ")
+    assert line.startswith("small  exhausted   4 trials, 3 launches spent; best: trial ")
     assert line.endswith("(simulated)\n")
 
 
@@ -398,7 +400,7 @@ def test_the_documented_queries_answer(swept, postgres):
     fastest = sorted((t["output_tok_s"] for t in report["trials"]), reverse=True)
     assert [float(row["output_tok_s"]) for row in trials] == pytest.approx(fastest)
     assert [(row["name"], row["state"]) for row in ends] == [("small", "lost")]
-    assert len(machines) == 3
+    assert len(machines) == 4
     assert machines[0]["sglang_version"] == report["sglang_version"]
     assert len(slowest) == 10
     assert sum(int(row["windows"]) for row in loads) == 4
