@@ -56,11 +56,13 @@ def server(live: Live, request: pytest.FixtureRequest) -> LiveServer:
     return live(kind)
 
 
+# First: `--dist loadgroup` reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Live servers in one worker of `pytest -n 2 --dist loadgroup`, all other starts in another."""
+    """Each kind of live server, and what a file's tests share, is started in one worker only."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            group = "started by the test" if kind_of(item) is None else "live"
+        if item.get_closest_marker("sglang") is not None:
+            group = kind_of(item) or str(item.path.relative_to(ROOT))
             item.add_marker(pytest.mark.xdist_group(group))
     items[:] = by_kind(items)
 

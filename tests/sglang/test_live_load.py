@@ -38,7 +38,7 @@ def window(server, concurrency: int, requests: int):
     [
         pytest.param(kind, *load, marks=pytest.mark.kind(kind))
         for kind in KINDS
-        for load in (LOADS if kind in {"plain", "standalone"} else LOADS[:2])
+        for load in (LOADS if kind == "plain" else LOADS[:2])
     ],
     indirect=["server"],
 )
