@@ -12,7 +12,7 @@ import pytest
 from results.records import LaunchIntent
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
 
-from .servers import Live, by_kind, kind_of, study_of
+from .servers import KINDS, Live, by_kind, kind_of, study_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each kind of live server, and what a file's tests share, is started in one worker only."""
     for item in items:
         if item.get_closest_marker("sglang") is not None:
-            group = kind_of(item) or str(item.path.relative_to(ROOT))
+            kind = kind_of(item)
+            group = str(item.path.relative_to(ROOT)) if kind is None else KINDS[kind].beside or kind
             item.add_marker(pytest.mark.xdist_group(group))
     items[:] = by_kind(items)
 

@@ -48,12 +48,14 @@ class Kind:
         draft: The draft model, by its folder's name.
         env: Variables of its own.
         steps: Among which its draft steps can be switched; empty where they cannot.
+        beside: The kind that its tests compare it with: one worker runs both.
     """
 
     speculation: Speculation = field(default_factory=Speculation)
     draft: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     steps: tuple[int, ...] = ()
+    beside: str | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -67,12 +69,17 @@ KINDS = {
     "eagle3": Kind(Speculation("EAGLE3", 3, 2, 6), draft="eagle3"),
     # A chain; the draft is the target with noise, so part of what it drafts is accepted.
     "standalone": Kind(Speculation("STANDALONE", 3, 1, 4), draft="noisy"),
+    # The same with states for other steps.
+    "switchable": Kind(
+        Speculation("STANDALONE", 5, 1, 6),
+        draft="noisy",
+        steps=(1, 2, 3, 5),
+        beside="standalone",
+    ),
     "ngram": Kind(Speculation("NGRAM", None, None, 8)),
     "simulated_acceptance": Kind(
         Speculation("EAGLE3", 4, 1, 5), draft="eagle3", env={"SGLANG_SIMULATE_ACC_LEN": "3.3"}
     ),
-    # As `standalone`, with states for other steps.
-    "switchable": Kind(Speculation("STANDALONE", 5, 1, 6), draft="noisy", steps=(1, 2, 3, 5)),
 }
 
 
