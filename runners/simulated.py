@@ -31,6 +31,18 @@ if TYPE_CHECKING:
 
 SIMULATED_MODULE = "runners.simulated_server"
 
+MUST_BE_ONE = ("attn-dp-size", "dp-size", "pp-size")
+"""Sizes of a server that is switched; the plugin's `conditions` have the list and the reasons."""
+MUST_BE_UNSET = (
+    "enable-dp-attention",
+    "enable-hisparse",
+    "enable-multi-layer-eagle",
+    "enable-pdmux",
+    "enable-two-batch-overlap",
+    "speculative-adaptive",
+)
+"""Flags that such a server has not, likewise."""
+
 
 class SimulatedRunner(ProcessRunner):
     """Starts the simulated server with SGLang's own flags and the study's environment.
@@ -104,11 +116,13 @@ class SimulatedRunner(ProcessRunner):
         )
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """Chains that differ in their draft steps alone, unless they adapt those by themselves."""
+        """Chains that differ in their draft steps alone, where the plugin would switch them."""
         if a == b:
             return True
         flags = {**self._study.server.flags, **dict(a.flags)}
-        return same_but_steps(a, b) and not flags.get("speculative-adaptive")
+        several = any((flags.get(name) or 1) not in {1, "1"} for name in MUST_BE_ONE)
+        refused = several or any(flags.get(name) for name in MUST_BE_UNSET)
+        return same_but_steps(a, b) and not refused
 
     def remarks(self) -> tuple[str, ...]:
         """See `Runner.remarks`."""

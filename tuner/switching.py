@@ -36,6 +36,10 @@ SWITCH_FAULTS = frozenset(
 )
 """Kinds of failure that only a server has which is prepared for many settings."""
 
+_OF_ONE_GROUP = frozenset({"hot_switch_memory", "plugin_refused"})
+"""Those of them that may be of the one server's flags: where others of its algorithm were switched
+and found faithful, they say nothing of those."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -154,12 +158,15 @@ def _why(
     launches: Mapping[int, Launch],
 ) -> str | None:
     found = {check.launch: check.comparison for check in checks}
+    faithful = {check.algorithm for check in checks if check.comparison.faithful}
     for launch in switched:
         comparison = found.get(launch.id)
         if comparison is not None and not comparison.faithful:
             return unfaithful(launch, str(comparison))
         failure = launch.failure
         if launch.state is not LaunchState.FAILED or failure is None:
+            continue
+        if failure.kind in _OF_ONE_GROUP and _algorithm(launch) in faithful:
             continue
         if failure.kind in SWITCH_FAULTS:
             return f"launch {launch.id}: {shorten(failure.message)}"
@@ -175,6 +182,10 @@ def _why(
 def unfaithful(launch: Launch, found: str) -> str:
     """What is said of a switched server that is another one than a launch of its own."""
     return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
+
+
+def _algorithm(launch: Launch) -> str:
+    return launch.intent.configuration.speculation.algorithm
 
 
 def _run_alone(launch: Launch, trials: Mapping[int, Trial], launches: Mapping[int, Launch]) -> bool:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -18,8 +19,9 @@ import pytest
 
 from runners import RunnerError, StartTimeouts, make_runner, read_server_info
 from runners.conformance import Launcher, RunnerConformance, marked_pids
+from runners.inside_sglang.tuner_sglang_plugin import conditions
 from runners.server_environment import CommandPrefix
-from runners.simulated import SimulatedRunner
+from runners.simulated import MUST_BE_ONE, MUST_BE_UNSET, SimulatedRunner
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint
 
@@ -34,6 +36,12 @@ PLAIN = Configuration.of(
     flags={"attention-backend": None, "enable-mixed-chunk": None}, env={"NCCL_PROTO": None}
 )
 POINT = OperatingPoint(1)
+
+
+def flagged(steps, **flags):
+    named = {name.replace("_", "-"): value for name, value in flags.items()}
+    chain = eagle3(steps)
+    return replace(chain, flags=tuple({**dict(chain.flags), **named}.items()))
 
 
 def misbehaving(
@@ -102,12 +110,21 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
         (eagle3(2, 2, 4), eagle3(2, 2, 4), True),
         (eagle3(2, 2, 4), eagle3(5, 2, 4), False),
         (eagle3(2), eagle3(2, NCCL_PROTO="LL128"), False),
+        (flagged(2, attn_dp_size=8), flagged(3, attn_dp_size=8), False),
+        (flagged(2, attn_dp_size=None), flagged(3, attn_dp_size=None), True),
+        (flagged(2, enable_dp_attention=True), flagged(3, enable_dp_attention=True), False),
+        (flagged(2, speculative_adaptive=True), flagged(3, speculative_adaptive=True), False),
         (eagle3(2), PLAIN, False),
         (PLAIN, PLAIN, True),
     ],
 )
 def test_only_chains_differing_in_steps_share_a_launch(study, tmp_path, a, b, together):
     assert SimulatedRunner(study, seed=0, log_dir=tmp_path).can_switch(a, b) is together
+
+
+def test_it_switches_on_the_servers_on_which_the_plugin_does():
+    assert {name.replace("-", "_") for name in MUST_BE_ONE} == set(conditions.ONE)
+    assert {name.replace("-", "_") for name in MUST_BE_UNSET} == set(conditions.NEVER)
 
 
 def test_times_are_the_servers_own(study, tmp_path):

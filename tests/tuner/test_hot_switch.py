@@ -231,6 +231,29 @@ def test_a_plugin_that_refuses_sends_the_study_back_once(small, store, kind):
     assert "0.5.99" in switching.gave_up
 
 
+@pytest.mark.parametrize("kind", ["plugin_refused", "hot_switch_memory"])
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_one_group_that_cannot_be_switched_leaves_the_others_as_they_are(
+    small, store, kind, planner
+):
+    study = small(steps="{from: 1, to: 4}", protos="[null, LL128, LL]", launches=99)
+    refused = replace(REFUSED, kind=kind, message="--attn-dp-size is 8")
+
+    def start(intent):
+        other = dict(intent.configuration.env)["NCCL_PROTO"] == "LL128"
+        return refused if intent.settings and other else None
+
+    runner = Switchable(study, clocked, start=start)
+    report = play(study, store, runner, hot_switch=True, planner=planner)
+    assert report.study.stopped == "exhausted"
+    assert report.hot_switch.switching.gave_up is None
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    hot = [dict(i.configuration.env)["NCCL_PROTO"] for i in runner.intents if i.settings]
+    assert sorted(map(str, hot)) == ["LL", "LL128", "None"]
+    # none thrice, the anchor, one group alone, and the three that were to be switched through.
+    assert len(runner.intents) == 3 + 1 + 4 + 3
+
+
 def test_settings_that_run_alone_and_not_together_send_the_study_back(small, store):
     study = small(steps="{from: 1, to: 4}", protos='[null, "LL,LL128,Simple", LL128, LL]')
     runner = Switchable(study, clocked, start=lambda i: OOM if i.settings else None)
