@@ -51,8 +51,8 @@ if found["there"]:
     from tuner_sglang_plugin.hot_switch import HotSwitch
     found["hot_switch"] = sorted(HotSwitch((1,)).points)
     found["clock"] = sorted(CycleClock().points)
-    found["never"] = sorted(conditions._NEVER)
-    found["one"] = sorted(conditions._ONE)
+    found["never"] = sorted(conditions.NEVER)
+    found["one"] = sorted(conditions.ONE)
 print(json.dumps(found))
 """
 

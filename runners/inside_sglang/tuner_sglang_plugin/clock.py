@@ -1,9 +1,12 @@
 """The cycle's clock: where the time of decoding goes, cycle by cycle.
 
-A cycle is draft, verify (the target's forward) and draft extend, or one decode forward without
-speculation. What lies between them until the next cycle begins is the rest: sampling, building of
-trees, scheduling, gaps. Where a prefill or nothing at all follows, the cycle has no end: its parts
-count, its length does not.
+A cycle is draft (the building of the tree to verify among it), verify (from the draft's end to the
+end of the target's forward) and draft extend, or one decode forward without speculation. What lies
+between them until the next cycle begins is the rest: sampling, scheduling, gaps. A part is time on
+the stream, so the host's work and gaps within it are in it. Where a prefill or nothing at all
+follows, the cycle has no end: its parts count, its length does not.
+
+It is an instrument: what goes wrong in it stops it for good, never the server.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .durations import Durations
 from .hooks import Point
 from .marks import CpuMarks, CudaMarks
-from .saying import refuse
+from .saying import refuse, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +33,7 @@ _FORWARD = Point(
     "(self, forward_batch, skip_attn_backend_init=, pp_proxy_tensors=, reinit_attn_backend=,"
     " split_forward_count=)",
 )
+_IDLE = "sglang.srt.managers.scheduler.Scheduler.is_fully_idle"
 _READ_AT_ONCE = 4
 """Cycles that are read per new one: more than one, so that what waits cannot grow."""
 
@@ -37,13 +41,14 @@ _READ_AT_ONCE = 4
 class _Cycle:
     """One cycle: its marks, until they are read."""
 
-    __slots__ = ("begin", "end", "last", "parts", "size")
+    __slots__ = ("begin", "end", "last", "marks", "parts", "size")
 
     def __init__(self, size: int, begin: Any) -> None:
         self.size = size
         self.begin = begin
         self.last = begin
-        self.end: Any = None
+        self.end: Any = None  # the next one's begin
+        self.marks = [begin]
         self.parts: dict[str, tuple[Any, Any, bool]] = {}
 
 
@@ -58,6 +63,7 @@ class CycleClock:
     def __init__(self) -> None:
         self._marks: CpuMarks | CudaMarks = CpuMarks()
         self._runs = False
+        self._failed: str | None = None
         self._open: _Cycle | None = None
         self._unread: deque[_Cycle] = deque()
         self._ran_eagerly = False
@@ -66,11 +72,12 @@ class CycleClock:
 
     @property
     def points(self) -> dict[str, tuple[Point, ...]]:
-        """The draft worker's two halves, and the forward of every model."""
+        """The draft worker's two halves, the forward of every model, and whether it idles."""
         forward = Point(_FORWARD.target, _FORWARD.signature, "around", self.forward)
         return {
             "0.5.17": (
                 forward,
+                Point(_IDLE, "(self, for_health_check=)"),
                 Point(f"{_DRAFT}.draft", "(self, batch)", "around", self.draft),
                 Point(
                     f"{_DRAFT}._draft_extend_for_decode",
@@ -81,6 +88,7 @@ class CycleClock:
             ),
             "0.5.23": (
                 forward,
+                Point(_IDLE, "(self, for_health_check=, ignore_waiting=)"),
                 Point(f"{_DRAFT}.draft", "(self, batch, *, with_topology=)", "around", self.draft),
                 Point(
                     f"{_DRAFT}._draft_extend_for_decode",
@@ -110,11 +118,10 @@ class CycleClock:
 
     def status(self, scheduler: Any) -> dict[str, Any]:
         """The sums so far, by batch size and part."""
-        if scheduler.is_fully_idle():
-            self.interrupt()
-        self._read(len(self._unread))
+        self._guard(self._catch_up, scheduler)
         return {
             "running": self._runs,
+            "failed": self._failed,
             # Other workers' draft (DFLASH, multi-layer EAGLE) is in the rest.
             "parts": list(self._measured),
             "batches": {
@@ -130,19 +137,18 @@ class CycleClock:
             return f"it cannot be combined with {', '.join(sorted(asked))}"
         if run not in {0, 1}:
             return f"{RUN_KEY} is 0 or 1"
+        if self._failed is not None:
+            return f"it stopped for good: {self._failed}"
         self.interrupt()
         self._runs = bool(run)
         return None
 
     def draft(self, original: Callable[..., Any], worker: Any, batch: Any, **more: Any) -> Any:
         """Around the draft's steps: with them a cycle begins."""
-        if not self._runs or batch.forward_mode.is_idle():
-            return original(worker, batch, **more)
-        self._ran_eagerly = False
-        cycle = self._begin(int(batch.seq_lens.shape[0]))
+        cycle = self._guard(self._drafting, batch) if self._runs else None
         result = original(worker, batch, **more)
-        graph = worker.cuda_graph_runner is not None and not self._ran_eagerly
-        self._part(cycle, "draft", cycle.begin, graph=graph)
+        if cycle is not None:
+            self._guard(self._drafted, cycle, worker)
         return result
 
     def draft_extend(
@@ -150,12 +156,10 @@ class CycleClock:
     ) -> Any:
         """Around the draft's pass over what was accepted: the last part of a cycle."""
         cycle = self._open
-        if cycle is None:
-            return original(worker, *args, **more)
-        self._ran_eagerly = False
-        begin = self._marks.mark()
+        begin = self._guard(self._extending, cycle) if cycle is not None else None
         result = original(worker, *args, **more)
-        self._part(cycle, "draft_extend", begin, graph=not self._ran_eagerly)
+        if begin is not None:
+            self._guard(self._extended, cycle, begin)
         return result
 
     def forward(
@@ -167,22 +171,58 @@ class CycleClock:
         **more: Any,
     ) -> Any:
         """Around every forward: the target's are verify, or end what ran; a draft's are eager."""
+        cycle = self._guard(self._verifying, runner, forward_batch) if self._runs else None
+        result = original(runner, forward_batch, *args, **more)
+        if cycle is not None:
+            self._guard(self._verified, cycle, result)
+        return result
+
+    def _drafting(self, batch: Any) -> _Cycle | None:
+        if batch.forward_mode.is_idle():
+            return None
+        self._ran_eagerly = False
+        return self._begin(int(batch.seq_lens.shape[0]))
+
+    def _drafted(self, cycle: _Cycle, worker: Any) -> None:
+        graph = worker.cuda_graph_runner is not None and not self._ran_eagerly
+        self._part(cycle, "draft", cycle.begin, graph=graph)
+
+    def _verifying(self, runner: Any, forward_batch: Any) -> _Cycle | None:
         if runner.is_draft_worker:
             self._ran_eagerly = True  # a part that runs as a graph does not come by here
-            return original(runner, forward_batch, *args, **more)
+            return None
         mode = forward_batch.forward_mode
-        if not self._runs or not (mode.is_target_verify() or mode.is_decode()):
+        if not (mode.is_target_verify() or mode.is_decode()):
             self.interrupt()
-            return original(runner, forward_batch, *args, **more)
-        cycle, begin = self._open, None
-        if cycle is None or "verify" in cycle.parts:  # nothing was drafted before it
-            cycle = self._begin(int(forward_batch.batch_size))
-            begin = cycle.begin
-        else:
-            begin = self._marks.mark()
-        result = original(runner, forward_batch, *args, **more)
-        self._part(cycle, "verify", begin, graph=bool(result.can_run_graph))
-        return result
+            return None
+        if self._open is None or "verify" in self._open.parts:  # nothing was drafted before it
+            return self._begin(int(forward_batch.batch_size))
+        return self._open
+
+    def _verified(self, cycle: _Cycle, result: Any) -> None:
+        # Behind a draft it begins where that ended: what prepares a forward is done before it with
+        # speculation, and within it without (`load_batch`), and is to be in verify both times.
+        self._part(cycle, "verify", cycle.last, graph=bool(result.can_run_graph))
+
+    def _extending(self, cycle: _Cycle) -> Any:
+        self._ran_eagerly = False
+        return self._mark(cycle)
+
+    def _extended(self, cycle: _Cycle, begin: Any) -> None:
+        self._part(cycle, "draft_extend", begin, graph=not self._ran_eagerly)
+
+    def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Does the clock's own work; what goes wrong in it stops the clock for good."""
+        if self._failed is not None:
+            return None
+        try:
+            return work(*args)
+        except Exception as error:  # noqa: BLE001 - whatever CUDA or SGLang raises
+            self._failed = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._runs, self._open = False, None
+            self._unread.clear()
+            say(f"the clock failed and stops for good: {self._failed}")
+            return None
 
     def interrupt(self) -> None:
         """Something else than the next cycle follows."""
@@ -196,13 +236,22 @@ class CycleClock:
         if self._open is not None:
             self._open.end = self._open.last = begin
             self._unread.append(self._open)
-        self._read(_READ_AT_ONCE)
         self._open = _Cycle(size, begin)
+        self._read(_READ_AT_ONCE)
         return self._open
 
+    def _mark(self, cycle: _Cycle) -> Any:
+        cycle.last = self._marks.mark()
+        cycle.marks.append(cycle.last)
+        return cycle.last
+
     def _part(self, cycle: _Cycle, name: str, begin: Any, *, graph: bool) -> None:
-        cycle.last = end = self._marks.mark()
-        cycle.parts[name] = (begin, end, graph)
+        cycle.parts[name] = (begin, self._mark(cycle), graph)
+
+    def _catch_up(self, scheduler: Any) -> None:
+        if scheduler.is_fully_idle():
+            self.interrupt()
+        self._read(len(self._unread))
 
     def _read(self, most: int) -> None:
         """Adds up cycles that the device has finished."""
@@ -217,11 +266,9 @@ class CycleClock:
             seconds = marks.seconds(begin, end)
             spent += seconds
             sums.setdefault(name, Durations()).add(seconds, graph=graph)
-            marks.give_back(end)
-            if begin is not cycle.begin:
-                marks.give_back(begin)
         if cycle.end is not None:
             whole = marks.seconds(cycle.begin, cycle.end)
             sums.setdefault("cycle", Durations()).add(whole)
             sums.setdefault("rest", Durations()).add(max(whole - spent, 0.0))
-        marks.give_back(cycle.begin)
+        for mark in cycle.marks:
+            marks.give_back(mark)

@@ -54,10 +54,10 @@ def _captures_no_graphs() -> bool:
 
 
 def _of_the_arguments(arguments: dict[str, Any]) -> str | None:
-    for name, why in _NEVER.items():
+    for name, why in NEVER.items():
         if arguments.get(name):
             return f"--{name.replace('_', '-')} is set: {why}"
-    for name, why in _ONE.items():
+    for name, why in ONE.items():
         if (arguments.get(name) or 1) > 1:
             return f"--{name.replace('_', '-')} is {arguments[name]}: {why}"
     mode = arguments.get("disaggregation_mode") or "null"
@@ -66,7 +66,7 @@ def _of_the_arguments(arguments: dict[str, Any]) -> str | None:
     return None
 
 
-_NEVER = {
+NEVER = {
     "enable_dp_attention": "its ranks are not told together",
     "enable_multi_layer_eagle": "its worker builds no states",
     "enable_two_batch_overlap": "a switch would lose its attention backend",
@@ -74,7 +74,8 @@ _NEVER = {
     "enable_hisparse": "SGLang does not switch steps with it",
     "speculative_adaptive": "it switches the steps itself",
 }
-_ONE = {
+ONE = {
+    "attn_dp_size": "it is attention DP, whose ranks are not told together",
     "dp_size": "its replicas are not told together",
     "pp_size": "its stages are not told together",
 }

@@ -4,6 +4,8 @@ They are written by hand, not logged: the log level of the server does not hide 
 in the first column, also in a process whose logging is not set up yet.
 """
 
+import multiprocessing
+import os
 import sys
 from typing import NoReturn
 
@@ -23,7 +25,13 @@ def refuse(capability: str, reason: str) -> NoReturn:
     """Ends this process, and the server with it.
 
     SGLang catches every `Exception` of a plugin and of a scheduler's start, and would go on without
-    what was asked for; `SystemExit` passes (0.5.17, 0.5.23).
+    what was asked for; `SystemExit` passes (0.5.17, 0.5.23). In a process that SGLang started it
+    could still wait for threads of NCCL or ZMQ for ever, so that ends at once: the parent finds the
+    end of the pipe that it reads (`_wait_for_scheduler_ready`; the controller of data parallelism,
+    `recv`), and raises.
     """
     say(f"REFUSED {capability}: {reason}")
+    if multiprocessing.parent_process() is not None:
+        sys.stdout.flush()
+        os._exit(EXIT_CODE)
     raise SystemExit(EXIT_CODE)

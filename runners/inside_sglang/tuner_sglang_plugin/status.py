@@ -8,7 +8,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from .hooks import Point
-from .saying import say
+from .saying import refuse, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,13 +77,9 @@ class Status:
     def announce(self, _result: None, scheduler: Any, *_: Any, **__: Any) -> None:
         """After `Scheduler.__init__`: the server is built, and serves nothing before this."""
         told = {"hot_switch": "off", "clock": "off"}
-        told |= {one.name: one.ready(scheduler) for one in self._capabilities}
+        told |= {one.name: _ready(one, scheduler) for one in self._capabilities}
         words = " ".join(f"{name}={value}" for name, value in told.items())
         say(f"ready {place()} sglang={self._sglang_version} {words}")
-
-    def ready(self, scheduler: Any) -> str:  # noqa: ARG002 - the shape of a capability
-        """It has no condition of its own."""
-        return "on"
 
     def status(self, scheduler: Any) -> dict[str, Any]:
         """The whole of `tuner_plugin`."""
@@ -110,6 +106,15 @@ class Status:
             say(f"{place()} refused to {one.wish} {asked[one.key]}: {reason}")
         answer = pkgutil.resolve_name("sglang.srt.managers.io_struct:SetInternalStateReqOutput")
         return answer(updated=reason is None)
+
+
+def _ready(capability: Any, scheduler: Any) -> str:
+    """What the ready line says of a capability; one that cannot say is refused."""
+    try:
+        words: str = capability.ready(scheduler)
+    except Exception as error:  # noqa: BLE001 - whatever SGLang or torch raises
+        refuse(capability.name, f"it is not ready: {type(error).__name__}: {error}")
+    return words
 
 
 def _scheduler_of(holder: Any) -> Any:

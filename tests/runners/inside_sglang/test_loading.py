@@ -119,3 +119,11 @@ def test_the_clock_refuses_pipeline_stages(launch):
     server = launch(arguments=CHAIN | {"pp_size": 2}, env=CLOCK)
     assert server.code != 0
     assert "REFUSED clock: --pp-size is 2" in server.log
+
+
+def test_a_capability_that_cannot_say_whether_it_is_ready_is_refused(launch):
+    """SGLang would take the exception for one of its own, and nobody would know whose it is."""
+    server = launch(env=CLOCK | {"FAKE_DEVICE": "cuda"})  # the stand-in's torch has no events
+    assert server.code != 0
+    assert "REFUSED clock: it is not ready: AttributeError: " in server.log
+    assert f"the scheduler died with code {EXIT_CODE}" in server.log
