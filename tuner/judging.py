@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure, Purpose, Trial, TrialState
@@ -9,7 +10,13 @@ from runners.base import RunnerError
 from runners.readback import differences
 from tuner.same_load import SameLoad
 from tuner.scoring import has_stalled, judge, was_disturbed
-from tuner.switching import UNFAITHFUL, checked, unfaithful
+from tuner.switching import (
+    ANCHOR_DISTURBED,
+    NOT_IN_FORCE,
+    UNFAITHFUL,
+    checked,
+    unfaithful,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,14 +66,19 @@ class Judge:
         """Measures a trial at every operating point, and judges it.
 
         Raises:
-            RunnerError: The server or its load failed; the trial is as it was.
+            RunnerError: The server or its load failed, or a switched server was not at this
+                setting, which is no fault of the setting; the trial is as it was.
         """
         asked = planned.configuration
-        resolved = session.apply(asked.setting) if launch.intent.settings else session.resolved
-        measurements = [
-            self._undisturbed(session, launch, number, planned.purpose, point)
-            for point in self._workload.points
-        ]
+        switched = bool(launch.intent.settings)
+        resolved = session.apply(asked.setting) if switched else session.resolved
+        if switched:
+            _require_in_force(_drafts_otherwise(asked, resolved))
+        measurements = []
+        for point in self._workload.points:
+            measurements.append(self._undisturbed(session, launch, number, planned.purpose, point))
+            if switched:
+                _require_in_force(_said_not_in_force(measurements[-1]))
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
@@ -92,13 +104,14 @@ class Judge:
             RunnerError: The server or its load failed.
         """
         resolved = session.apply(anchor.configuration.setting)
+        # Before its windows: who is killed behind them finds them, and compares them.
+        if (ignored := _ignored(anchor.configuration, resolved)) is not None:
+            return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
         for point in self._workload.points:
             window = self._undisturbed(session, launch, anchor.trial, Purpose.ANCHOR, point)
             if was_disturbed(window):
                 reasons = f"the anchor was disturbed at {point.name}: {'; '.join(window.invalid)}"
-                raise RunnerError(Failure("anchor_disturbed", "load", "host", reasons))
-        if (ignored := _ignored(anchor.configuration, resolved)) is not None:
-            return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
+                raise RunnerError(Failure(ANCHOR_DISTURBED, "load", "host", reasons))
         trial = self._store.trial(self._stored.id, anchor.trial, samples=False)
         own = next(
             known for known in self._store.launches(self._stored.id) if known.id == trial.judged_in
@@ -170,6 +183,20 @@ class Judge:
                 launch=launch.id,
             )
         self._progress.judged(trial)
+
+
+def _drafts_otherwise(asked: Configuration, resolved: Resolved) -> tuple[str, ...]:
+    """What a server drafts otherwise than it was switched to; its flags are no switch's doing."""
+    return differences(replace(asked, draft_tp=None, flags=(), env=()), resolved.configuration)
+
+
+def _said_not_in_force(measurement: Measurement) -> tuple[str, ...]:
+    return tuple(r for r in measurement.invalid if r.split(":", 1)[0] == NOT_IN_FORCE)
+
+
+def _require_in_force(found: tuple[str, ...]) -> None:
+    if found:
+        raise RunnerError(Failure(NOT_IN_FORCE, "load", "configuration", "; ".join(found)))
 
 
 def _ignored(asked: Configuration, resolved: Resolved) -> Failure | None:

@@ -23,6 +23,7 @@ from runners.sglang_versions import version_note
 from tuner.blame import KILLED, blame, killed_again
 from tuner.judging import Judge
 from tuner.leftovers import log_digest
+from tuner.switching import ANCHOR_DISTURBED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -272,6 +273,8 @@ class Launcher:
             failure: Why it failed.
             judged: Whether they were under way; else they are left to another launch.
         """
+        # The study gives up switching before it would pause for that.
+        disturbed = failure.kind == ANCHOR_DISTURBED
         earlier = self._store.launches(self._stored.id) if failure.kind in KILLED else ()
         found = blame(
             killed_again(failure, launch, [number for number, _ in met], earlier),
@@ -279,9 +282,11 @@ class Launcher:
             log=launch.intent.log,
             switched=bool(launch.intent.settings),
             is_reference=_is_reference(met[0][1]),
-            host_faults=self._host_faults,
+            host_faults=0 if disturbed else self._host_faults,
         )
-        self._host_faults = self._host_faults + 1 if found.failure.fault in LOSING_FAULTS else 0
+        if not disturbed:
+            lost = found.failure.fault in LOSING_FAULTS
+            self._host_faults = self._host_faults + 1 if lost else 0
         if found.trials is not None and judged:
             for number, planned in met:
                 trial = Trial(

@@ -24,9 +24,21 @@ if TYPE_CHECKING:
 UNFAITHFUL = "unfaithful"
 """Kind of the failure of a launch whose anchor was not as in its own launch."""
 
+NOT_IN_FORCE = "setting_not_in_force"
+"""Of a launch whose server was not at the setting that it had been switched to; also the code of
+the check of a window that finds it (`docs/validity.md`)."""
+
+ANCHOR_DISTURBED = "anchor_disturbed"
+"""Of a launch whose anchor could not be measured undisturbed."""
+
+_DISTURBED_AT_MOST = 2
+"""Launches in which an algorithm's anchor may be disturbed before it is no longer tried: each costs
+as much as one that measures something."""
+
 SWITCH_FAULTS = frozenset(
     {
         UNFAITHFUL,
+        NOT_IN_FORCE,
         "hot_switch_memory",
         "plugin_half_loaded",
         "plugin_missing",
@@ -159,6 +171,7 @@ def _why(
 ) -> str | None:
     found = {check.launch: check.comparison for check in checks}
     faithful = {check.algorithm for check in checks if check.comparison.faithful}
+    disturbed: dict[str, list[Launch]] = {}
     for launch in switched:
         comparison = found.get(launch.id)
         if comparison is not None and not comparison.faithful:
@@ -166,10 +179,18 @@ def _why(
         failure = launch.failure
         if launch.state is not LaunchState.FAILED or failure is None:
             continue
-        if failure.kind in _OF_ONE_GROUP and _algorithm(launch) in faithful:
+        algorithm = launch.intent.configuration.speculation.algorithm
+        if failure.kind in _OF_ONE_GROUP and algorithm in faithful:
             continue
+        if failure.kind == ANCHOR_DISTURBED and algorithm not in faithful:
+            disturbed.setdefault(algorithm, []).append(launch)
+            if len(disturbed[algorithm]) == _DISTURBED_AT_MOST:
+                numbers = " and ".join(str(one.id) for one in disturbed[algorithm])
+                return f"launches {numbers}: {shorten(failure.message)}"
         if failure.kind in SWITCH_FAULTS:
             return f"launch {launch.id}: {shorten(failure.message)}"
+        if failure.fault == "configuration" and _died_at_anchor(launch, trials, found):
+            return f"launch {launch.id}, at its anchor: {failure.kind}: {shorten(failure.message)}"
         if failure.fault == "configuration" and _run_alone(launch, trials, launches):
             many = counted(len(launch.intent.settings), "setting")
             return (
@@ -184,8 +205,14 @@ def unfaithful(launch: Launch, found: str) -> str:
     return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
 
 
-def _algorithm(launch: Launch) -> str:
-    return launch.intent.configuration.speculation.algorithm
+def _died_at_anchor(
+    launch: Launch, trials: Mapping[int, Trial], found: Mapping[int, Comparison]
+) -> bool:
+    """Whether a server that was ready failed at what runs in a launch of its own."""
+    anchor = trials.get(launch.trials[0]) if launch.trials else None
+    if anchor is None or anchor.judged_in is None or anchor.judged_in >= launch.id:
+        return False
+    return launch.ready_s is not None and launch.id not in found
 
 
 def _run_alone(launch: Launch, trials: Mapping[int, Trial], launches: Mapping[int, Launch]) -> bool:

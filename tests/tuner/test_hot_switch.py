@@ -218,6 +218,103 @@ def test_an_anchor_that_was_disturbed_says_nothing_and_is_measured_again(small, 
     assert report.launches_spent == 3
 
 
+def test_an_anchor_that_stays_disturbed_sends_the_study_back_and_does_not_end_it(small, store):
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+
+    def bend(configuration, measurement, intent):
+        if intent.settings:
+            return replace(measurement, invalid=("unsteady: 12 %",))
+        return clocked(configuration, measurement, intent)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [3, 1, 2, 4], [], [], []]
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert "launches 2 and 3: the anchor was disturbed" in report.hot_switch.switching.gave_up
+
+
+def test_a_server_that_dies_at_its_anchor_sends_the_study_back(small, store):
+    study = small(steps="{from: 1, to: 4}", protos="[null, LL]")
+
+    def bend(configuration, measurement, intent):
+        if intent.settings:
+            raise RunnerError(Failure("server_died", "load", "configuration", "illegal address"))
+        return clocked(configuration, measurement, intent)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert sum(bool(i.settings) for i in runner.intents) == 1
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert ", at its anchor: server_died: illegal address" in report.hot_switch.switching.gave_up
+
+
+@pytest.mark.parametrize("said_by", ["window", "server"])
+def test_a_setting_that_was_not_in_force_is_measured_alone(small, store, said_by):
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+
+    class Forgetful(Switchable):
+        """Stays at the anchor's steps, and says so in one way or the other."""
+
+        def start(self, *arguments):
+            session = super().start(*arguments)
+            apply = session.apply
+
+            def applied(setting):
+                resolved = apply(setting)
+                if setting.num_steps != 2 or said_by != "server":
+                    return resolved
+                speculation = replace(resolved.configuration.speculation, num_steps=3)
+                return replace(
+                    resolved,
+                    configuration=replace(resolved.configuration, speculation=speculation),
+                )
+
+            session.apply = applied
+            return session
+
+    def bend(configuration, measurement, intent):
+        measurement = clocked(configuration, measurement, intent)
+        if intent.settings and configuration.speculation.num_steps == 2 and said_by == "window":
+            return replace(measurement, invalid=("setting_not_in_force: 3 steps are",))
+        return measurement
+
+    runner = Forgetful(study, bend)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [], []]
+    assert report.launches[2].failure.kind == "setting_not_in_force"
+    assert "3" in report.hot_switch.switching.gave_up
+    two = next(t for t in report.standing.trials if t.configuration.speculation.num_steps == 2)
+    assert two.judged_in == 3
+    assert len(two.measurements) == 1
+
+
+def test_an_anchor_that_was_not_in_force_is_found_before_its_windows(small, store):
+    """Else who is killed behind them would find figures that agree."""
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+
+    class Ignores(Switchable):
+        def start(self, *arguments):
+            session = super().start(*arguments)
+            if self.intents[-1].settings:
+                asked = session.resolved.configuration
+                runs = replace(asked, speculation=replace(asked.speculation, num_steps=4))
+                resolved = replace(session.resolved, configuration=runs)
+                session.apply = lambda _: resolved
+            return session
+
+    runner = Ignores(study, clocked)
+    report = play(study, store, runner, hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [], [], []]
+    default = report.standing.baselines["default"].number
+    assert {m.launch for m in store.measurements(report.study.id, default)} == {1}
+    assert "asked 3, runs 4" in report.hot_switch.switching.gave_up
+
+
 @pytest.mark.parametrize("kind", ["plugin_refused", "switch_refused"])
 def test_a_plugin_that_refuses_sends_the_study_back_once(small, store, kind):
     study = small(steps="{from: 1, to: 4}")
