@@ -15,8 +15,9 @@ from search_spaces.configuration import Setting
 from tuner.planners import Anchor, LaunchPlan, PlannedTrial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from results.records import Trial
     from search_spaces.configuration import Configuration
     from tuner.planners import LaunchBuilder
     from tuner.switching import Switching
@@ -81,12 +82,24 @@ class Anchors:
             if trial.configuration != first
             and self._launches.can_switch(first, trial.configuration)
         ]
+        depths = [_depth(t.configuration) for t in plan.trials]
+        by_number = sorted(own, key=lambda t: t.number)
+        telling = [t for t in by_number if _depth(t.configuration) >= _TELLING]
+        if (found := self._beside(plan, telling, first)) is not None:
+            return found
+        # What has no draft forwards tells nothing of those of others.
+        untelling = [t for t in by_number if _depth(t.configuration) < _TELLING]
+        return self._beside(plan, untelling, first) if max(depths) < _TELLING else None
+
+    def _beside(
+        self, plan: LaunchPlan, anchors: Sequence[Trial], first: Configuration
+    ) -> LaunchPlan | None:
+        """The plan with the first of these that its server would be switched to, not started at."""
         largest = max(_depth(t.configuration) for t in plan.trials)
-        for trial in sorted(own, key=lambda t: (_depth(t.configuration) < _TELLING, t.number)):
-            anchor = Anchor(trial.number, trial.configuration)
+        for trial in anchors:
             if _depth(trial.configuration) < largest:
-                return replace(plan, anchor=anchor)
-        for trial in own:
+                return replace(plan, anchor=Anchor(trial.number, trial.configuration))
+        for trial in anchors:
             spare = Setting(_depth(trial.configuration) + 1)
             if self._may_start(first.with_setting(spare)):
                 anchor = Anchor(trial.number, trial.configuration)
@@ -118,7 +131,7 @@ def _first_alone(plan: LaunchPlan) -> PlannedTrial:
     depths = sorted(_depth(t.configuration) for t in plan.trials)
     if first.purpose is not Purpose.SEARCH or _TELLING <= _depth(first.configuration) < depths[-1]:
         return first
-    telling = [t for t in plan.trials if _TELLING <= _depth(t.configuration) < depths[-1]]
+    telling = [t for t in plan.trials if _depth(t.configuration) >= _TELLING]
     return min(telling, key=lambda t: _depth(t.configuration), default=first)
 
 
