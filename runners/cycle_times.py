@@ -2,7 +2,8 @@
 
 Counters run since the server's start, and are read while it idles: after the flush that comes
 before a window's ramp, and after its drain. So the warm-up is out, and ramp and drain are in; where
-batches are told apart, theirs are mostly smaller ones.
+batches are told apart, theirs are mostly smaller ones. With data parallelism they are of the first
+replica alone: its cycles, and no sums of all.
 """
 
 from __future__ import annotations
@@ -59,14 +60,21 @@ class PluginWatch(CycleWatch):
         base_url: `http://host:port`.
         in_force: The draft steps that are to be in force; `None` where the server has its own.
         time_scale: Simulated seconds per real second.
+        on_failed: Is told why the clock stopped for good.
     """
 
     def __init__(
-        self, base_url: str, in_force: Callable[[], int | None], *, time_scale: float
+        self,
+        base_url: str,
+        in_force: Callable[[], int | None],
+        *,
+        time_scale: float,
+        on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._base_url = base_url
         self._in_force = in_force
         self._time_scale = time_scale
+        self._on_failed = on_failed
         self._before: PluginStatus | None = None
         self._cycle: CycleTimes | None = None
 
@@ -80,6 +88,8 @@ class PluginWatch(CycleWatch):
         before, after = self._before, self._read()
         if before is not None and after is not None:
             self._cycle = cycle_times(before.clock, after.clock, time_scale=self._time_scale)
+            if after.clock_failed is not None:
+                self._on_failed(after.clock_failed)
         reason = not_in_force(self._in_force(), before, after)
         return () if reason is None else (f"setting_not_in_force: {reason}",)
 

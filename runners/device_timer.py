@@ -3,7 +3,8 @@
 `SGLANG_ENABLE_METRICS_DEVICE_TIMER=1 --enable-metrics` makes the counter
 `sglang:forward_execution_seconds_total{category=...}` (0.5.17, 0.5.23). It knows totals alone, does
 not tell batch sizes apart, and sees nothing of what lies between the forwards. On a CPU it ends the
-server.
+server. What it costs has not been measured, so launches have it only where `TUNER_DEVICE_TIMER=1`
+asks for it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from results.records import Measurement
+
+ASKED: Final = "TUNER_DEVICE_TIMER"
+"""Of the tuner's own environment: `1` asks for it."""
 
 VARIABLE: Final = "SGLANG_ENABLE_METRICS_DEVICE_TIMER"
 FLAG: Final = "--enable-metrics"

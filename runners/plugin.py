@@ -6,9 +6,10 @@ entry point. Nothing is installed, and the exported command has none of it.
 
 from __future__ import annotations
 
-import functools
 import json
+import math
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parent / "inside_sglang"
 """What must be visible, under this very path, where the server runs."""
+
+_ASK_AGAIN_S: Final = 60.0
+"""Real seconds after which an environment that did not answer is asked again: it may have been the
+network, or a machine that was busy."""
 
 CHAIN_ALGORITHMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
 """Whose chains (topk 1) have steps that can be switched (0.5.17, 0.5.23)."""
@@ -47,12 +52,13 @@ if found["there"]:
     group = importlib.metadata.entry_points(group="sglang.srt.plugins")
     found["entry"] = any(point.name == name for point in group)
     from tuner_sglang_plugin import conditions
-    from tuner_sglang_plugin.clock import CycleClock
+    from tuner_sglang_plugin.clock import DEVICES, CycleClock
     from tuner_sglang_plugin.hot_switch import HotSwitch
     found["hot_switch"] = sorted(HotSwitch((1,)).points)
     found["clock"] = sorted(CycleClock().points)
     found["never"] = sorted(conditions.NEVER)
     found["one"] = sorted(conditions.ONE)
+    found["devices"] = list(DEVICES)
 print(json.dumps(found))
 """
 
@@ -66,6 +72,7 @@ class Capabilities:
         no_clock: Why it cannot keep the cycle's clock there; `None`: it can.
         never: Flags beside which nothing is switched, by their destination.
         one: Sizes that must be 1 for it, likewise.
+        devices: Those on which it keeps the clock.
         sglang: The version of SGLang there; `None` where it is not known.
         path: PYTHONPATH of the environment itself.
         allowed: Its list of the plugins that SGLang may load.
@@ -75,6 +82,7 @@ class Capabilities:
     no_clock: str | None
     never: frozenset[str] = frozenset()
     one: frozenset[str] = frozenset()
+    devices: frozenset[str] = frozenset()
     sglang: str | None = None
     path: str | None = None
     allowed: str | None = None
@@ -98,10 +106,18 @@ class Plugin:
         self._environment = environment
         self._flags = server_flags
         self._env = server_env
+        self._asked: tuple[Capabilities, float] | None = None
 
-    @functools.cached_property
+    @property
     def capabilities(self) -> Capabilities:
-        """What it can do there; asks the server's interpreter, once."""
+        """What it can do there; asks the server's interpreter, until that answers."""
+        if self._asked is None or time.monotonic() >= self._asked[1]:
+            found, answered = self._ask()
+            self._asked = (found, math.inf if answered else time.monotonic() + _ASK_AGAIN_S)
+        return self._asked[0]
+
+    def _ask(self) -> tuple[Capabilities, bool]:
+        """What it can do, and whether the environment answered."""
         try:
             done = self._environment.run(["-c", _PROBE, str(FOLDER), NAME], variables=self._env)
             found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -110,14 +126,14 @@ class Plugin:
                     f"{FOLDER} is not there where the server runs: make it visible under this "
                     f"path (docker: -v {FOLDER}:{FOLDER}:ro)"
                 )
-                return Capabilities(where, where, sglang=found["sglang"])
-            return _judged(found)
+                return Capabilities(where, where, sglang=found["sglang"]), True
+            return _judged(found), True
         except EnvironmentUnusableError as error:
-            return Capabilities(str(error), str(error))
+            return Capabilities(str(error), str(error)), False
         except (IndexError, ValueError, KeyError, TypeError):
             salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
             reason = f"{self._environment.python} does not load the plugin: {salient}"
-            return Capabilities(reason, reason)
+            return Capabilities(reason, reason), False
 
     def no_switch(self, configuration: Configuration) -> str | None:
         """Why a server of this configuration cannot be switched; `None`: it can."""
@@ -138,6 +154,21 @@ class Plugin:
             name, value = flags[destination]
             if value is not None and str(value) != "1":
                 return f"--{name} is {value}"
+        return None
+
+    def no_clock(self, configuration: Configuration) -> str | None:
+        """Why a server of this configuration goes without the cycle's clock; `None`: it has it.
+
+        What the plugin would refuse is known from the flags: a refusal costs a start.
+        """
+        found = self.capabilities
+        if found.no_clock is not None:
+            return found.no_clock
+        given = {**self._flags, **dict(configuration.flags)}
+        if (device := given.get("device")) not in {None, *found.devices}:
+            return f"--device is {device}"
+        if (stages := given.get("pp-size")) is not None and str(stages) != "1":
+            return f"--pp-size is {stages}"
         return None
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
@@ -238,6 +269,7 @@ def _judged(found: Mapping[str, Any]) -> Capabilities:
         no_clock=reason("clock"),
         never=frozenset(found["never"]),
         one=frozenset(found["one"]),
+        devices=frozenset(found["devices"]),
         sglang=found["sglang"],
         path=found["path"],
         allowed=found["allowed"],

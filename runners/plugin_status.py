@@ -47,7 +47,9 @@ class PluginStatus:
         switches: How often they were switched since the start.
         refused: Why the last request to switch was refused; `None`: it was not.
         states: What each candidate took; nothing for the one that the server was started at.
-        clock: By batch size and part, as the plugin counts it; `None` without it.
+        clock: By batch size and part, as the plugin counts it; `None` without it, or where it
+            failed.
+        clock_failed: Why the clock stopped for good; `None`: it did not.
     """
 
     plugin: str
@@ -57,12 +59,19 @@ class PluginStatus:
     refused: str | None = None
     states: Mapping[int, StateCost] = field(default_factory=dict)
     clock: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
+    clock_failed: str | None = None
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it keeps the cycle's clock, or did until that failed."""
+        return self.clock is not None or self.clock_failed is not None
 
 
 def status_of(server_info: Mapping[str, Any]) -> PluginStatus | None:
     """The plugin's status in a `/server_info` body; `None` where there is none that we understand.
 
-    Of several replicas (data parallelism) the first one's: none of them is switched.
+    Of several replicas (data parallelism) the first one's: none of them is switched, and its clock
+    stands for all of them.
     """
     states = server_info.get("internal_states")
     state = states[0] if isinstance(states, list) and states else None
@@ -80,7 +89,8 @@ def status_of(server_info: Mapping[str, Any]) -> PluginStatus | None:
             int(steps): StateCost(float(cost["build_s"]), float(cost["memory_gb"]))
             for steps, cost in (hot.get("states") or {}).items()
         },
-        clock=clock.get("batches") if clock else None,
+        clock=clock.get("batches") if clock and not clock.get("failed") else None,
+        clock_failed=clock.get("failed"),
     )
 
 

@@ -8,7 +8,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.base import Runner, RunnerError
 from runners.cycle_times import CycleWatch, NoClock, PluginWatch
@@ -27,6 +27,7 @@ from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.plugin import switched_steps, without_plugin
 from runners.plugin_failures import clock_refused
+from runners.plugin_protocol import CLOCK_VARIABLE
 from runners.plugin_status import prove_ready, status_of
 from runners.ports import NoFreePortError, free_port_block
 from runners.post_mortem import PostMortem
@@ -41,18 +42,33 @@ from runners.startup import Started, Startup
 from search_spaces.prompt_names import parse_prompt_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from results.records import LaunchIntent, ProcessIdentity, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
     from runners.load import PromptSource, Renderer, ServerPython
     from runners.process import ServerProcess
     from runners.server_environment import ServerEnvironment
+    from search_spaces.configuration import Configuration
     from search_spaces.study import Study
     from search_spaces.workload import OperatingPoint
 
+_CLOCK_LOST = (
+    "a server was asked for the plugin's clock of its cycles, and says nothing of it: see that "
+    f"what starts it passes PYTHONPATH and {CLOCK_VARIABLE} on"
+)
+
 _FAILED_GRACE_S = 5.0
 """For a server that failed to start: a hung one would use up any grace."""
+
+
+def without_clock(reason: str) -> str:
+    """Of launches whose cycles are not measured."""
+    return f"launches go without the plugin's clock of their cycles: {reason}"
+
+
+def _flags_set(configuration: Configuration) -> frozenset[tuple[str, Any]]:
+    return frozenset((name, value) for name, value in configuration.flags if value is not None)
 
 
 class ProcessRunner(Runner):
@@ -64,8 +80,6 @@ class ProcessRunner(Runner):
     """
 
     environment: ServerEnvironment
-    no_clock: str | None = None
-    """Why launches go without the cycle's clock although there should be one."""
 
     def __init__(
         self,
@@ -88,12 +102,37 @@ class ProcessRunner(Runner):
         self._log_dir = Path(log_dir)
         self._timeouts = timeouts or StartTimeouts()
         self._workload = study.to_workload()
+        self._clock_refused: dict[frozenset[tuple[str, Any]], str] = {}
+        self._noticed: dict[str, None] = {}
         self._varied_flags = frozenset(study.space.tuned_flags)
         self.next_launcher = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
 
     @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """The command of one launch, its own port and mark included."""
+
+    def no_clock(self, configuration: Configuration) -> str | None:
+        """Why a launch of this configuration goes without the cycle's clock; `None`: it has it.
+
+        One that was refused to a configuration with flags of its own may be had by others.
+        """
+        refused = self._clock_refused
+        return refused.get(_flags_set(configuration)) or refused.get(frozenset())
+
+    def remarks(self) -> tuple[str, ...]:
+        """See `Runner.remarks`."""
+        return tuple(self._noticed)
+
+    def notice(self, remark: str) -> None:
+        """Has something said, once, that launches go without."""
+        self._noticed[remark] = None
+
+    def without_instruments(
+        self, environ: Mapping[str, str], configuration: Configuration
+    ) -> dict[str, str]:
+        """A server's environment without what is there for the measurement alone."""
+        del configuration
+        return without_plugin(environ)
 
     def renderer(self) -> Renderer:
         """Applies the model's chat template to the prompts."""
@@ -175,9 +214,12 @@ class ProcessRunner(Runner):
         try:
             return self._start(intent, on_process, on_progress)
         except RunnerError as error:
-            if self.no_clock is not None or not clock_refused(error.failure, intent):
+            configuration = intent.configuration
+            refused = clock_refused(error.failure, intent)
+            if self.no_clock(configuration) is not None or not refused:
                 raise
-            self.no_clock = error.failure.message
+            self._clock_refused[_flags_set(configuration)] = error.failure.message
+            self.notice(without_clock(error.failure.message))
         return self._start(intent, on_process, on_progress)
 
     def _start(
@@ -261,7 +303,7 @@ class ProcessRunner(Runner):
         def read_back() -> Resolved:
             info = read_server_info(client.base_url)
             environ = process.environ() if self.environment.sees_processes else {}
-            environ = without_plugin(environ)
+            environ = self.without_instruments(environ, intent.configuration)
             return resolved_of(intent.configuration, self._study, info, environ)
 
         try:
@@ -274,7 +316,12 @@ class ProcessRunner(Runner):
             prove_ready(log, status_of(resolved.server_info), steps)
         self.next_launcher.park()
         # Also behind a prefix: docker's processes on this machine carry the mark.
-        resolved = replace(resolved, environment=effective_environment(process.members()))
+        effective = effective_environment(process.members())
+        effective = self.without_instruments(effective, intent.configuration)
+        resolved = replace(resolved, environment=effective)
+        status = status_of(resolved.server_info)
+        if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
+            self.notice(_CLOCK_LOST)
 
         def in_force() -> int | None:
             return session.resolved.configuration.speculation.num_steps if steps else None
@@ -307,7 +354,12 @@ class ProcessRunner(Runner):
         """
         if status_of(resolved.server_info) is None:
             return NoClock()
-        return PluginWatch(base_url, in_force, time_scale=resolved.time_scale)
+        return PluginWatch(
+            base_url,
+            in_force,
+            time_scale=resolved.time_scale,
+            on_failed=lambda reason: self.notice(without_clock(f"it failed: {reason}")),
+        )
 
     def _load(
         self, base_url: str, resolved: Resolved, log: Path, watch: CycleWatch

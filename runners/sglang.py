@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING
 
 from runners import device_timer
@@ -12,7 +13,7 @@ from runners.load import ChatTemplateRenderer
 from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.plugin import CHAIN_ALGORITHMS, Plugin, started_at, switched_steps
 from runners.plugin_status import status_of
-from runners.process_runner import ProcessRunner
+from runners.process_runner import ProcessRunner, without_clock
 from runners.read_ahead import ReadAhead
 from runners.server_environment import (
     EnvironmentUnusableError,
@@ -23,7 +24,7 @@ from runners.sglang_command import server_flags, sglang_command
 from search_spaces.version_flags import flags_not_had
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from results.records import LaunchIntent, Machine, ProcessIdentity, Resolved
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from runners.phases import StartTimeouts
     from search_spaces.configuration import Configuration
     from search_spaces.study import Study
+
+_STANDS_IN = f"SGLang's device timer stands in for it, as {device_timer.ASKED} asks"
 
 _WITHOUT_GPU = "use `--runner simulated` to try the tuner without SGLang or a GPU"
 
@@ -99,12 +102,10 @@ class SGLangRunner(ProcessRunner):
             part.canonical_algorithm in CHAIN_ALGORITHMS for part in self._study.space.speculation
         ):
             found.append(f"every number of draft steps takes a launch of its own: {no_switch}")
-        if (no_clock := self.no_clock or self.plugin.capabilities.no_clock) is not None:
-            other = "; SGLang's device timer stands in for it" if self._device_timer else ""
-            found.append(
-                f"launches go without the plugin's clock of their cycles: {no_clock}{other}"
-            )
-        return tuple(found)
+        if (no_clock := self.plugin.capabilities.no_clock) is not None:
+            found.append(without_clock(no_clock))
+        found += super().remarks()
+        return tuple(dict.fromkeys(found))
 
     def command(self, configuration: Configuration) -> LaunchCommand:
         """See `Runner.command`."""
@@ -113,10 +114,15 @@ class SGLangRunner(ProcessRunner):
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """See `ProcessRunner.launch_command`."""
         configuration = started_at(intent)
-        clock = self._has_clock
-        instruments = self.plugin.variables(switched_steps(intent), configuration, clock=clock)
+        no_clock = self.no_clock(configuration)
+        if no_clock is not None:
+            self.notice(without_clock(no_clock))
+        instruments = self.plugin.variables(
+            switched_steps(intent), configuration, clock=no_clock is None
+        )
         words = self.environment.ownership_flags(intent.mark)
-        if self._device_timer:
+        if self._device_timer(configuration):
+            self.notice(_STANDS_IN)
             instruments[device_timer.VARIABLE] = "1"
             words = (*words, device_timer.FLAG)
         return sglang_command(
@@ -134,19 +140,35 @@ class SGLangRunner(ProcessRunner):
         self, base_url: str, resolved: Resolved, in_force: Callable[[], int | None]
     ) -> CycleWatch:
         """See `ProcessRunner.cycle_watch`."""
-        if self._device_timer and status_of(resolved.server_info) is None:
+        timer = self._device_timer(resolved.configuration)
+        if timer and status_of(resolved.server_info) is None:
             return DeviceTimerWatch(base_url, time_scale=resolved.time_scale)
         return super().cycle_watch(base_url, resolved, in_force)
 
-    @property
-    def _has_clock(self) -> bool:
-        return self.no_clock is None and self.plugin.capabilities.no_clock is None
+    def no_clock(self, configuration: Configuration) -> str | None:
+        """See `ProcessRunner.no_clock`; from the flags, where they tell."""
+        return super().no_clock(configuration) or self.plugin.no_clock(configuration)
 
-    @property
-    def _device_timer(self) -> bool:
-        """Whether SGLang's own timer takes the place of the plugin's clock."""
-        version, device = self.plugin.capabilities.sglang, self._study.server.flags.get("device")
-        return not self._has_clock and version is not None and has_timer(version, device)
+    def without_instruments(
+        self, environ: Mapping[str, str], configuration: Configuration
+    ) -> dict[str, str]:
+        """See `ProcessRunner.without_instruments`."""
+        found = super().without_instruments(environ, configuration)
+        given = {**self._study.server.env, **dict(configuration.env)}
+        if self._device_timer(configuration) and device_timer.VARIABLE not in given:
+            found.pop(device_timer.VARIABLE, None)
+        return found
+
+    def _device_timer(self, configuration: Configuration) -> bool:
+        """Whether SGLang's own timer takes the place of the plugin's clock: where it is asked for.
+
+        What it costs a server that is scored has not been measured.
+        """
+        if os.environ.get(device_timer.ASKED) != "1" or self.no_clock(configuration) is None:
+            return False
+        flags = {**self._study.server.flags, **dict(configuration.flags)}
+        version = self.plugin.capabilities.sglang
+        return version is not None and has_timer(version, flags.get("device"))
 
     def start(
         self,

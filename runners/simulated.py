@@ -124,12 +124,6 @@ class SimulatedRunner(ProcessRunner):
         refused = several or any(flags.get(name) for name in MUST_BE_UNSET)
         return same_but_steps(a, b) and not refused
 
-    def remarks(self) -> tuple[str, ...]:
-        """See `Runner.remarks`."""
-        if self.no_clock is None:
-            return ()
-        return (f"launches go without the plugin's clock of their cycles: {self.no_clock}",)
-
     def command(self, configuration: Configuration) -> LaunchCommand:
         """The real SGLang command; `simulated_command` gives this runner's own."""
         return sglang_command(self._study, configuration, python=self._real.python)
@@ -155,7 +149,7 @@ class SimulatedRunner(ProcessRunner):
             **self._variables,
             "TUNER_SIM_LAUNCH_INDEX": str(self._next_launch),
             STEPS_VARIABLE: ",".join(map(str, steps)) or None,
-            CLOCK_VARIABLE: "1" if self.no_clock is None else None,
+            CLOCK_VARIABLE: "1" if self.no_clock(intent.configuration) is None else None,
         }
         self._next_launch += 1
         return sglang_command(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.cycle_times import cycle_times
+from runners import cycle_times as module
+from runners.cycle_times import PluginWatch, cycle_times
 from runners.plugin_protocol import bucket_of, bucket_seconds
 
 durations = st.lists(st.floats(1e-5, 1.0), min_size=1, max_size=60)
@@ -78,3 +79,21 @@ def test_batch_sizes_and_parts_that_were_not_met_are_left_out():
     assert cycle_times(last, last, time_scale=1.0) is None
     assert cycle_times(None, last, time_scale=1.0) is None
     assert cycle_times({}, {}, time_scale=1.0) is None
+
+
+@pytest.mark.parametrize("failed", [None, "RuntimeError: CUDA error"])
+def test_a_clock_that_failed_leaves_the_window_without_and_is_told(monkeypatch, failed):
+    sides = [(clock(verify=counted([0.1])), None), (clock(verify=counted([0.1, 0.2])), failed)]
+
+    def info(_):
+        batches, reason = sides.pop(0)
+        told = {"running": reason is None, "failed": reason, "batches": batches}
+        return {"internal_states": [{"tuner_plugin": {"protocol": 1, "clock": told}}]}
+
+    monkeypatch.setattr(module, "read_server_info", info)
+    told = []
+    watch = PluginWatch("http://nobody", lambda: None, time_scale=1.0, on_failed=told.append)
+    watch.begin()
+    assert watch.end() == (), "it is nothing against the window"
+    assert told == ([failed] if failed else [])
+    assert (watch.cycle_of(None) is None) is (failed is not None)

@@ -63,6 +63,7 @@ class _Runner(SGLangRunner):
 @pytest.fixture
 def runner(tmp_path, with_sglang, monkeypatch):
     """Of a version that the plugin was not verified with."""
+    monkeypatch.setenv("TUNER_DEVICE_TIMER", "1")
     with_sglang("0.5.20")
     monkeypatch.delenv("PYTHONPATH")
     site = write_sglang(tmp_path, SERVES)
@@ -106,7 +107,26 @@ def test_it_stands_in_for_the_clock(runner, tmp_path, speculation):
     assert 0.2 * took < batch.cycle.total_s < 5.0 * took
 
 
-def test_what_launches_go_without_is_said(runner):
-    switch, clock = runner.remarks()
+def test_what_launches_go_without_is_said(runner, intent):
+    runner.launch_command(intent(Configuration()), host="127.0.0.1", port=20010)
+    switch, clock, timer = runner.remarks()
     assert "takes a launch of its own: it was verified with SGLang 0.5.17, 0.5.23" in switch
-    assert clock.endswith("this is 0.5.20; SGLang's device timer stands in for it")
+    assert clock.endswith("this is 0.5.20")
+    assert timer == "SGLang's device timer stands in for it, as TUNER_DEVICE_TIMER asks"
+
+
+def test_it_is_not_there_unless_it_is_asked_for(runner, intent, monkeypatch):
+    """Nobody has measured what it costs a server that is scored."""
+    monkeypatch.delenv("TUNER_DEVICE_TIMER")
+    launched = runner.launch_command(intent(Configuration()), host="127.0.0.1", port=20010)
+    assert "--enable-metrics" not in launched.argv
+    assert device_timer.VARIABLE not in dict(launched.env)
+    assert not any("device timer" in remark for remark in runner.remarks())
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_was_set_for_it_is_not_kept_as_the_servers(runner, own):
+    set_by_us = {device_timer.VARIABLE: "1", "NCCL_PROTO": "LL"}
+    env = {device_timer.VARIABLE: "1"} if own else {}
+    found = runner.without_instruments(set_by_us, Configuration.of(Speculation(), env=env))
+    assert found == (set_by_us if own else {"NCCL_PROTO": "LL"})

@@ -10,7 +10,7 @@ import pytest
 from runners import plugin, plugin_protocol
 from runners.plugin import FOLDER, Plugin, started_at, switched_steps, without_plugin
 from runners.plugin_protocol import NAME
-from runners.server_environment import CommandPrefix, LocalEnvironment
+from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
 from search_spaces.configuration import Configuration, Speculation
 
 from .conftest import eagle3
@@ -108,6 +108,42 @@ def test_a_knob_of_the_space_may_be_one_of_them(at):
     there = at()
     assert there.no_switch(chain("EAGLE3", 2, flags={"pp-size": 2})) == "--pp-size is 2"
     assert there.no_switch(chain("EAGLE3", 2, flags={"pp-size": None})) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"pp-size": "2"}, "--pp-size is 2"),
+        ({"device": "npu"}, "--device is npu"),
+        ({"pp-size": 1, "device": "cuda"}, None),
+        ({"device": "cpu"}, None),
+    ],
+)
+def test_flags_beside_which_no_clock_is_kept(at, flags, said):
+    """What the plugin would refuse is not launched with it; another configuration's is."""
+    there = at()
+    assert there.no_clock(Configuration.of(flags=flags)) == said
+    assert there.no_clock(Configuration()) is None
+    of_the_study = Plugin(LocalEnvironment(sys.executable), flags, {})
+    assert of_the_study.no_clock(eagle3(2)) == said
+
+
+def test_an_environment_that_did_not_answer_is_asked_again(at, monkeypatch):
+    there, now = at(), [0.0]
+    monkeypatch.setattr(plugin.time, "monotonic", lambda: now[0])
+
+    def unusable(*_, **__):
+        raise EnvironmentUnusableError("the network is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(LocalEnvironment, "run", unusable)
+        assert there.capabilities.no_switch == "the network is away"
+    assert there.capabilities.no_clock == "the network is away", "not at once: each may take long"
+    now[0] += 61.0
+    assert there.capabilities.no_switch is None
+    monkeypatch.setattr(LocalEnvironment, "run", unusable)
+    now[0] += 1e6
+    assert there.capabilities.no_switch is None, "what it answered holds"
 
 
 def test_what_a_launch_has_in_its_environment(at, tmp_path):

@@ -6,6 +6,7 @@ The rows are those of the page of the simulated server: one that is not true fai
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -132,6 +133,38 @@ def test_where_the_clock_alone_cannot_be_had_the_launch_goes_on_without(launcher
         assert status_of(session.resolved.server_info) is None
     assert len(one.processes) == 3, "it is not tried again"
     one.assert_nothing_left()
+
+
+def test_a_clock_that_one_configuration_was_refused_is_had_by_others(launcher):
+    runner = launcher({"kind": "plugin_refused"}).runner
+    refused = dict(eagle3(2).flags) | {"attention-backend": "triton"}
+    one = Launcher(runner, runner._log_dir)
+    with one.start(replace(eagle3(2), flags=tuple(refused.items()))):
+        assert len(one.processes) == 2
+    (remark,) = runner.remarks()
+    assert runner.no_clock(eagle3(2)) is None
+    with one.start(eagle3(2)):
+        assert len(one.processes) == 4, "another one is tried: here it is refused, too"
+    assert runner.remarks() == (remark,), "and said once"
+
+
+def test_a_server_that_was_not_told_of_the_clock_is_remarked_once(launcher, tmp_path):
+    """What starts it drops the variables."""
+    runner = SimulatedRunner(
+        launcher().runner._study,
+        seed=0,
+        log_dir=tmp_path,
+        profile=launcher().runner._profile,
+        time_scale=20.0,
+        env={"TUNER_CYCLE_CLOCK": None},
+    )
+    one = Launcher(runner, tmp_path)
+    for _ in range(2):
+        with one.start(eagle3(2)) as session:
+            assert session.measure(POINT).cycle is None
+        (remark,) = runner.remarks()
+        assert "passes PYTHONPATH and TUNER_CYCLE_CLOCK on" in remark
+    assert len(one.processes) == 2
 
 
 def test_what_states_took_is_told_and_what_the_clock_counts_is_not_kept(launcher):

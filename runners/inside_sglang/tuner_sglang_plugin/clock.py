@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME = "clock"
+DEVICES = ("cpu", "cuda")
+"""Whose time it can take."""
+
 RUN_KEY = "tuner_clock"
 """Stops it (0) and lets it go on (1): what it costs is measured within one launch."""
 
@@ -104,8 +107,8 @@ class CycleClock:
         device = str(scheduler.device)
         if device == "cuda":
             self._marks = CudaMarks()
-        elif device != "cpu":
-            refuse(NAME, f"the device is {device}, and it measures cuda and cpu")
+        elif device not in DEVICES:
+            refuse(NAME, f"the device is {device}, and it measures {' and '.join(DEVICES)}")
         context = pkgutil.resolve_name("sglang.srt.runtime_context:get_context")()
         stages = context.resolved_server_args_dict().get("pp_size") or 1
         if stages > 1:
