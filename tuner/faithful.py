@@ -2,8 +2,12 @@
 
 The same setting is measured in a launch of its own and in a server that was switched to it. What a
 request gets out of a verify (accept length) has to agree, and so has what each part of a cycle
-costs on the GPU, and whether it ran as a CUDA graph: in 0.5.17 a switched state ran its draft
-extend without its graph, and the figures looked entirely plausible.
+takes, and whether it ran as a CUDA graph: in 0.5.17 a switched state ran its draft extend without
+its graph, and the figures looked entirely plausible.
+
+A part is time on the stream: the host's work and gaps within it are in it, and where the host is
+what a small model waits for they wander as wall time does. How far parts wander from launch to
+launch has not been measured on GPUs yet: the limits of the parts are wide until it is.
 """
 
 from __future__ import annotations
@@ -19,18 +23,19 @@ if TYPE_CHECKING:
 
     from results.records import BatchCycles, CycleTimes, Measurement, PartTime
 
-GPU_TIME = 0.05
-"""How far medians of GPU time per part may be apart, of 1. GPU time per category of one server
-stayed within 3 % from launch to launch at tp 2 (H200, 0.5.17), and each median is known to the 1 %
-that half a bucket of the plugin's clock is wide."""
+VERIFY_TIME = 0.10
+"""How far medians of verify may be apart, of 1: mostly one graph of the target's. Not from a
+measurement of this clock, which no GPU has run yet: GPU time per kind of forward, as SGLang tells
+it, stayed within 3 % from launch to launch at tp 2 (H200, 0.5.17), and here the host's gaps add."""
 
 LEAST_S = 20e-6
 """A difference of a median that is never held against a part: CUDA events are no finer than some
 microseconds, and a short part is mostly the gap before its kernels."""
 
 WALL_TIME = 0.20
-"""How far a whole cycle, or tok/s, may be apart: wall time per cycle wandered by 5 to 15 % from
-pass to pass at tp 2 (H200, 0.5.17), where the host is what a small model waits for."""
+"""How far draft, draft extend, a whole cycle, or tok/s may be apart: wall time per cycle wandered
+by 5 to 15 % from pass to pass at tp 2 (H200, 0.5.17), where the host is what a small model waits
+for. The fault that is known of draft extend is one of its graphs, which have their own limit."""
 
 WALL_TIME_WITHOUT_GPU = 9.0
 """The same where no GPU runs: cores are shared with whatever else the machine does. Beside other
@@ -53,7 +58,7 @@ _LEAST_CYCLES = 20
 _LEAST_SHARE = 0.1
 """Of a window's cycles: batch sizes that were met in passing are not compared."""
 
-_GPU_PARTS = ("draft", "draft_extend", "verify")
+_PARTS = ("draft", "draft_extend", "verify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,7 @@ def compare(
     Args:
         own: From the launch of its own, one per operating point, with samples where there are any.
         switched: From the server that was switched, at the same points in the same order.
-        on_gpu: Whether GPUs do the work, so that their clock is a witness.
+        on_gpu: Whether GPUs do the work, so that times mean something.
     """
     reasons = [f"at {m.point.name}: {reason}" for m in switched for reason in m.invalid]
     if reasons:
@@ -215,7 +220,7 @@ def _parts(
         wall = WALL_TIME if on_gpu else WALL_TIME_WITHOUT_GPU
         if batch.cycle.count and other.cycle.count:
             yield Difference(f"cycle{at}", point, _time(batch.cycle), _time(other.cycle), wall)
-        for name in _GPU_PARTS:
+        for name in _PARTS:
             a, b = batch.parts.get(name), other.parts.get(name)
             if a is None or b is None or not a.count or not b.count:
                 if (a is None or not a.count) != (b is None or not b.count):
@@ -226,7 +231,8 @@ def _parts(
                     )  # fmt: skip
                 continue
             ours = _time(a)
-            allowed = max(GPU_TIME, LEAST_S / ours) if on_gpu else WALL_TIME_WITHOUT_GPU
+            limit = VERIFY_TIME if name == "verify" else WALL_TIME
+            allowed = max(limit, LEAST_S / ours) if on_gpu else WALL_TIME_WITHOUT_GPU
             yield Difference(f"{name}{at}", point, ours, _time(b), allowed)
             if a.graph_share is not None and b.graph_share is not None:
                 yield Difference(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from results.records import BatchCycles, CycleTimes, PartTime, RequestSample
 from runners.replay import ReplayRow, _measurement
 from search_spaces import load_study
-from tuner.faithful import GPU_TIME, WALL_TIME, compare
+from tuner.faithful import VERIFY_TIME, WALL_TIME, compare
 
 STUDY = load_study("kimi-demo")
 PARTS = {"draft": 1.0, "draft_extend": 0.3, "verify": 5.8, "rest": 0.2}
@@ -61,6 +61,12 @@ def test_draft_extend_without_its_graph_is_found_although_nothing_else_differs()
     assert "graphs of draft_extend at batch 1 100% and 0%" in str(found)
 
 
+def test_a_host_that_wanders_between_the_kernels_is_no_fault():
+    """At tp 2 it makes draft and draft extend longer by 5 to 15 %, and nothing is wrong."""
+    other = clock(draft=1.12, draft_extend=0.345, verify=6.1)
+    assert verdict(measured(cycle=clock()), measured(cycle=other)).faithful
+
+
 def test_a_part_that_only_one_of_them_has_is_found():
     lacking = clock()
     del lacking.batches[0].parts["draft_extend"]
@@ -70,11 +76,11 @@ def test_a_part_that_only_one_of_them_has_is_found():
 
 
 @given(name=st.sampled_from(["draft", "draft_extend", "verify"]), size=st.floats(-0.5, 0.5))
-def test_gpu_time_decides_by_part_and_a_faster_one_is_as_wrong(name, size):
+def test_time_decides_by_part_and_a_faster_one_is_as_wrong(name, size):
     other = clock(**{name: PARTS[name] * (1 + size)})
     found = verdict(measured(cycle=clock()), measured(cycle=other))
     # 20 us are never held against a part.
-    allowed = max(GPU_TIME, 0.02 / PARTS[name])
+    allowed = max(VERIFY_TIME if name == "verify" else WALL_TIME, 0.02 / PARTS[name])
     if abs(size) < 0.99 * allowed:
         assert found.faithful
     if abs(size) > 1.01 * allowed:
