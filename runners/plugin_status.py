@@ -41,7 +41,6 @@ class PluginStatus:
     """The plugin's status.
 
     Attributes:
-        plugin: Its version.
         steps: Candidates of the hot switch; empty where it was not asked for.
         in_force: The draft steps in force; `None` likewise.
         switches: How often they were switched since the start.
@@ -52,7 +51,6 @@ class PluginStatus:
         clock_failed: Why the clock stopped for good; `None`: it did not.
     """
 
-    plugin: str
     steps: tuple[int, ...] = ()
     in_force: int | None = None
     switches: int = 0
@@ -80,7 +78,6 @@ def status_of(server_info: Mapping[str, Any]) -> PluginStatus | None:
         return None
     hot, clock = found.get("hot_switch") or {}, found.get("clock") or {}
     return PluginStatus(
-        plugin=str(found.get("plugin")),
         steps=tuple(hot.get("steps") or ()),
         in_force=hot.get("in_force"),
         switches=int(hot.get("switches") or 0),

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from runners import plugin, plugin_protocol
+from runners import plugin
 from runners.plugin import FOLDER, Plugin, started_at, switched_steps, without_plugin
 from runners.plugin_protocol import NAME
 from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
@@ -197,15 +197,3 @@ def test_a_launch_starts_at_its_most_steps(intent):
     for one in (intent(eagle3(3)), intent(eagle3(3), 3)):
         assert switched_steps(one) == ()
         assert started_at(one) == eagle3(3)
-
-
-def test_both_sides_use_the_same_words(inside_sglang):
-    package, switch = inside_sglang(), inside_sglang("hot_switch")
-    assert package.STEPS_VARIABLE == plugin_protocol.STEPS_VARIABLE
-    assert package.CLOCK_VARIABLE == plugin_protocol.CLOCK_VARIABLE
-    assert inside_sglang("saying").NAME == NAME
-    assert inside_sglang("status").PROTOCOL == plugin_protocol.PROTOCOL
-    assert switch.STEPS_KEY == plugin_protocol.STEPS_ARGUMENT
-    assert inside_sglang("status").TOKEN_KEY == plugin_protocol.TOKEN_ARGUMENT
-    assert switch.BUSY == plugin_protocol.BUSY
-    assert inside_sglang("status").token_of("a-mark") == plugin_protocol.token_of("a-mark")

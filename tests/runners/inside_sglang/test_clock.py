@@ -14,7 +14,6 @@ from runners import plugin_protocol
 from runners.inside_sglang.tuner_sglang_plugin import (
     CLOCK_VARIABLE,
     STEPS_VARIABLE,
-    durations,
     hot_switch,
     saying,
     status,
@@ -361,12 +360,10 @@ def test_sums_add_up(seconds):
     assert shown["graphs"] == sum(one > 1 for one in seconds)
 
 
-@given(st.text(min_size=1, max_size=40), st.floats(min_value=1e-7, max_value=1e3))
-def test_the_tuner_writes_the_same_protocol(mark, seconds):
+@given(st.text(min_size=1, max_size=40))
+def test_the_tuner_writes_the_same_protocol(mark):
     """The plugin imports nothing of ours, so what both know is written twice."""
     assert status.token_of(mark) == plugin_protocol.token_of(mark)
-    assert abs(bucket_of(seconds) - plugin_protocol.bucket_of(seconds)) <= 1
-    assert (durations.LEAST_S, durations.GROWTH) == (1e-6, 1.02)
     assert status.PROTOCOL == plugin_protocol.PROTOCOL
     assert saying.NAME == plugin_protocol.NAME
     assert (STEPS_VARIABLE, CLOCK_VARIABLE) == (
