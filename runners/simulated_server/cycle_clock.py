@@ -77,7 +77,7 @@ class CycleClock:
             str(size): {name: part.to_dict() for name, part in parts.items()}
             for size, parts in sorted(self._batches.items())
         }
-        return {"running": True, "parts": list(self._measured), "batches": batches}
+        return {"running": True, "failed": None, "parts": list(self._measured), "batches": batches}
 
     def _close(self) -> None:
         if self._last is None:
