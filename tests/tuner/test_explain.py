@@ -83,7 +83,13 @@ def test_it_says_what_the_story_says(report, study):
     assert "verify takes 95.9%, over 95% of a cycle" in text
     assert "the draft's placement (draft_tp) can buy less than that share" in text
     assert "NCCL acts on verify" in text
-    assert "Worth a launch: NCCL_PROTO and num_steps." in text
+    gains = {name: f"{found.seen[name].gain:+.1%}" for name in ("NCCL_PROTO", "num_steps")}
+    assert "Worth a launch" not in text
+    assert (
+        f"Every choice is measured, all else equal: NCCL_PROTO (at best {gains['NCCL_PROTO']}, "
+        f"trial {number_of(report, 5, 'LL,LL128,Simple')}) and num_steps (at best "
+        f"{gains['num_steps']}, trial {number_of(report, 3)})." in text
+    )
     assert "no more than 5% can come of it: draft_tp" in text
     first = found.points[0]
     drafting = first.cycle.share(("draft", "draft_extend"))
@@ -105,6 +111,45 @@ def test_what_the_study_has_measured_of_a_knob_is_told(report, study):
     assert "Measured: NCCL_PROTO=LL,LL128,Simple changed verify by -20.2%" in told(
         explain(report, study)
     )
+
+
+@pytest.mark.parametrize(
+    ("point", "worth", "done"),
+    [
+        ((5, "LL,LL128,Simple"), "NCCL_PROTO", "num_steps"),
+        ((1, None), "num_steps", "NCCL_PROTO"),
+    ],
+)
+def test_a_knob_with_an_unmeasured_choice_is_worth_a_launch(report, study, point, worth, done):
+    missing = number_of(report, *point)
+    found = explain(with_trials(report, lambda t: t if t.number != missing else None), study)
+    assert f"Worth a launch: {worth}." in told(found)
+    assert f"Every choice is measured, all else equal: {done} (at best " in told(found)
+    knobs = {knob["name"]: knob for knob in checked(dump(to_dict(found)))["knobs"]}
+    assert [knobs[n]["worth_a_launch"] for n in (worth, done)] == [True, False]
+    assert [knobs[n]["all_measured"] for n in (worth, done)] == [False, True]
+    # One that cannot run was judged as well; one that is on its way was not.
+    for state, is_done in ((TrialState.INFEASIBLE, True), (TrialState.RUNNING, False)):
+
+        def change(trial, state=state):
+            if trial.number != missing:
+                return trial
+            return replace(trial, state=state, measurements=())
+
+        again = explain(with_trials(report, change), study)
+        assert (worth in again.measured) is is_done
+
+
+def test_what_another_clock_measured_is_not_compared(report, study):
+    tuned = number_of(report, 5, "LL,LL128,Simple")
+    forwards = {"draft": 0.5, "draft_extend": 0.4, "verify": 9.0}
+    parts = {name: PartTime(100, ms / 10) for name, ms in forwards.items()}
+    gpu = CycleTimes("device_timer", (BatchCycles(0, PartTime(100, 1.0), parts),))
+    mixed = with_trials(report, lambda t: with_cycles(t, gpu) if t.number == tuned else t)
+    found = explain(mixed, study)
+    assert "NCCL_PROTO" not in found.seen
+    assert found.seen["num_steps"].trial == number_of(report, 3)
+    assert "all else equal: NCCL_PROTO and num_steps (at best" in told(found)
 
 
 def test_what_was_measured_stays_below_the_bound(report, study):
@@ -176,7 +221,11 @@ def test_where_nothing_else_is_left_a_bound_is_null(report, study):
     assert data["shares"]["verify"] == 1
     assert data["bounds"]["NCCL_PROTO"] is None
     assert data["instant"]["verify"] is None
+    tuned = number_of(report, 3, "LL,LL128,Simple")
+    few = with_trials(report, lambda t: t if t.number != tuned else None)
+    data = checked(dump(to_dict(explain(few, study, trial))))
     [knob] = [knob for knob in data["knobs"] if knob["name"] == "NCCL_PROTO"]
+    assert knob["bound"] is None
     assert knob["worth_a_launch"] is True
 
 
@@ -354,6 +403,17 @@ def test_one_gpu_has_neither_collectives_nor_a_placement(report):
     assert "NCCL acts" not in told(found)
 
 
+def test_where_sglangs_own_kernel_may_carry_decoding_the_sentence_says_so_too(report):
+    found, levers = levers_of({}, report)
+    assert "nothing where SGLang's own all-reduce kernel" in levers["NCCL_PROTO"].how
+    assert (
+        "NCCL_PROTO (nothing where SGLang's own all-reduce kernel carries decoding). What"
+        in told(found)
+    )
+    off = ("tp-size: 8", "tp-size: 8, disable-custom-all-reduce: true")
+    assert "own all-reduce kernel" not in told(levers_of({}, report, replaced=[off])[0])
+
+
 def test_nccl_is_no_knob_where_another_kernel_carries_decoding(report):
     flags = "max-running-requests: 64}"
     ipc = f"{flags}\n  env: {{SGLANG_ENABLE_PCIE_IPC_ALLREDUCE: '1'}}"
@@ -411,7 +471,7 @@ def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_cost
     assert found.points[0].bounds["draft_tp"] == pytest.approx(6 / 14)
     assert found.is_worth(levers["draft_tp"])
     assert "verify takes 65.0%, most of a cycle" in told(found)
-    assert "Worth a launch: NCCL_PROTO and draft_tp." in told(found)
+    assert "Worth a launch: draft_tp." in told(found)
     found, _ = levers_of({}, slowed)
     assert "Something could come of what the study has one choice of: draft_tp." in told(found)
 

@@ -79,6 +79,7 @@ def _lever(explanation: Explanation, lever: Lever) -> dict[str, Any]:
         "limit": str(lever.limit),
         "bound": explanation.bound(lever),
         "worth_a_launch": explanation.is_worth(lever),
+        "all_measured": lever.name in explanation.measured,
         "varied": lever.varied,
         "how": lever.how,
         "measured": None

@@ -12,7 +12,7 @@ from tuner.explain.choice import HOW_TO_RECORD, Choice, NothingToExplain, choose
 from tuner.explain.levers import Limit, collective_parts, levers
 from tuner.explain.mean_cycle import mean_cycle
 from tuner.explain.notes import point_notes
-from tuner.explain.seen import Seen, best_seen
+from tuner.explain.seen import Seen, all_measured, best_seen
 from tuner.scoring import comparable
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Explanation:
         levers: The study's knobs, and the draft's placement.
         points: The operating points that have a clock, in the study's order; at least one.
         seen: What another value of a lever was measured to do, all else equal, at the first point.
+        measured: The levers of which every choice was judged, all else equal.
         untouched: The parts with collectives, where the study varies nothing that acts on them.
     """
 
@@ -72,6 +73,7 @@ class Explanation:
     levers: tuple[Lever, ...]
     points: tuple[PointExplanation, ...]
     seen: dict[str, Seen]
+    measured: frozenset[str]
     untouched: tuple[str, ...]
 
     @property
@@ -86,7 +88,12 @@ class Explanation:
         )
 
     def is_worth(self, lever: Lever) -> bool | None:
-        """Whether it is worth a launch; `None` where that is not known."""
+        """Whether it is worth a launch; `None` where that is not known.
+
+        What was measured needs none.
+        """
+        if lever.name in self.measured:
+            return False
         bound = self.bound(lever)
         return None if bound is None else bound >= WORTH
 
@@ -125,6 +132,7 @@ def explain(report: StudyReport, study: Study, trial: Trial | None = None) -> Ex
         levers=found,
         points=points,
         seen=best_seen(found, choice.trial, standing.trials, study),
+        measured=all_measured(found, choice.trial, standing.trials, study),
         untouched=() if acting else parts,
     )
 

@@ -8,8 +8,8 @@ verify has; the first draft token of a chain comes from draft extend.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.allreduce import OWN_OFF, PCIE_IPC
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 DRAFTING = ("draft", "draft_extend")
 """The parts that the draft model runs in."""
+
+OWN_KERNEL = "nothing where SGLang's own all-reduce kernel carries decoding"
 
 _COLLECTIVE_FLAGS = {
     OWN_OFF,
@@ -94,7 +96,7 @@ class Lever:
         limit: What bounds it.
         how: What it acts on, in words.
         varied: Whether the study has several choices of it.
-        choices: Other values of a number.
+        choices: Its other values in the study.
         collective: Whether it acts on what GPUs tell each other in a forward.
     """
 
@@ -104,7 +106,7 @@ class Lever:
     limit: Limit
     how: str
     varied: bool = True
-    choices: tuple[int, ...] = ()
+    choices: tuple[Any, ...] = ()
     collective: bool = False
 
 
@@ -148,11 +150,12 @@ def _variables(
             continue
         knob = Knob(Kind.VARIABLE, name)
         if name in VARIABLES and unused is not None:
-            yield Lever(name, knob, (), Limit.NOTHING, unused)
+            found = Lever(name, knob, (), Limit.NOTHING, unused)
         elif name in VARIABLES or name in _COLLECTIVE_VARIABLES:
-            yield _collective(study, configuration, knob)
+            found = _collective(study, configuration, knob)
         else:
-            yield Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+            found = Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+        yield replace(found, choices=_others(choices, dict(configuration.env).get(name)))
 
 
 def _flags(study: Study, configuration: Configuration) -> Iterator[Lever]:
@@ -164,21 +167,29 @@ def _flags(study: Study, configuration: Configuration) -> Iterator[Lever]:
     for name, met in choices.items():
         if len(met) < 2:
             continue
-        knob = Knob(Kind.FLAG, name)
-        if name in _COLLECTIVE_FLAGS:
-            yield _collective(study, configuration, knob)
-        elif name in _DRAFT_FLAGS:
-            yield _drafting(configuration, knob, "the draft model alone")
-        elif name in _FORWARD_FLAGS:
-            parts = FORWARDS if _has_draft(configuration) else ("verify",)
-            yield Lever(name, knob, parts, Limit.PARTS, "the forwards")
-        elif name == _ADAPTIVE:
-            how = "the steps, while it serves: forwards and accept length at once"
-            yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, how)
-        elif name in _REST_FLAGS:
-            yield Lever(name, knob, ("rest",), Limit.PARTS, "what lies between the forwards")
-        else:
-            yield Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+        found = _flag(configuration, study, Knob(Kind.FLAG, name))
+        yield replace(found, choices=_others(met, dict(configuration.flags).get(name)))
+
+
+def _others(choices: Iterable[Value], now: Value) -> tuple[Value, ...]:
+    return tuple(value for value in dict.fromkeys(choices) if value != now)
+
+
+def _flag(configuration: Configuration, study: Study, knob: Knob) -> Lever:
+    name = knob.name
+    if name in _COLLECTIVE_FLAGS:
+        return _collective(study, configuration, knob)
+    if name in _DRAFT_FLAGS:
+        return _drafting(configuration, knob, "the draft model alone")
+    if name in _FORWARD_FLAGS:
+        parts = FORWARDS if _has_draft(configuration) else ("verify",)
+        return Lever(name, knob, parts, Limit.PARTS, "the forwards")
+    if name == _ADAPTIVE:
+        how = "the steps, while it serves: forwards and accept length at once"
+        return Lever(name, knob, FORWARDS, Limit.UNKNOWN, how)
+    if name in _REST_FLAGS:
+        return Lever(name, knob, ("rest",), Limit.PARTS, "what lies between the forwards")
+    return Lever(name, knob, (), Limit.UNKNOWN, "not known here")
 
 
 def _collective(study: Study, configuration: Configuration, knob: Knob) -> Lever:
@@ -190,7 +201,7 @@ def _collective(study: Study, configuration: Configuration, knob: Knob) -> Lever
         where = "the decode forward"
     how = f"the collectives in {where}"
     if knob.name in VARIABLES and may_have_own_kernel(study, configuration):
-        how += "; nothing where SGLang's own all-reduce kernel carries decoding"
+        how += f"; {OWN_KERNEL}"
     return Lever(knob.name, knob, parts, Limit.PARTS, how, collective=True)
 
 
@@ -202,7 +213,8 @@ def _placement(study: Study, configuration: Configuration) -> Iterator[Lever]:
         "draft and draft extend; it can buy less than their share: the draft is computed all the "
         "same, and fewer GPUs read more of it each"
     )
-    yield Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1)
+    found = Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1)
+    yield replace(found, choices=_others(sizes, configuration.draft_tp))
 
 
 def _drafting(configuration: Configuration, knob: Knob, how: str) -> Lever:

@@ -137,7 +137,9 @@ def _levers(explanation: Explanation, width: int) -> Table:
             how += f"; most can be hoped of {depth}"
         if seen is not None:
             how += f"; measured {seen.gain:+.1%} (trial {seen.trial})"
-        cells = (lever_name(lever), " / ".join(bounds), words[explanation.is_worth(lever)], how)
+        done = lever.name in explanation.measured
+        launch = "done" if done else words[explanation.is_worth(lever)]
+        cells = (lever_name(lever), " / ".join(bounds), launch, how)
         table.add_row(*map(Text, cells))
     return table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from results.records import PARTS
+from results.records import PARTS, TrialState
+from tuner.explain.levers import Limit
 from tuner.explain.mean_cycle import mean_cycle
 from tuner.knobs import DRAFT, differing, knobs_of
 from tuner.scoring import comparable
@@ -45,21 +46,52 @@ def best_seen(
     mine = _speed(trial)
     if mine is None:
         return {}
-    own = knobs_of(trial.configuration, study.server.flags, study.server.env)
+    own = _knobs(trial, study)
     found: dict[str, Seen] = {}
     others = [t for t in trials if t.number != trial.number and comparable(t)]
     for other in others:
         theirs = _speed(other)
-        if theirs is None:
-            continue
-        knobs = knobs_of(other.configuration, study.server.flags, study.server.env)
-        name, value = _only_difference(own, knobs)
+        if theirs is None or _source(other) != _source(trial):
+            continue  # GPU time is not the time that passes
+        name, value = _only_difference(own, _knobs(other, study))
         if name is None or all(name != lever.name for lever in levers):
             continue
         gain = theirs[0] / mine[0] - 1.0
         if name not in found or gain > found[name].gain:
             found[name] = Seen(other.number, value, gain, _changes(mine[1], theirs[1]))
     return found
+
+
+def all_measured(
+    levers: Iterable[Lever], trial: Trial, trials: Iterable[Trial], study: Study
+) -> frozenset[str]:
+    """The levers of which no choice is left that was not judged, all else equal.
+
+    A tree's steps and width are not among them: its draft tokens differ with them.
+    """
+    own = _knobs(trial, study)
+    met: dict[str, set[Any]] = {}
+    for other in trials:
+        if other.state.is_verdict or other.state is TrialState.INACTIVE:
+            name, value = _only_difference(own, _knobs(other, study))
+            if name is not None:
+                met.setdefault(name, set()).add(value)
+    return frozenset(
+        lever.name
+        for lever in levers
+        if lever.choices
+        and (lever.knob.kind is not DRAFT.kind or lever.limit is Limit.DEPTH)
+        and set(lever.choices) <= met.get(lever.name, set())
+    )
+
+
+def _knobs(trial: Trial, study: Study) -> Knobs:
+    return knobs_of(trial.configuration, study.server.flags, study.server.env)
+
+
+def _source(trial: Trial) -> str | None:
+    cycle = trial.measurements[0].cycle if trial.measurements else None
+    return None if cycle is None else cycle.source
 
 
 def _only_difference(own: Knobs, theirs: Knobs) -> tuple[str | None, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner.explain.bounds import gain_if_instant, gain_if_shorter
 from tuner.explain.explanation import WORTH
-from tuner.explain.levers import DRAFTING, Limit
+from tuner.explain.levers import DRAFTING, OWN_KERNEL, Limit
 from tuner.explain.part_names import part_name
 from tuner.knobs import DRAFT_TP, Kind
 
@@ -126,8 +126,9 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
     names = [lever_name(lever) for lever in acting]
     who = "NCCL acts" if any(name.startswith("NCCL_") for name in names) else "Collectives act"
     also = ", and on the draft as far as it has collectives" if len(acting[0].parts) > 1 else ""
+    but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in lever.how for lever in acting) else ""
     yield (
-        f"{who} on {verify}{also}: {_and(names)}. What part of these forwards its collectives "
+        f"{who} on {verify}{also}: {_and(names)}{but}. What part of these forwards its collectives "
         "are, no clock tells: infinitely fast ones would buy less than forwards in no time at all, "
         f"{describe_bound(point.instant['collective'])}."
     )
@@ -144,7 +145,11 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
 
 def _worth(explanation: Explanation) -> Iterator[str]:
     by_worth: dict[bool | None, list[Lever]] = {True: [], False: [], None: []}
-    for lever in explanation.levers:
+    done = [lever for lever in explanation.levers if lever.name in explanation.measured]
+    if done:
+        names = [_outcome(explanation, lever) for lever in done]
+        yield f"Every choice is measured, all else equal: {_and(names)}."
+    for lever in (one for one in explanation.levers if one not in done):
         by_worth[explanation.is_worth(lever)].append(lever)
     varied = [lever_name(lever) for lever in by_worth[True] if lever.varied]
     if varied:
@@ -158,6 +163,13 @@ def _worth(explanation: Explanation) -> Iterator[str]:
     if by_worth[None]:
         names = [lever_name(lever) for lever in by_worth[None]]
         yield f"Not known from a clock, only from a launch: {_and(names)}."
+
+
+def _outcome(explanation: Explanation, lever: Lever) -> str:
+    seen = explanation.seen.get(lever.name)
+    if seen is None:
+        return lever_name(lever)
+    return f"{lever_name(lever)} (at best {seen.gain:+.1%}, trial {seen.trial})"
 
 
 def _break_even(point: PointExplanation) -> Iterator[str]:
