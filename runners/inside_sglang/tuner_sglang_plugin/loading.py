@@ -16,7 +16,7 @@ from . import CLOCK_VARIABLE, STEPS_VARIABLE
 from .clock import CycleClock
 from .hooks import Point, apply
 from .hot_switch import HotSwitch
-from .saying import refuse
+from .saying import MAIN_VARIABLE, refuse
 from .status import Status
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Capability(Hooked, Protocol):
 
 def load() -> None:
     """Sets up what the environment asks for, or refuses."""
+    if multiprocessing.parent_process() is None:
+        os.environ[MAIN_VARIABLE] = str(os.getpid())
     capabilities: list[Capability] = []
     if steps := os.environ.get(STEPS_VARIABLE):
         capabilities.append(HotSwitch.from_environment(steps))

@@ -6,10 +6,14 @@ in the first column, also in a process whose logging is not set up yet.
 
 import multiprocessing
 import os
+import signal
 import sys
 from typing import NoReturn
 
 NAME = "tuner_sglang_plugin"
+
+MAIN_VARIABLE = "TUNER_SERVER_MAIN"
+"""The process that was started, for those that it starts; set by the plugin itself."""
 
 EXIT_CODE = 78
 """Of a process that refuses (`EX_CONFIG`). A scheduler's end ends the server, with another code."""
@@ -26,12 +30,14 @@ def refuse(capability: str, reason: str) -> NoReturn:
 
     SGLang catches every `Exception` of a plugin and of a scheduler's start, and would go on without
     what was asked for; `SystemExit` passes (0.5.17, 0.5.23). In a process that SGLang started it
-    could still wait for threads of NCCL or ZMQ for ever, so that ends at once: the parent finds the
-    end of the pipe that it reads (`_wait_for_scheduler_ready`; the controller of data parallelism,
-    `recv`), and raises.
+    could still wait for threads of NCCL or ZMQ for ever, so that ends at once: the main process
+    looks at the pipe and at the process itself (`_wait_for_scheduler_ready`), and raises. The
+    controller of data parallelism looks at neither: it is told as SGLang tells it, by a signal.
     """
     say(f"REFUSED {capability}: {reason}")
     if multiprocessing.parent_process() is not None:
         sys.stdout.flush()
+        if os.environ.get(MAIN_VARIABLE) != str(os.getppid()):
+            os.kill(os.getppid(), signal.SIGQUIT)
         os._exit(EXIT_CODE)
     raise SystemExit(EXIT_CODE)

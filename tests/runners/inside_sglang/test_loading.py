@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from runners.inside_sglang.tuner_sglang_plugin.hot_switch import HotSwitch
@@ -119,6 +121,14 @@ def test_the_clock_refuses_pipeline_stages(launch):
     server = launch(arguments=CHAIN | {"pp_size": 2}, env=CLOCK)
     assert server.code != 0
     assert "REFUSED clock: --pp-size is 2" in server.log
+
+
+def test_a_controller_that_waits_for_a_schedulers_word_is_told(launch):
+    """With data parallelism nobody looks whether the scheduler lives (0.5.17, 0.5.23)."""
+    server = launch(arguments=CHAIN | {"dp_size": 2}, env=CLOCK | {"FAKE_DEVICE": "npu"})
+    assert "REFUSED clock: the device is npu" in server.log
+    assert f"the scheduler died with code {-signal.SIGQUIT}" in server.log
+    assert server.code not in {0, None}
 
 
 def test_a_capability_that_cannot_say_whether_it_is_ready_is_refused(launch):

@@ -14,6 +14,11 @@ def main():
     from sglang.srt.managers.detokenizer_manager import run_detokenizer_process
     from sglang.srt.managers.scheduler import run_scheduler_process
 
+    if arguments.get("dp_size", 1) > 1:
+        from sglang.srt.managers.data_parallel_controller import (
+            run_data_parallel_controller_process as run_scheduler_process,
+        )
+
     told = {"main": before}
     for name, target, given in (
         ("detokenizer", run_detokenizer_process, ()),
