@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from results.records import TrialState
-from runners.plugin_protocol import STATUS
+from results.records import LaunchState, TrialState
+from runners.plugin_status import status_of
 from tuner.switching import Switching, read_switching
 from tuner.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from results.records import Launch, Trial
     from results.store import Store
@@ -31,7 +31,7 @@ class SwitchedLaunch:
         lost: Whether a kill or the host took it.
         states_s: Seconds of its start-up that went into states beside the one that it started
             with; `None` where it did not say.
-        states_gb: GPU memory of those, in GB; `None` likewise.
+        states_gb: GPU memory of those, in GiB; `None` likewise.
     """
 
     id: int
@@ -73,7 +73,7 @@ class HotSwitchReport:
 
     @property
     def states_gb(self) -> float | None:
-        """GPU memory of the states of the server that had most, in GB."""
+        """GPU memory of the states of the server that had most, in GiB."""
         told = [launch.states_gb for launch in self.launches if launch.states_gb is not None]
         return max(told, default=None)
 
@@ -99,7 +99,7 @@ class HotSwitchReport:
             )
             if self.states_s is not None:
                 line += f"; their states took {self.states_s:.0f} s"
-                line += f", at most {self.states_gb:.1f} GB" if self.states_gb else ""
+                line += f", at most {self.states_gb:.1f} GiB" if self.states_gb else ""
             yield line
         for check in self.switching.checks:
             same = "the same" if check.comparison.faithful else "not the same"
@@ -125,40 +125,35 @@ def _total(values: Iterator[float | None]) -> float | None:
 def hot_switch_report(
     store: Store, stored: StoredStudy, trials: Sequence[Trial], launches: Sequence[Launch]
 ) -> HotSwitchReport:
-    """Works it out from what is stored; launches taken over from another study saved nothing."""
+    """Works it out from what is stored; launches taken over or still running saved nothing."""
     judged: dict[int, list[int]] = {}
     for trial in trials:
-        counts = trial.state.is_verdict or trial.state is TrialState.INACTIVE
+        # One that was set aside without a server of its own needed no launch either way.
+        served = trial.state is TrialState.INACTIVE and trial.resolved is not None
+        counts = trial.state.is_verdict or served
         if trial.judged_in is not None and counts:
             judged.setdefault(trial.judged_in, []).append(trial.number)
     switched = []
     for launch in launches:
-        if not launch.intent.settings or launch.imported_from is not None:
+        ended = launch.state is not LaunchState.RUNNING
+        if not launch.intent.settings or launch.imported_from is not None or not ended:
             continue
         numbers = judged.get(launch.id, [])
         info = store.server_info(stored.id, numbers[0]) if numbers else None
-        states = _states(info or {})
+        status = status_of(info or {})
+        states = list(status.states.values()) if status is not None else []
         switched.append(
             SwitchedLaunch(
                 launch.id,
                 tuple(s.num_steps for s in launch.intent.settings if s.num_steps is not None),
                 len(numbers),
                 launch.is_lost,
-                _total(state.get("build_s") for state in states) if states else None,
-                _total(state.get("memory_gb") for state in states) if states else None,
+                _total(state.build_s for state in states),
+                _total(state.memory_gb for state in states),
             )
         )
     switching = read_switching(store, stored.id, trials, launches)
     return HotSwitchReport(stored.hot_switch, switching, tuple(switched))
-
-
-def _states(server_info: Mapping[str, Any]) -> list[dict[str, float]]:
-    """What the plugin says of each state, of the first rank that says anything."""
-    for state in server_info.get("internal_states") or ():
-        status = state.get(STATUS) if isinstance(state, dict) else None
-        if isinstance(status, dict) and isinstance(switch := status.get("hot_switch"), dict):
-            return list((switch.get("states") or {}).values())
-    return []
 
 
 def _check_dict(check: Check) -> dict[str, Any]:

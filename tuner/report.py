@@ -156,6 +156,7 @@ class StudyReport:
             "accept_length": first.accept_length if first is not None else None,
             "points": [point_dict(m) for m in trial.measurements],
             "launches": list(trial.launches),
+            "judged_in": trial.judged_in,
             "failure": trial.failure.to_dict() if trial.failure is not None else None,
         }
 

@@ -115,3 +115,12 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
     alone = json.loads(plan_of(tuner, call, text, "--json", "--no-hot-switch"))
     assert (alone["launches_for_all_points"], alone["hot_switch"]["asked"]) == (5, False)
     assert "hot switch" not in plan_of(tuner, call, text, "--no-hot-switch")
+
+
+def test_a_pair_of_which_one_is_the_anchor_is_nothing_to_be_switched_through(tuner, call):
+    text = STUDY.replace("meta-llama/Llama-3.1-8B-Instruct", "moonshotai/Kimi-K2.5").replace(
+        "[1, 2], topk: 1", "[2, 3], topk: 1"
+    )
+    told = plan_of(tuner, call, text)
+    assert "hot switch: no launch can be shared here, an anchor's own left aside" in told
+    assert "0 launches" not in told

@@ -19,6 +19,7 @@ from search_spaces import Space, parse_study
 from tuner import assembly
 from tuner.contributions import contributions
 from tuner.fork import inherit
+from tuner.hot_switch_report import hot_switch_report
 from tuner.identity import study_differences
 from tuner.json_text import dump
 from tuner.planners import PLANNERS
@@ -527,11 +528,35 @@ def test_the_report_counts_what_was_saved_and_names_the_check(small, store, caps
     assert (check["faithful"], check["clock"], check["algorithm"]) == (True, "plugin", "EAGLE3")
     assert check["anchor"] == told["baselines"]["default"]
     assert told["launches"][check["launch"]]["steps"][0] == 3
+    default = told["trials"][check["anchor"]]
+    assert (default["launches"], default["judged_in"]) == (
+        [check["own_launch"], check["launch"]],
+        check["own_launch"],
+    )
     assert told["launches"][0]["steps"] == []
     render(report)
     out = capsys.readouterr().out
     assert "hot switch: 9 settings measured in 2 launches, 7 launches fewer" in out
     assert "the same when switched to in launch" in out
+
+
+def test_a_launch_that_runs_and_a_trial_that_needed_no_server_saved_nothing(small, store):
+    study = small(steps="{from: 1, to: 5}")
+    report = play(study, store, Switchable(study, clocked), hot_switch=True)
+    trials, launches = report.standing.trials, report.launches
+    last = max(launch.id for launch in launches if launch.intent.settings)
+    inside = [t for t in trials if t.judged_in == last]
+
+    def saved(*, state=LaunchState.COMPLETE, resolved=inside[0].resolved):
+        now = [replace(x, state=state) if x.id == last else x for x in launches]
+        aside = replace(inside[0], state=TrialState.INACTIVE, resolved=resolved)
+        seen = [aside if t.number == aside.number else t for t in trials]
+        return hot_switch_report(store, report.study, seen, now).saved
+
+    assert inside[0].resolved is not None
+    assert saved() == 12 - 5
+    assert saved(resolved=None) == 12 - 5 - 1
+    assert saved(state=LaunchState.RUNNING) == 12 - 5 - (len(inside) - 1)
 
 
 def test_a_study_that_gave_up_says_why_and_what_it_cost(small, store, capsys):

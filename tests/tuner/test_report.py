@@ -287,7 +287,7 @@ def test_a_new_launch_ends_what_was_said_of_the_last_one(report, monkeypatch):
     monkeypatch.setattr(lines, "_status", status)
     lines.measuring("trial 0, concurrency 1")
     launch = failed_launch(None)
-    planned = SimpleNamespace(trials=report.standing.trials[:1])
+    planned = SimpleNamespace(trials=report.standing.trials[:1], anchor=None)
     lines.launching(launch, planned, None)
     assert shown == ["measuring trial 0, concurrency 1 (0 s)", "starting launch 7 (0 s)"]
 

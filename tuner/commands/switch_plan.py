@@ -71,14 +71,15 @@ class SwitchPlan:
         """The same in words."""
         if not self.asked:
             return
-        if not self.shared:
-            yield "hot switch: no two of them can share a launch here"
+        shared = [part for part in self.shared if part.launches]
+        if not shared:
+            yield "hot switch: no launch can be shared here, an anchor's own left aside"
             return
         yield (
             f"hot switch: {counted(self.needed.launches, 'launch')} in place of "
             f"{self.needed.alone}:"
         )
-        for part in self.shared:
+        for part in shared:
             steps = ", ".join(map(str, part.steps))
             yield (
                 f"  {part.algorithm}: {part.configurations} configurations (steps {steps}), "
