@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from results.records import LOSING_FAULTS, Failure, LaunchState, TrialState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from results.records import Launch
+    from results.records import Launch, Trial
 
 KILLED = frozenset({"scheduler_killed", "server_killed"})
 """Kinds of failure of which nobody can say whether the host or the configuration is to blame."""
@@ -95,19 +95,54 @@ def blame(
 
 
 def killed_again(
-    failure: Failure, launch: Launch, met: Collection[int], launches: Sequence[Launch]
+    failure: Failure,
+    launch: Launch,
+    met: Collection[int],
+    launches: Sequence[Launch],
+    trials: Mapping[int, Trial],
 ) -> Failure:
     """The failure, or `unstable` where the server was killed before at one of the same trials.
 
     Once may be anybody's doing; again, at the same configuration, is its own.
+
+    Args:
+        failure: Why the launch failed.
+        launch: The launch.
+        met: Numbers of the trials that it was at.
+        launches: All of the study.
+        trials: Likewise, by number.
     """
     if failure.kind not in KILLED:
         return failure
+    switched = bool(launch.intent.settings)
     for earlier in launches:
         before = earlier.failure
-        if earlier.id == launch.id or before is None or not set(met) & set(earlier.trials):
+        if earlier.id == launch.id or before is None:
             continue
-        if before.kind in KILLED | {"unstable"}:
+        killed = before.kind in KILLED | {"unstable"}
+        if killed and set(met) & _was_at(earlier, trials, switched=switched):
             message = f"its server was killed again: {failure.message}"
             return Failure("unstable", failure.phase, "configuration", message)
     return failure
+
+
+def _was_at(launch: Launch, trials: Mapping[int, Trial], *, switched: bool) -> set[int]:
+    """The trials that a killed launch was at.
+
+    Args:
+        launch: The launch.
+        trials: All of the study, by number.
+        switched: Whether it is compared with another launch for many settings.
+    """
+    if not launch.intent.settings:
+        return set(launch.trials)
+    if launch.ready_s is None:
+        # The start of a server for many settings says nothing of one of them by itself.
+        return set(launch.trials) if switched else set()
+    judged = [n for n in launch.trials if trials[n].judged_in == launch.id]
+    for number in launch.trials:
+        before = trials[number].judged_in
+        is_anchor = before is not None and before < launch.id
+        if number not in judged and not (is_anchor and judged):
+            return {number}
+    return set()

@@ -23,6 +23,7 @@ from runners.sglang_versions import version_note
 from tuner.blame import KILLED, blame, killed_again
 from tuner.judging import Judge
 from tuner.leftovers import log_digest
+from tuner.planners import PlannedTrial
 from tuner.switching import ANCHOR_DISTURBED
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from results.studies import StoredStudy
     from runners.base import LaunchCommand, Runner, Session
     from search_spaces.workload import Workload
-    from tuner.planners import LaunchPlan, PlannedTrial
+    from tuner.planners import LaunchPlan
     from tuner.progress import Progress
 
 
@@ -246,7 +247,9 @@ class Launcher:
             try:
                 unfaithful = self._judge.check(session, launch, plan.anchor)
             except RunnerError as error:
-                return self._blame(launch, numbered[:1], error.failure, judged=False)
+                met = PlannedTrial(plan.anchor.configuration, Purpose.ANCHOR)
+                at_anchor = [(plan.anchor.trial, met)]
+                return self._blame(launch, at_anchor, error.failure, judged=False)
             if unfaithful is not None:
                 return _Result(LaunchState.FAILED, unfaithful)
         for number, planned in numbered:
@@ -275,9 +278,16 @@ class Launcher:
         """
         # The study gives up switching before it would pause for that.
         disturbed = failure.kind == ANCHOR_DISTURBED
-        earlier = self._store.launches(self._stored.id) if failure.kind in KILLED else ()
+        if failure.kind in KILLED:
+            failure = killed_again(
+                failure,
+                launch,
+                [number for number, _ in met],
+                self._store.launches(self._stored.id),
+                {t.number: t for t in self._store.trials(self._stored.id)},
+            )
         found = blame(
-            killed_again(failure, launch, [number for number, _ in met], earlier),
+            failure,
             study=self._stored.name,
             log=launch.intent.log,
             switched=bool(launch.intent.settings),

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from results.records import Failure, Launch, LaunchIntent, LaunchState, TrialState
-from search_spaces.configuration import Configuration
+from results.records import (
+    Failure,
+    Launch,
+    LaunchIntent,
+    LaunchState,
+    Purpose,
+    Trial,
+    TrialState,
+)
+from search_spaces.configuration import Configuration, Setting
 from tuner.blame import HOST_FAULTS, HOST_PAUSES_S, blame, killed_again
 
 KILL = Failure("server_killed", "load", "host", "the server was killed by SIGKILL")
@@ -22,9 +30,26 @@ def blamed(fault, *, switched=False, is_reference=False, host_faults=0):
     )
 
 
-def launch(number, failure=None, trials=(0,)):
-    intent = LaunchIntent(Configuration(), (), f"mark{number}", "launch.log")
-    return Launch(number, LaunchState.FAILED, intent, failure=failure, trials=trials)
+def launch(number, failure=None, trials=(0,), *, switched=False, ready_s=None):
+    settings = (Setting(1), Setting(2)) if switched else ()
+    intent = LaunchIntent(Configuration(), settings, f"mark{number}", "launch.log")
+    return Launch(
+        number, LaunchState.FAILED, intent, failure=failure, trials=trials, ready_s=ready_s
+    )
+
+
+def trials(**judged_in):
+    """Trials `t0`, `t1`, ... by the launch that judged them."""
+    return {
+        int(name[1:]): Trial(
+            int(name[1:]),
+            Purpose.SEARCH,
+            TrialState.RUNNING if by is None else TrialState.COMPLETE,
+            Configuration(),
+            judged_in=by,
+        )
+        for name, by in judged_in.items()
+    }
 
 
 def test_a_configuration_that_cannot_run_is_infeasible():
@@ -62,8 +87,38 @@ def test_a_lost_launch_is_tried_again_later_and_then_pauses_the_study(fault):
 
 def test_a_server_killed_twice_at_one_configuration_is_unstable():
     now = launch(2)
-    assert killed_again(KILL, now, [0], [launch(1, KILL), now]).kind == "unstable"
-    assert killed_again(KILL, now, [0], [launch(1, KILL), now]).fault == "configuration"
+    again = killed_again(KILL, now, [0], [launch(1, KILL), now], trials(t0=None))
+    assert (again.kind, again.fault) == ("unstable", "configuration")
+
+
+ANCHORED = {"trials": (0, 1, 2), "switched": True}
+
+
+@pytest.mark.parametrize(
+    ("ready_s", "judged_in", "met", "again"),
+    [
+        (9.0, {"t1": 2, "t2": None}, 2, True),  # it was at trial 2
+        (9.0, {"t1": 2, "t2": None}, 0, False),  # the anchor was behind it
+        (9.0, {"t1": 3, "t2": None}, 1, False),  # trial 1 was judged later: it was at the anchor
+        (9.0, {"t1": 3, "t2": None}, 0, True),
+        (9.0, {"t1": None, "t2": None}, 2, False),  # it never got there
+        (None, {"t1": None, "t2": None}, 1, False),  # a start for all is not one of its own
+    ],
+)
+def test_only_what_a_killed_launch_was_at_is_blamed_in_one_of_its_own(
+    ready_s, judged_in, met, again
+):
+    known = trials(t0=1, **judged_in)
+    earlier = launch(2, KILL, ready_s=ready_s, **ANCHORED)
+    found = killed_again(KILL, launch(9, trials=(met,)), [met], [earlier], known)
+    assert (found.kind == "unstable") is again
+
+
+def test_a_start_for_many_settings_that_is_killed_twice_is_unstable():
+    known = trials(t0=1, t1=None, t2=None)
+    earlier = launch(2, KILL, **ANCHORED)
+    found = killed_again(KILL, launch(3, **ANCHORED), [1, 2], [earlier], known)
+    assert found.kind == "unstable"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +127,10 @@ def test_a_server_killed_twice_at_one_configuration_is_unstable():
     ids=["another trial", "another failure"],
 )
 def test_a_server_killed_once_is_not(earlier):
-    assert killed_again(KILL, launch(2), [0], [earlier, launch(2, KILL)]) == KILL
+    known = trials(t0=None, t7=None)
+    assert killed_again(KILL, launch(2), [0], [earlier, launch(2, KILL)], known) == KILL
 
 
 def test_other_failures_are_left_as_they_are():
     failure = Failure("cuda_oom", "load", "configuration", "x")
-    assert killed_again(failure, launch(2), [0], [launch(1, KILL)]) == failure
+    assert killed_again(failure, launch(2), [0], [launch(1, KILL)], trials(t0=None)) == failure
