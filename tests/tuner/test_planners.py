@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from results.records import TrialState
 from search_spaces import Space, load_study, parse_study
 from search_spaces.configuration import Configuration, Speculation
-from tuner.planners import LaunchBuilder, choose_planner, make_planner
+from tuner.planners import LaunchBuilder, Observation, choose_planner, make_planner
 from tuner.planners.conformance import STUDY, PlannerConformance
+
+from . import replays
 
 
 class TestExhaustive(PlannerConformance):
@@ -42,7 +45,7 @@ def test_the_choice_follows_the_budget():
         return a == b or (a.env == b.env and a.speculation.topk == b.speculation.topk == 1)
 
     alone, switched = (
-        LaunchBuilder(space, chains, hot_switch=hot_switch) for hot_switch in (False, True)
+        LaunchBuilder(space, replays.chains, hot_switch=hot_switch) for hot_switch in (False, True)
     )
     assert choose_planner(space, alone, 24) == "exhaustive"
     assert choose_planner(space, alone, 23) == "tpe"
@@ -94,3 +97,25 @@ def test_counting_stops_where_the_budget_ends():
     assert alone.needed(points(), at_most=5).launches == 6
     assert len(taken) == 7 < len(space)
     assert alone.needed(space.points, at_most=len(space)).launches == len(space)
+
+
+def proposals(small, *, hot_switch, rising):
+    """What TPE chooses behind the eight depths of one server, by seed."""
+    study = small(steps="{from: 1, to: 8}", protos="[null, LL, LL128, Simple]")
+    space = Space(study)
+    found = []
+    for seed in range(8):
+        builder = LaunchBuilder(space, replays.chains, hot_switch=hot_switch)
+        planner = make_planner("tpe", space, builder, seed=seed)
+        for n in range(1, 9):
+            score = 1 + n / 10 if rising else 2 - n / 10
+            planner.observe(Observation(replays.point(study, n, None), TrialState.COMPLETE, score))
+        found.append(planner.propose().trials[0].configuration)
+    return found
+
+
+@pytest.mark.parametrize("hot_switch", [True, False])
+def test_settings_of_one_server_are_no_start_of_a_search(small, hot_switch):
+    rising, falling = (proposals(small, hot_switch=hot_switch, rising=r) for r in (True, False))
+    # A start is random, whatever the scores are.
+    assert (rising == falling) is hot_switch

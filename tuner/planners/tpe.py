@@ -23,7 +23,9 @@ discrete spaces by design, and illegal points are drawn and thrown away."""
 
 
 class TPEPlanner(Planner):
-    """Optuna's multivariate, grouped TPE; random until `startup` trials are known.
+    """Optuna's multivariate, grouped TPE; random until `startup` launches' worth is known.
+
+    Settings that share a launch differ in one knob: eight of them are one server, not a start.
 
     Optuna's study is this planner's own, in memory, rebuilt from observations: the study's
     persistent Optuna tables are a mirror, written by the store.
@@ -72,23 +74,27 @@ class TPEPlanner(Planner):
         return None
 
     def _study(self) -> optuna.Study:
+        told = [
+            o
+            for o in self._observations
+            # A baseline that is no point has no parameters.
+            if o.state in {TrialState.COMPLETE, TrialState.INFEASIBLE}
+            and o.configuration in self._space
+        ]
+        known = self._launches.launches_left(o.configuration for o in told)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
                 multivariate=True,
                 group=True,
-                n_startup_trials=self._startup,
+                n_startup_trials=0 if known >= self._startup else len(told) + 1,
                 seed=zlib.crc32(f"{self._seed}/{len(self._observations)}".encode()),
             )
         with _quiet():
             study = optuna.create_study(direction="maximize", sampler=sampler)
         scores = [o.score for o in self._observations if o.score is not None]
         worst = min(scores, default=0.0)
-        for observation in self._observations:
-            if observation.state not in {TrialState.COMPLETE, TrialState.INFEASIBLE}:
-                continue
-            if observation.configuration not in self._space:
-                continue  # a baseline that is no point has no parameters
+        for observation in told:
             infeasible = observation.state is TrialState.INFEASIBLE
             parameters = self._space.parameters_of(observation.configuration)
             values = self._space.assignments(observation.configuration)
