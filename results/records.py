@@ -127,7 +127,8 @@ class LaunchIntent:
     """What is about to be launched; stored before anything is started.
 
     Attributes:
-        configuration: The configuration that the server starts with.
+        configuration: Of the first trial that is to be judged. The server starts with it where
+            nothing is switched, else with the largest of the settings.
         settings: The settings to be switched through, in order; empty where none is switched.
         mark: Unique mark; every process of the launch carries `TUNER_LAUNCH=<mark>`.
         log: Path of the server's log file.
