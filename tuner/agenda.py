@@ -8,7 +8,7 @@ from results.records import LaunchState, Purpose, TrialState
 from tuner.planners import LaunchPlan, PlannedTrial, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from results.records import Launch, Trial
     from search_spaces.configuration import Configuration
@@ -44,12 +44,25 @@ class Agenda:
         self._same = same
 
     def next(
-        self, trials: Sequence[Trial], launches: Sequence[Launch], switching: Switching
+        self,
+        trials: Sequence[Trial],
+        launches: Sequence[Launch],
+        switching: Switching,
+        *,
+        aside: Collection[str] = (),
     ) -> LaunchPlan | Stop:
-        """The next launch, given everything that is stored."""
+        """The next launch, given everything that is stored.
+
+        Args:
+            trials: All that are stored.
+            launches: Likewise.
+            switching: What they have shown of it.
+            aside: Keys of points that need no launch and are not stored.
+        """
         if switching.gave_up is not None:
             self._launches.fall_back()
         judged = {t.configuration.key for t in trials if t.state is not TrialState.FAILED}
+        judged.update(aside)
         unfinished = [t for t in trials if t.state is TrialState.RUNNING]
         if unfinished:
             if (alone := _left_alone(unfinished[0], launches)) is not None:

@@ -104,6 +104,8 @@ class Sweep:
         self._observed: set[int] = set()
         self._launch_seconds: list[tuple[int, float]] = []
         self._told: set[str] = set()
+        self._unstored: set[str] = set()
+        """Keys of points that were set aside without being stored."""
 
     def run(self) -> Outcome:
         """Runs to the target; stores and returns why it stopped. Ctrl-C is such a reason."""
@@ -143,7 +145,7 @@ class Sweep:
                 standing = self._observe()
             switching = read_switching(self._store, self._stored.id, standing.trials, launches)
             self._tell(switching)
-            plan = self._agenda.next(standing.trials, launches, switching)
+            plan = self._agenda.next(standing.trials, launches, switching, aside=self._unstored)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
                 return Outcome(plan.reason, _REASONS[plan.reason] + _aside(standing))
@@ -212,6 +214,7 @@ class Sweep:
                 elif count <= MOST_SET_ASIDE:
                     self._store.set_aside(self._stored.id, point, Purpose.SEARCH, failure)
                 else:  # told to nobody but the planner
+                    self._unstored.add(point.key)
                     self._planner.observe(Observation(point, TrialState.INACTIVE, None))
         if last is not None:
             what = "1 point is" if count == 1 else f"{count} points are"

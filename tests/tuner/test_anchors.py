@@ -6,10 +6,12 @@ import pytest
 
 from results.records import Purpose, Trial, TrialState
 from search_spaces import Space
+from tuner.agenda import Agenda
 from tuner.anchors import Anchors
+from tuner.faithful import Comparison
 from tuner.planners import LaunchPlan, PlannedTrial
 from tuner.planners.launches import LaunchBuilder
-from tuner.switching import Switching
+from tuner.switching import Check, Switching
 
 from .replays import chains, point
 
@@ -62,3 +64,15 @@ def test_without_one_what_tells_is_launched_alone(secured, planned, first):
 
 def test_without_a_spare_to_start_nothing_is_checked(secured):
     assert steps(secured([5], [2, 3, 4], may_start=False)) == (None, [2])
+
+
+def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):
+    study = small(steps="{from: 1, to: 4}", protos="[LL]")
+    builder = LaunchBuilder(Space(study), chains)
+    baselines = {"default": point(study, 3, "LL")}
+    agenda = Agenda(baselines, None, builder, Anchors(builder, lambda _: True))
+    known = Switching(checks=(Check(1, 0, 0, "EAGLE3", Comparison((), None)),))
+    assert known.is_faithful("EAGLE3")
+    assert steps(agenda.next([], [], known)) == (None, [3, 1, 2, 4])
+    aside = {point(study, 2, "LL").key}
+    assert steps(agenda.next([], [], known, aside=aside)) == (None, [3, 1, 4])
