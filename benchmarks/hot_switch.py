@@ -106,24 +106,22 @@ class Pair:
         return self.switched / self.alone - 1
 
 
-def run(args: argparse.Namespace, study: Study, way: str) -> None:
-    """Begins one way, or goes on with it."""
+def run(args: argparse.Namespace, study: Study, way: str) -> int:
+    """Begins one way, or goes on with it; its exit status."""
     name = f"{study.name}-{way}"
     with Store.open(args.storage) as store:
         try:
             stored = store.study(name)
             options = ["resume", "--study", name]
             if stored.stopped in {"exhausted", "budget", "converged"}:
-                return
+                return 0
         except StudyNotFound:
             options = ["sweep", "--study", args.study, "--name", name, WAYS[way]]
             options += ["--planner", "exhaustive", "--launches", str(args.launches)]
             options += [] if args.runner is None else ["--runner", args.runner]
     command = [*shlex.split(args.tuner), *options, "--storage", args.storage, "--json"]
     sys.stderr.write(f"# {shlex.join(command)}\n")
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise SystemExit(done.returncode)
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def read(store: Store, study: Study, way: str) -> tuple[Way, StudyReport]:
@@ -145,8 +143,10 @@ def spent(store: Store, report: StudyReport, way: str, time_scale: float = 1.0) 
     """
     stored, launches, best = report.study, report.launches, report.standing.best
     windows = sum(len(store.measurements(stored.id, t.number)) for t in report.standing.trials)
-    begun = launches[0].created or 0.0
-    ended = (launches[-1].created or 0.0) + (launches[-1].seconds or 0.0) / time_scale
+    begun = ended = 0.0
+    if launches:
+        begun = launches[0].created or 0.0
+        ended = (launches[-1].created or 0.0) + (launches[-1].seconds or 0.0) / time_scale
     switching = report.hot_switch
     checks = switching.switching.checks if switching is not None else ()
     return Way(
@@ -235,7 +235,7 @@ def tables(ways: Sequence[Way], rows: Sequence[Pair]) -> str:
         "given up": [w.gave_up or "" for w in ways],
     }
     lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in told.items() if any(cells)]
-    if len(ways) == len(WAYS):
+    if len(ways) == len(WAYS) and all(way.launches and way.real_s for way in ways):
         by = {way.way: way for way in ways}
         switched, alone = by["switched"], by["alone"]
         ratios = (
@@ -291,8 +291,8 @@ def main() -> None:
         parser.error(f"--order {args.order}: {', '.join(unknown)} is none of {', '.join(WAYS)}")
     try:
         study = load_study(args.study)
-        for way in () if args.report else order:
-            run(args, study, way)
+        # What one way found is worth as much where the other one failed.
+        statuses = [run(args, study, way) for way in ([] if args.report else order)]
         with Store.open_to_read(args.storage) as store:
             known = {stored.name for stored in store.studies()}
             found = {w: read(store, study, w) for w in WAYS if f"{study.name}-{w}" in known}
@@ -308,6 +308,8 @@ def main() -> None:
         sys.stdout.write(text)
     else:
         args.output.write_text(text)
+    if failed := [status for status in statuses if status]:
+        raise SystemExit(failed[0])
 
 
 if __name__ == "__main__":

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import hot_switch
 from benchmarks.hot_switch import pairs, spent, tables
+from results.store import Store
 from tests.tuner.conftest import small, store  # noqa: F401 - fixtures
 from tests.tuner.replays import play
 from tests.tuner.test_hot_switch import Switchable, clocked
+from tuner import assembly
 
 
 def test_both_ways_beside_each_other(small, store):  # noqa: F811 - fixtures
@@ -43,3 +50,29 @@ def test_a_way_that_gave_up_is_told(small, store):  # noqa: F811 - fixtures
     assert way.launches == 5
     text = tables([way], [])
     assert "| given up | the switched server of launch" in text
+
+
+def test_a_way_that_failed_takes_nothing_from_the_other(small, store, tmp_path, monkeypatch):  # noqa: F811 - fixtures
+    study = small()
+    runner = Switchable(study, clocked)
+    problem = assembly.pose(study, runner, hot_switch=True)
+    options = {"seed": 0, "planner": "auto", "hot_switch": True, "launches": None, "hours": None}
+    store.create_study(assembly.describe_new(problem, runner, name="s", **options))
+    report = assembly.make_report(store, "s", study, runner)
+    nothing = spent(store, report, "switched")
+    assert (nothing.launches, nothing.real_s, nothing.windows) == (0, 0.0, 0)
+    assert "| launches | 0 | 0 |" in tables([nothing, replace(nothing, way="alone")], [])
+
+    began = []
+
+    def fails(args, _study, way):
+        began.append(way)
+        return 5 if way == "switched" else 0
+
+    monkeypatch.setattr(hot_switch, "run", fails)
+    storage = f"sqlite:///{tmp_path / 'both.db'}"
+    Store.open(storage).close()
+    monkeypatch.setattr("sys.argv", ["hot_switch", "--storage", storage])
+    with pytest.raises(SystemExit) as ended:
+        hot_switch.main()
+    assert (began, ended.value.code) == (["switched", "alone"], 5)
