@@ -38,7 +38,7 @@ class Agenda:
         same: SameServers | None = None,
     ) -> None:
         self._baselines = baselines
-        self._planner = planner
+        self.planner = planner
         self._launches = launches
         self._anchors = anchors
         self._same = same
@@ -60,7 +60,7 @@ class Agenda:
             aside: Keys of points that need no launch and are not stored.
         """
         if switching.gave_up is not None:
-            self._launches.fall_back()
+            self.fall_back()
         judged = {t.configuration.key for t in trials if t.state is not TrialState.FAILED}
         judged.update(aside)
         unfinished = [t for t in trials if t.state is TrialState.RUNNING]
@@ -75,10 +75,14 @@ class Agenda:
                 seen = judged | self._baseline_keys()
                 plan = self._launches.plan(first, seen)
                 return self._anchors.secured(plan, switching, seen)
-        chosen = self._planner.propose()
+        chosen = self.planner.propose()
         if isinstance(chosen, Stop):
             return chosen
         return self._anchors.secured(self._before(chosen, judged), switching, judged)
+
+    def fall_back(self) -> None:
+        """From now on each setting has a launch of its own."""
+        self._launches.fall_back()
 
     def _before(self, plan: LaunchPlan, judged: set[str]) -> LaunchPlan:
         """What is launched before it, where its server may be another point's."""
@@ -100,7 +104,7 @@ class Agenda:
 
     def launches_left(self, trials: Sequence[Trial]) -> int | None:
         """Launches until the planner stops by itself, as far as it can say."""
-        left = self._planner.launches_left()
+        left = self.planner.launches_left()
         if left is None:
             return None
         running = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -223,6 +224,13 @@ def make_sweep(
     planner: Planner = make_planner(
         stored.planner, problem.space, problem.launches, seed=stored.seed
     )
+    # Counted with switching: who asked for all points beyond the budget gets what was asked for.
+    counted_on_it = (
+        stored.planner == "exhaustive"
+        and problem.launches.hot_switch
+        and stored.budget_launches is not None
+        and problem.planner(stored.budget_launches) == "exhaustive"
+    )
     launcher = Launcher(
         stored=stored,
         store=store,
@@ -242,6 +250,11 @@ def make_sweep(
         runner=runner,
         agenda=Agenda(problem.baselines, planner, problem.launches, problem.anchors(), same),
         planner=planner,
+        otherwise=(
+            partial(make_planner, "tpe", problem.space, problem.launches, seed=stored.seed)
+            if counted_on_it
+            else None
+        ),
         launcher=launcher,
         same=same,
         baselines=problem.baselines,

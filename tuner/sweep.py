@@ -64,6 +64,8 @@ class Sweep:
         runner: Whose clock the budget's hours are counted on.
         agenda: What comes next.
         planner: The agenda's planner, told of every judged trial.
+        otherwise: Makes the planner that takes over where switching is given up and the budget no
+            longer reaches every point; `None`: none does.
         launcher: Carries out launch plans.
         same: Knows which points need no launch; `None` where all of them do.
         baselines: By name.
@@ -81,6 +83,7 @@ class Sweep:
         runner: Runner,
         agenda: Agenda,
         planner: Planner,
+        otherwise: Callable[[], Planner] | None = None,
         launcher: Launcher,
         same: SameServers | None = None,
         baselines: Mapping[str, Configuration],
@@ -94,6 +97,7 @@ class Sweep:
         self._runner = runner
         self._agenda = agenda
         self._planner = planner
+        self._otherwise = otherwise
         self._launcher = launcher
         self._same = same
         self._baselines = baselines
@@ -104,8 +108,8 @@ class Sweep:
         self._observed: set[int] = set()
         self._launch_seconds: list[tuple[int, float]] = []
         self._told: set[str] = set()
-        self._unstored: set[str] = set()
-        """Keys of points that were set aside without being stored."""
+        self._unstored: dict[str, Configuration] = {}
+        """Points that were set aside without being stored, by their keys."""
 
     def run(self) -> Outcome:
         """Runs to the target; stores and returns why it stopped. Ctrl-C is such a reason."""
@@ -145,6 +149,8 @@ class Sweep:
                 standing = self._observe()
             switching = read_switching(self._store, self._stored.id, standing.trials, launches)
             self._tell(switching)
+            if switching.gave_up is not None:
+                self._reconsider()
             plan = self._agenda.next(standing.trials, launches, switching, aside=self._unstored)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
@@ -172,6 +178,27 @@ class Sweep:
             if line not in self._told:
                 self._told.add(line)
                 self._progress.message(line)
+
+    def _reconsider(self) -> None:
+        """Once switching is given up: what was to measure every point may not reach them all."""
+        otherwise, self._otherwise = self._otherwise, None
+        if otherwise is None or self._stored.budget_launches is None:
+            return
+        self._agenda.fall_back()
+        # Of what was begun and not judged the planner has not heard: it counts it.
+        left = self._planner.launches_left()
+        affordable = self._stored.budget_launches - self._store.launches_spent(self._stored.id)
+        if left is None or left <= affordable:
+            return
+        self._planner = self._agenda.planner = otherwise()
+        for point in self._unstored.values():
+            self._planner.observe(Observation(point, TrialState.INACTIVE, None))
+        self._observed.clear()
+        self._observe()
+        self._progress.message(
+            f"{left} launches would be needed for what is left, and {affordable} may be spent: "
+            "from here on TPE chooses"
+        )
 
     def _standing(self) -> Standing:
         return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)
@@ -214,7 +241,7 @@ class Sweep:
                 elif count <= MOST_SET_ASIDE:
                     self._store.set_aside(self._stored.id, point, Purpose.SEARCH, failure)
                 else:  # told to nobody but the planner
-                    self._unstored.add(point.key)
+                    self._unstored[point.key] = point
                     self._planner.observe(Observation(point, TrialState.INACTIVE, None))
         if last is not None:
             what = "1 point is" if count == 1 else f"{count} points are"

@@ -197,6 +197,36 @@ def test_unfaithful_nothing_is_scored_and_every_setting_gets_a_launch(small, sto
     assert "verify at batch 1" in switching.gave_up
 
 
+@pytest.mark.parametrize(("launches", "takes_over"), [(9, True), (12, False), (4, False)])
+def test_what_counted_on_switching_goes_on_by_tpe_where_the_budget_no_longer_reaches(
+    small, store, monkeypatch, launches, takes_over
+):
+    """With 5 launches every point is measured; one for each of them takes 12."""
+    study = small(steps="{from: 1, to: 5}", launches=launches)
+    made = []
+    real = assembly.make_planner
+    monkeypatch.setattr(
+        assembly,
+        "make_planner",
+        lambda name, *rest, **options: made.append(name) or real(name, *rest, **options),
+    )
+
+    def bend(configuration, measurement, intent):
+        return clocked(configuration, measurement, intent, switched_verify=8.0)
+
+    # Whoever asks for all of them with a budget of 4 gets it.
+    planner = "auto" if launches > 4 else "exhaustive"
+    report = play(study, store, Switchable(study, bend), planner=planner, hot_switch=True)
+    assert report.study.planner == "exhaustive"
+    assert report.hot_switch.switching.gave_up is not None
+    assert made == ["exhaustive", "tpe"] if takes_over else made == ["exhaustive"]
+    assert report.launches_spent == launches
+    # What was told to the first planner the second one knows.
+    keys = [t.configuration.key for t in report.standing.trials]
+    assert len(set(keys)) == len(keys)
+    assert report.study.stopped == ("exhausted" if launches == 12 else "budget")
+
+
 def test_an_anchor_that_was_disturbed_says_nothing_and_is_measured_again(small, store):
     study = small(steps="{from: 1, to: 4}", protos="[null]")
     seen = []
