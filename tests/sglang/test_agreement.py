@@ -2,9 +2,9 @@
 
 Its requests go through a tap (`benchmarks/tap.py`), and our reader makes our figures of the very
 streams that it reports on: so nothing is compared but the definitions, and a busy machine slows
-both sides alike. What is counted must agree exactly. Times are of two clocks in two processes that
-share two cores with the server, so only a wide band is asserted here; `benchmarks/agreement.py`
-measures how close they are.
+both sides alike. What is counted of it must agree exactly. Times are of two clocks in two
+processes that share two cores with the server, so only a wide band is asserted here;
+`benchmarks/agreement.py` measures how close they are.
 """
 
 from __future__ import annotations
