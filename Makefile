@@ -37,7 +37,7 @@ $(SGLANG_CPU)/ready: install runners/sglang_cpu/*
 sglang-cpu: $(SGLANG_CPU)/ready  ## The real SGLang on this CPU, with tiny models (2.8 GB)
 
 test-sglang: sglang-cpu  ## The real SGLang on a CPU
-	TUNER_SGLANG_PYTHON=$(CURDIR)/$(SGLANG_CPU)/venv/bin/python $(BIN)/pytest -n 2 --dist loadgroup --durations 20 -m "sglang and not sglang_long" tests
+	TUNER_SGLANG_PYTHON=$(CURDIR)/$(SGLANG_CPU)/venv/bin/python $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 20 -m "sglang and not sglang_long" tests
 
 test-sglang-long: sglang-cpu build/aiperf/bin/aiperf  ## The same, the long form, and others' clients
 	TUNER_SGLANG_PYTHON=$(CURDIR)/$(SGLANG_CPU)/venv/bin/python $(BIN)/pytest -m "sglang or sglang_long" tests

@@ -112,7 +112,10 @@ OF_OUR_OWN_FINDING = {
     # The machine.
     "tp_2_on_one_node": FailedStart({"tp-size": 2}),
     "no_gpu": FailedStart({"device": "cuda"}),
-    "no_memory_left_for_kv": FailedStart({"mem-fraction-static": 0}, without=("max-total-tokens",)),
+    # Not 0, where memory that another process gives back meanwhile would make it serve.
+    "no_memory_left_for_kv": FailedStart(
+        {"mem-fraction-static": -1}, without=("max-total-tokens",)
+    ),
     "kv_pool_of_ten_tokens": FailedStart({"max-total-tokens": 10}),
     "too_many_files": FailedStart(limit="-n 40"),
     "address_space_used_up": FailedStart({"max-total-tokens": 2_000_000}, limit="-v 2500000"),

@@ -260,13 +260,16 @@ def kind_of(item: pytest.Item) -> str | None:
 
 
 def by_kind(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests with those of one kind together, the harmful ones last; others first, as before."""
+    """The tests with those of one kind together, the harmful ones last; others first, as before.
+
+    What takes minutes in one piece (`long`) is the very first, so that nobody waits for it alone.
+    """
     order = {kind: place for place, kind in enumerate(KINDS, 1)}
 
     def place(item: pytest.Item) -> tuple[int, int]:
         kind = kind_of(item)
         if kind is None:
-            return (0, 0)
+            return (0, int(item.get_closest_marker("long") is None))
         return (order[kind], int(item.get_closest_marker("harms") is not None))
 
     return sorted(items, key=place)

@@ -190,7 +190,10 @@ def agree(attempt):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("concurrency", "requests"), LOADS)
+@pytest.mark.parametrize(
+    ("concurrency", "requests"),
+    [pytest.param(*LOADS[0], marks=pytest.mark.sglang_long), LOADS[1]],
+)
 def test_bench_serving_agrees(cpu_server, url, concurrency, requests):
     def attempt():
         speed, length = ours(url, concurrency, requests)

@@ -20,7 +20,7 @@ from .killed_sweep import check_against_the_samples, swept_with_a_kill
 if TYPE_CHECKING:
     from runners.sglang_cpu import CpuServer
 
-pytestmark = [pytest.mark.sglang, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.sglang, pytest.mark.long, pytest.mark.timeout(3000)]
 
 REWRITTEN = {
     "NCCL_CUMEM_ENABLE": "0",
