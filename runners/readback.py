@@ -75,13 +75,18 @@ def resolved_of(
 
 
 def _without_clock(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The body without what the plugin's clock has counted so far: of no window, and large."""
+    """The body without what the plugin's clock has counted so far: of no window, and large.
+
+    That there is a clock, and whether it failed, stays.
+    """
     kept = dict(info)
     states = info.get("internal_states")
     if isinstance(states, list):
         kept["internal_states"] = [
-            {**state, STATUS: {**state[STATUS], "clock": None}}
-            if isinstance(state, dict) and isinstance(state.get(STATUS), dict)
+            {**state, STATUS: {**state[STATUS], "clock": {**state[STATUS]["clock"], "batches": {}}}}
+            if isinstance(state, dict)
+            and isinstance(state.get(STATUS), dict)
+            and isinstance(state[STATUS].get("clock"), dict)
             else state
             for state in states
         ]

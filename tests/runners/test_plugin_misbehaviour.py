@@ -168,12 +168,14 @@ def test_a_server_that_was_not_told_of_the_clock_is_remarked_once(launcher, tmp_
 
 
 def test_what_states_took_is_told_and_what_the_clock_counts_is_not_kept(launcher):
-    with launcher().start(eagle3(2), SETTINGS) as session:
+    one = launcher()
+    with one.start(eagle3(2), SETTINGS) as session:
         session.apply(Setting(1))
         session.measure(POINT)
         resolved = session.apply(Setting(2))
+    assert one.runner.remarks() == ()
     status = status_of(resolved.server_info)
     assert (status.steps, status.in_force, status.switches) == ((1, 2, 5), 2, 2)
     assert status.states[5] == StateCost(0.0, 0.0)
     assert status.states[1].build_s == pytest.approx(0.3 / 20.0)
-    assert status.clock is None
+    assert (status.has_clock, status.clock) == (True, {})

@@ -67,6 +67,20 @@ def test_a_host_that_wanders_between_the_kernels_is_no_fault():
     assert verdict(measured(cycle=clock()), measured(cycle=other)).faithful
 
 
+def test_a_draft_of_two_gpus_that_waits_for_its_host_is_no_fault():
+    """3 steps at tp 2 on two H200: two launches of its own, and a switched one (0.5.17)."""
+    own = clock(draft=0.643, draft_extend=0.297, verify=4.475, rest=0.090)
+    again = clock(draft=0.783, draft_extend=0.297, verify=4.564, rest=0.090)
+    switched = clock(draft=0.918, draft_extend=0.297, verify=4.564, rest=0.090)
+    for other in (again, switched):
+        assert verdict(measured(cycle=own), measured(cycle=other)).faithful
+    # Twice as many draft forwards would be one.
+    deeper = clock(draft=1.286, draft_extend=0.297, verify=4.475, rest=0.090)
+    assert "draft at batch 1 +100.0 %" in str(
+        verdict(measured(cycle=own), measured(cycle=deeper))
+    )
+
+
 def test_a_part_that_only_one_of_them_has_is_found():
     lacking = clock()
     del lacking.batches[0].parts["draft_extend"]
@@ -75,12 +89,16 @@ def test_a_part_that_only_one_of_them_has_is_found():
     assert "draft_extend" in str(found)
 
 
-@given(name=st.sampled_from(["draft", "draft_extend", "verify"]), size=st.floats(-0.5, 0.5))
+@given(name=st.sampled_from(["draft", "draft_extend", "verify"]), size=st.floats(-0.9, 0.9))
 def test_time_decides_by_part_and_a_faster_one_is_as_wrong(name, size):
-    other = clock(**{name: PARTS[name] * (1 + size)})
-    found = verdict(measured(cycle=clock()), measured(cycle=other))
-    # 20 us are never held against a part.
-    allowed = max(VERIFY_TIME if name == "verify" else WALL_TIME, 0.02 / PARTS[name])
+    long = PARTS | {"draft": 2.0, "draft_extend": 1.5}
+    other = clock(**long | {name: long[name] * (1 + size)})
+    found = verdict(measured(cycle=clock(**long)), measured(cycle=other))
+    # A draft may move the cycle by a tenth, whatever it is of the draft.
+    allowed = VERIFY_TIME if name == "verify" else 0.1 * sum(long.values()) / long[name]
+    assert allowed >= WALL_TIME or name == "verify"
+    if abs(size) * long[name] / sum(long.values()) > WALL_TIME:
+        allowed = 0  # the cycle is apart, too
     if abs(size) < 0.99 * allowed:
         assert found.faithful
     if abs(size) > 1.01 * allowed:
