@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from results.records import LaunchIntent
-from runners.plugin import FOLDER, is_chain
+from runners.plugin import FOLDER, is_switchable
 from runners.plugin_protocol import TOKEN_ARGUMENT, token_of
 from runners.sglang import SGLangRunner
 from search_spaces import Space, load_study
@@ -132,7 +132,8 @@ def configuration_of(study: Study, steps: int | None) -> Configuration:
     Raises:
         SystemExit: It has none.
     """
-    chain = next(filter(is_chain, Space(study)), None)
+    chains = (c for c in Space(study) if is_switchable(c) and c.speculation.topk == 1)
+    chain = next(chains, None)
     if chain is None:
         raise SystemExit("the study has no chain (EAGLE, EAGLE3, NEXTN or STANDALONE at topk 1)")
     return chain.with_setting(Setting(steps)) if steps is not None else chain

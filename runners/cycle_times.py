@@ -16,7 +16,7 @@ from results.records import PARTS, BatchCycles, CycleTimes, PartTime
 from runners.base import RunnerError
 from runners.load.watches import WindowWatch
 from runners.plugin_protocol import CYCLE, bucket_seconds
-from runners.plugin_status import status_of
+from runners.plugin_status import described, status_of
 from runners.server_facts import read_server_info
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from results.records import Measurement
     from runners.plugin_status import PluginStatus
+    from search_spaces.configuration import Setting
 
     Clock = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -58,7 +59,7 @@ class PluginWatch(CycleWatch):
 
     Args:
         base_url: `http://host:port`.
-        in_force: The draft steps that are to be in force; `None` where the server has its own.
+        in_force: The setting that is to be in force; `None` where the server has its own.
         time_scale: Simulated seconds per real second.
         on_failed: Is told why the clock stopped for good.
     """
@@ -66,7 +67,7 @@ class PluginWatch(CycleWatch):
     def __init__(
         self,
         base_url: str,
-        in_force: Callable[[], int | None],
+        in_force: Callable[[], Setting | None],
         *,
         time_scale: float,
         on_failed: Callable[[str], None] = lambda _: None,
@@ -106,22 +107,23 @@ class PluginWatch(CycleWatch):
 
 
 def not_in_force(
-    asked: int | None, before: PluginStatus | None, after: PluginStatus | None
+    asked: Setting | None, before: PluginStatus | None, after: PluginStatus | None
 ) -> str | None:
-    """Why the steps that were asked for were not in force all the time; `None`: they were.
+    """Why the setting that was asked for was not in force all the time; `None`: it was.
 
     Args:
-        asked: The steps; `None`: the server is none that is switched.
+        asked: The setting; `None`: the server is none that is switched.
         before: The plugin's status before the window.
         after: The same after it.
     """
     if asked is None:
         return None
+    said = described(asked)
     if before is None or after is None:
-        return f"{asked} draft steps were asked for, and the plugin does not say what is in force"
+        return f"{said} were asked for, and the plugin does not say what is in force"
     if before.in_force != asked or after.in_force != asked:
         return (
-            f"{asked} draft steps were asked for; {before.in_force} were in force before the "
+            f"{said} were asked for; {before.in_force} were in force before the "
             f"window, and {after.in_force} after it"
         )
     if before.switches != after.switches:

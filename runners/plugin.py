@@ -10,19 +10,20 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.plugin_protocol import CLOCK_VARIABLE, NAME, STEPS_VARIABLE
 from runners.server_environment import EnvironmentUnusableError
+from search_spaces.configuration import largest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from results.records import LaunchIntent
     from runners.server_environment import ServerEnvironment
-    from search_spaces.configuration import Configuration
+    from search_spaces.configuration import Configuration, Setting
 
 FOLDER: Final = Path(__file__).parent / "inside_sglang"
 """What must be visible, under this very path, where the server runs."""
@@ -31,8 +32,8 @@ _ASK_AGAIN_S: Final = 60.0
 """Real seconds after which an environment that did not answer is asked again: it may have been the
 network, or a machine that was busy."""
 
-CHAIN_ALGORITHMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
-"""Whose chains (topk 1) have steps that can be switched (0.5.17, 0.5.23)."""
+SWITCHABLE_ALGORITHMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
+"""Whose steps and draft tokens can be switched (0.5.17, 0.5.23)."""
 
 _ALLOWED = "SGLANG_PLUGINS"
 """SGLang's own list of the plugins that it may load (0.5.17, 0.5.23); all where it is empty."""
@@ -137,8 +138,8 @@ class Plugin:
 
     def no_switch(self, configuration: Configuration) -> str | None:
         """Why a server of this configuration cannot be switched; `None`: it can."""
-        if not is_chain(configuration):
-            return "only chains (topk 1) of " + ", ".join(sorted(CHAIN_ALGORITHMS))
+        if not is_switchable(configuration):
+            return "only " + ", ".join(sorted(SWITCHABLE_ALGORITHMS))
         found = self.capabilities
         if found.no_switch is not None:
             return found.no_switch
@@ -173,19 +174,19 @@ class Plugin:
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
         """See `Runner.can_switch`."""
-        return a == b or (same_but_steps(a, b) and self.no_switch(a) is None)
+        return a == b or (same_but_setting(a, b) and self.no_switch(a) is None)
 
     def variables(
-        self, steps: tuple[int, ...], configuration: Configuration, *, clock: bool
+        self, settings: tuple[Setting, ...], configuration: Configuration, *, clock: bool
     ) -> dict[str, str | None]:
         """What a launch has in its environment for it.
 
         Args:
-            steps: Between which it is to be switched; empty where it is not.
+            settings: Those that it has states for; empty where it is not switched.
             configuration: Its variables may name a PYTHONPATH of its own.
             clock: Whether it is to keep the cycle's clock.
         """
-        if not steps and not clock:
+        if not settings and not clock:
             return {STEPS_VARIABLE: None, CLOCK_VARIABLE: None}
         given = {**self._env, **dict(configuration.env)}
         found = self.capabilities
@@ -193,7 +194,7 @@ class Plugin:
         allowed = given.get(_ALLOWED, found.allowed)
         variables: dict[str, str | None] = {
             "PYTHONPATH": f"{FOLDER}{os.pathsep}{before}" if before else str(FOLDER),
-            STEPS_VARIABLE: ",".join(map(str, steps)) or None,
+            STEPS_VARIABLE: ",".join(map(str, settings)) or None,
             CLOCK_VARIABLE: "1" if clock else None,
         }
         if allowed:
@@ -201,37 +202,43 @@ class Plugin:
         return variables
 
 
-def is_chain(configuration: Configuration) -> bool:
-    """Whether a configuration has steps that could be switched."""
+def is_switchable(configuration: Configuration) -> bool:
+    """Whether a configuration has steps and draft tokens that could be switched.
+
+    Trees in which no path of all steps fits are left alone: 0.5.23 dies of them in its warm-up
+    (`_compact_accept_to_front`), and would take the others of a launch with it.
+    """
     speculation = configuration.speculation
-    return (
-        speculation.algorithm in CHAIN_ALGORITHMS
-        and speculation.topk == 1
-        and speculation.num_steps is not None
-    )
+    steps, draft_tokens = speculation.num_steps, speculation.num_draft_tokens
+    if speculation.algorithm not in SWITCHABLE_ALGORITHMS or speculation.topk is None:
+        return False
+    return steps is not None and draft_tokens is not None and draft_tokens > steps
 
 
-def same_but_steps(a: Configuration, b: Configuration) -> bool:
-    """Whether two chains differ in their steps alone, if in anything."""
-    return is_chain(a) and is_chain(b) and _without_steps(a) == _without_steps(b)
+def same_but_setting(a: Configuration, b: Configuration) -> bool:
+    """Whether two that could be switched differ in their setting alone, if in anything."""
+    return is_switchable(a) and is_switchable(b) and a.with_setting(b.setting) == b
 
 
-def switched_steps(intent: LaunchIntent) -> tuple[int, ...]:
-    """Between which draft steps a launch is to be switched, ascending; empty for none or one."""
-    found = {s.num_steps for s in intent.settings if s.num_steps is not None}
-    return tuple(sorted(found)) if len(found) > 1 else ()
+def prepared_settings(intent: LaunchIntent) -> tuple[Setting, ...]:
+    """The settings that a launch has states for, ascending; empty where it is not switched.
+
+    The last one is what it is started at: the most steps and the most draft tokens of what is
+    asked for, since buffers have the size of the start. Among trees it may be none of those.
+    """
+    asked = {setting for setting in intent.settings if setting.num_steps is not None}
+    if len(asked) < 2:
+        return ()
+    return tuple(sorted({*asked, largest(asked)}, key=lambda setting: setting.size))
 
 
 def started_at(intent: LaunchIntent) -> Configuration:
-    """What the server of a launch is started at: SGLang sizes buffers by it, so the most steps.
+    """What the server of a launch is started at.
 
     0.5.17 dies in its start where a state needs more than it was started with.
     """
-    steps = switched_steps(intent)
-    if not steps:
-        return intent.configuration
-    largest = next(s for s in intent.settings if s.num_steps == steps[-1])
-    return intent.configuration.with_setting(largest)
+    prepared = prepared_settings(intent)
+    return intent.configuration.with_setting(prepared[-1]) if prepared else intent.configuration
 
 
 def without_plugin(environ: Mapping[str, str]) -> dict[str, str]:
@@ -245,11 +252,6 @@ def without_plugin(environ: Mapping[str, str]) -> dict[str, str]:
             if not words:
                 del found[name]
     return found
-
-
-def _without_steps(configuration: Configuration) -> Configuration:
-    speculation = replace(configuration.speculation, num_steps=None, num_draft_tokens=None)
-    return replace(configuration, speculation=speculation)
 
 
 def _judged(found: Mapping[str, Any]) -> Capabilities:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from runners.failure_rule import Rule, ignoring_case
-from runners.plugin import switched_steps
+from runners.plugin import prepared_settings
 from runners.plugin_protocol import NAME
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ REFUSED = re.compile(rf"{NAME}: REFUSED (?P<capability>\w+): .*")
 def clock_refused(failure: Failure, intent: LaunchIntent) -> bool:
     """Whether a launch failed only because of the cycle's clock, or of what it needs."""
     found = REFUSED.search(failure.message) if failure.kind == "plugin_refused" else None
-    return found is not None and (found["capability"] == "clock" or not switched_steps(intent))
+    return found is not None and (found["capability"] == "clock" or not prepared_settings(intent))
 
 
 PLUGIN_RULES = (

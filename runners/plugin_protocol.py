@@ -17,7 +17,7 @@ NAME: Final = "tuner_sglang_plugin"
 """The plugin's package, entry point and first word of every line that it logs."""
 
 STEPS_VARIABLE: Final = "TUNER_SWITCHABLE_STEPS"
-"""Asks for the hot switch, with its candidates: `1,2,5`."""
+"""Asks for the hot switch, with its candidates: `1,2,5`, of trees `2/4,3/6`."""
 
 CLOCK_VARIABLE: Final = "TUNER_CYCLE_CLOCK"
 """Asks for the cycle's clock: `1`."""
@@ -26,6 +26,8 @@ STATUS: Final = "tuner_plugin"
 """Key of the status in an internal state of `/server_info`."""
 
 STEPS_ARGUMENT: Final = "speculative_num_steps"
+DRAFT_TOKENS_ARGUMENT: Final = "speculative_num_draft_tokens"
+"""Left out, that of a chain is meant: one more than the steps."""
 TOKEN_ARGUMENT: Final = "tuner_token"  # noqa: S105 - its name
 
 BUSY: Final = "requests are waiting or running"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from results.records import Failure
 from runners.base import RunnerError
 from runners.plugin_protocol import NAME, PROTOCOL, STATUS
+from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 _LINES_S = 10.0
@@ -20,7 +21,7 @@ _LINES_S = 10.0
 _POLL_S = 0.05
 
 _READY = re.compile(rf"{NAME}: ready rank=(\d+)/(\d+) .*hot_switch=(\S+)")
-_SWITCHED = re.compile(rf"{NAME}: rank=(\d+)/(\d+) steps (\d+) -> (\d+)")
+_SWITCHED = re.compile(rf"{NAME}: rank=(\d+)/(\d+) steps (\S+) -> (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +42,20 @@ class PluginStatus:
     """The plugin's status.
 
     Attributes:
-        steps: Candidates of the hot switch; empty where it was not asked for.
-        in_force: The draft steps in force; `None` likewise.
-        switches: How often they were switched since the start.
+        in_force: The setting in force; `None` where the hot switch was not asked for.
+        switches: How often it was switched since the start.
         refused: Why the last request to switch was refused; `None`: it was not.
-        states: What each candidate took; nothing for the one that the server was started at.
+        states: What each candidate of the hot switch took; nothing for the one that the server
+            was started at.
         clock: By batch size and part, as the plugin counts it; `None` without it, or where it
             failed.
         clock_failed: Why the clock stopped for good; `None`: it did not.
     """
 
-    steps: tuple[int, ...] = ()
-    in_force: int | None = None
+    in_force: Setting | None = None
     switches: int = 0
     refused: str | None = None
-    states: Mapping[int, StateCost] = field(default_factory=dict)
+    states: Mapping[Setting, StateCost] = field(default_factory=dict)
     clock: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
     clock_failed: str | None = None
 
@@ -78,56 +78,70 @@ def status_of(server_info: Mapping[str, Any]) -> PluginStatus | None:
         return None
     hot, clock = found.get("hot_switch") or {}, found.get("clock") or {}
     return PluginStatus(
-        steps=tuple(hot.get("steps") or ()),
-        in_force=hot.get("in_force"),
+        in_force=setting_in_force(hot),
         switches=int(hot.get("switches") or 0),
         refused=hot.get("refused"),
         states={
-            int(steps): StateCost(float(cost["build_s"]), float(cost["memory_gb"]))
-            for steps, cost in (hot.get("states") or {}).items()
+            Setting.read(name): StateCost(float(cost["build_s"]), float(cost["memory_gb"]))
+            for name, cost in (hot.get("states") or {}).items()
         },
         clock=clock.get("batches") if clock and not clock.get("failed") else None,
         clock_failed=clock.get("failed"),
     )
 
 
-def prove_ready(log: Path, status: PluginStatus | None, steps: tuple[int, ...]) -> None:
+def setting_in_force(hot_switch: Mapping[str, Any]) -> Setting | None:
+    """What the plugin says is in force; `None` where it does not switch."""
+    steps = hot_switch.get("in_force")
+    if not isinstance(steps, int):
+        return None
+    return Setting(steps, hot_switch.get("in_force_draft_tokens"))
+
+
+def described(setting: Setting) -> str:
+    """`"5 draft steps"`; of a tree also its tokens."""
+    is_chain = setting == Setting(setting.num_steps)
+    tokens = "" if is_chain else f" and {setting.num_draft_tokens} draft tokens"
+    return f"{setting.num_steps} draft steps{tokens}"
+
+
+def prove_ready(log: Path, status: PluginStatus | None, settings: tuple[Setting, ...]) -> None:
     """Holds a server that is ready against what it was asked for.
 
     Args:
         log: Its log.
         status: What it says.
-        steps: Between which it is to be switched, ascending.
+        settings: Those that it is to have states for, ascending; started at the last.
 
     Raises:
-        RunnerError: It has no plugin, or not on all of its ranks, or for other steps.
+        RunnerError: It has no plugin, or not on all of its ranks, or for other settings.
     """
-    if status is None or not status.steps:
+    if status is None or not status.states:
         message = (
             "the server runs without the tuner's plugin, so it cannot be switched: its log says "
             f"what became of it ({NAME})"
         )
         raise _failure("plugin_missing", message)
-    if status.steps != steps or status.in_force != steps[-1]:
+    if status.states.keys() != set(settings) or status.in_force != settings[-1]:
         message = (
-            f"the server can be switched between {_shown(status.steps)} and runs "
-            f"{status.in_force}; {_shown(steps)} were asked for, at {steps[-1]} first"
+            f"the server can be switched between {_shown(status.states)} and runs "
+            f"{status.in_force}; {_shown(settings)} were asked for, at {settings[-1]} first"
         )
         raise _failure("plugin_missing", message)
-    ready = _wait_for_ranks(log, 0, _READY, (_shown(steps),))
+    ready = _wait_for_ranks(log, 0, _READY, (_shown(settings),))
     if not ready.complete:
         message = f"the plugin is ready on {ready}: a switch would not reach all of them"
         raise _failure("plugin_half_loaded", message)
 
 
-def prove_switched(log: Path, since: int, before: int, after: int) -> str | None:
+def prove_switched(log: Path, since: int, before: Setting, after: Setting) -> str | None:
     """Whether every rank tells of a switch; what is wrong, or `None`.
 
     Args:
         log: The server's log.
         since: Its length before the switch.
-        before: Draft steps until then.
-        after: Draft steps since.
+        before: In force until then.
+        after: In force since.
     """
     told = _wait_for_ranks(log, since, _SWITCHED, (str(before), str(after)))
     return None if told.complete else f"by the log it was switched on {told}"
@@ -181,8 +195,8 @@ def _ranks(log: Path, since: int, line: re.Pattern[str], told: tuple[str, ...]) 
     return _Ranks(frozenset(found), size)
 
 
-def _shown(steps: tuple[int, ...]) -> str:
-    return ",".join(map(str, steps))
+def _shown(settings: Iterable[Setting]) -> str:
+    return ",".join(map(str, settings))
 
 
 def _failure(kind: str, message: str) -> RunnerError:

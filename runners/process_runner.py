@@ -25,7 +25,7 @@ from runners.load import (
 from runners.load.arrivals import ArrivalTraceError, arrivals_of
 from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
-from runners.plugin import switched_steps, without_plugin
+from runners.plugin import prepared_settings, without_plugin
 from runners.plugin_failures import clock_refused
 from runners.plugin_protocol import CLOCK_VARIABLE
 from runners.plugin_status import prove_ready, status_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from runners.load import PromptSource, Renderer, ServerPython
     from runners.process import ServerProcess
     from runners.server_environment import ServerEnvironment
-    from search_spaces.configuration import Configuration
+    from search_spaces.configuration import Configuration, Setting
     from search_spaces.study import Study
     from search_spaces.workload import OperatingPoint
 
@@ -267,7 +267,7 @@ class ProcessRunner(Runner):
                 client,
                 post_mortem,
                 sees_processes=self.environment.sees_processes,
-                timeouts=self._timeouts.with_states(len(switched_steps(intent))),
+                timeouts=self._timeouts.with_states(len(prepared_settings(intent))),
                 time_scale=self.time_scale,
                 on_progress=on_progress or (lambda _: None),
             )
@@ -311,9 +311,9 @@ class ProcessRunner(Runner):
         except RunnerError as error:
             raise post_mortem.explain(error, READY) from error
         check_kind(self, resolved)
-        steps = switched_steps(intent)
-        if steps:
-            prove_ready(log, status_of(resolved.server_info), steps)
+        prepared = prepared_settings(intent)
+        if prepared:
+            prove_ready(log, status_of(resolved.server_info), prepared)
         self.next_launcher.park()
         # Also behind a prefix: docker's processes on this machine carry the mark.
         effective = effective_environment(process.members())
@@ -323,8 +323,8 @@ class ProcessRunner(Runner):
         if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
             self.notice(_CLOCK_LOST)
 
-        def in_force() -> int | None:
-            return session.resolved.configuration.speculation.num_steps if steps else None
+        def in_force() -> Setting | None:
+            return session.resolved.configuration.setting if prepared else None
 
         watch = self.cycle_watch(client.base_url, resolved, in_force)
         session = ProcessSession(
@@ -343,14 +343,14 @@ class ProcessRunner(Runner):
         return session
 
     def cycle_watch(
-        self, base_url: str, resolved: Resolved, in_force: Callable[[], int | None]
+        self, base_url: str, resolved: Resolved, in_force: Callable[[], Setting | None]
     ) -> CycleWatch:
         """What measures the cycles of this server's windows, and sees what is in force in them.
 
         Args:
             base_url: Of the server.
             resolved: What it says it runs.
-            in_force: The draft steps that are to be in force; `None` where it is not switched.
+            in_force: The setting that is to be in force; `None` where it is not switched.
         """
         if status_of(resolved.server_info) is None:
             return NoClock()

@@ -10,7 +10,7 @@ from results.records import Failure
 from runners.base import RunnerError, Session
 from runners.load import NotEnoughPromptsError, PromptFileError
 from runners.plugin_protocol import BUSY, token_of
-from runners.plugin_status import log_size, prove_switched, status_of
+from runners.plugin_status import described, log_size, prove_switched, status_of
 from runners.ports import answers, is_free, listens
 from runners.process import process_left
 
@@ -73,7 +73,7 @@ class ProcessSession(Session):
         if setting.num_steps is None or setting == self.resolved.configuration.setting:
             return self.resolved
         try:
-            refused = self._switch(setting.num_steps)
+            refused = self._switch(setting)
         except RunnerError as error:
             raise self._post_mortem.explain(error, "load") from error
         if refused is None:
@@ -82,11 +82,11 @@ class ProcessSession(Session):
             "switch_refused",
             "load",
             "configuration",
-            f"the server did not take {setting.num_steps} draft steps: {refused}",
+            f"the server did not take {described(setting)}: {refused}",
         )
         raise self._post_mortem.explain(RunnerError(failure), "load")
 
-    def _switch(self, steps: int) -> str | None:
+    def _switch(self, setting: Setting) -> str | None:
         """Switches; what is wrong with it, or `None` once it is proven on every rank.
 
         Raises:
@@ -99,7 +99,7 @@ class ProcessSession(Session):
         size = log_size(log)
         deadline = time.monotonic() + _IDLE_S
         while True:
-            refused = self._client.set_num_steps(steps, token_of(self._process.identity.mark))
+            refused = self._client.switch(setting, token_of(self._process.identity.mark))
             if refused is not None:
                 return refused
             self.resolved = self._read_back()
@@ -110,13 +110,13 @@ class ProcessSession(Session):
             time.sleep(_POLL_S)
         if after is None:
             return "it does not say any more what is in force"
-        if after.in_force != steps:
+        if after.in_force != setting:
             return f"it still runs {after.in_force}" + (
                 f": {after.refused}" if after.refused else ""
             )
         if after.switches != before.switches + 1:
             return f"it was switched {after.switches - before.switches} times, not once"
-        return prove_switched(log, size, before.in_force, steps)
+        return prove_switched(log, size, before.in_force, setting)
 
     def measure(self, point: OperatingPoint) -> Measurement:
         """See `Session.measure`."""

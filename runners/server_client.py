@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from runners.plugin_protocol import STEPS_ARGUMENT, TOKEN_ARGUMENT
+from runners.plugin_protocol import DRAFT_TOKENS_ARGUMENT, STEPS_ARGUMENT, TOKEN_ARGUMENT
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from search_spaces.configuration import Setting
 
 _CANARY_TOKENS = 8
 _CANARY_TEXT = "Readiness check {mark}: count from one to eight."
@@ -92,14 +94,19 @@ class ServerClient:
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return ()
 
-    def set_num_steps(self, num_steps: int, token: int) -> str | None:
-        """Asks for other draft steps; `None` if the server took it, else what it said.
+    def switch(self, setting: Setting, token: int) -> str | None:
+        """Asks for another setting; `None` if the server took it, else what it said.
 
         Args:
-            num_steps: The steps.
+            setting: The setting; it has steps.
             token: That of the server's launch (`plugin_protocol.token_of`).
         """
-        body = {"server_args": {STEPS_ARGUMENT: num_steps, TOKEN_ARGUMENT: token}}
+        arguments = {
+            STEPS_ARGUMENT: setting.num_steps,
+            DRAFT_TOKENS_ARGUMENT: setting.num_draft_tokens,
+            TOKEN_ARGUMENT: token,
+        }
+        body = {"server_args": arguments}
         try:
             response = self._http.post("/set_internal_state", json=body)
         except httpx.HTTPError as error:

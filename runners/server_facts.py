@@ -11,6 +11,7 @@ import httpx
 from results.records import Failure
 from runners.base import RunnerError
 from runners.plugin_protocol import STATUS
+from runners.plugin_status import setting_in_force
 from search_spaces.configuration import NO_SPECULATION, Speculation
 
 if TYPE_CHECKING:
@@ -195,10 +196,11 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
         return Speculation()
     plugin = state.get(STATUS)
     hot = plugin.get("hot_switch") if isinstance(plugin, dict) else None
-    if isinstance(hot, dict) and isinstance(steps := hot.get("in_force"), int):
-        tokens = hot.get("in_force_draft_tokens") or steps + 1
+    if isinstance(hot, dict) and (setting := setting_in_force(hot)) is not None:
         topk = value("speculative_eagle_topk")
-        return Speculation(str(algorithm).upper(), steps, topk, tokens)
+        return Speculation(
+            str(algorithm).upper(), setting.num_steps, topk, setting.num_draft_tokens
+        )
     return Speculation(
         algorithm=str(algorithm).upper(),
         num_steps=value("speculative_num_steps"),

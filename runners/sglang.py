@@ -11,7 +11,7 @@ from runners.bytecode import bytecode_variables
 from runners.device_timer import DeviceTimerWatch, has_timer
 from runners.load import ChatTemplateRenderer
 from runners.machine_facts import device_names, gpus_used, read_machine
-from runners.plugin import CHAIN_ALGORITHMS, Plugin, started_at, switched_steps
+from runners.plugin import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin_status import status_of
 from runners.process_runner import ProcessRunner, without_clock
 from runners.read_ahead import ReadAhead
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from runners.load import Renderer, ServerPython
     from runners.machine_facts import MachineFacts
     from runners.phases import StartTimeouts
-    from search_spaces.configuration import Configuration
+    from search_spaces.configuration import Configuration, Setting
     from search_spaces.study import Study
 
 _STANDS_IN = f"SGLang's device timer stands in for it, as {device_timer.ASKED} asks"
@@ -91,7 +91,7 @@ class SGLangRunner(ProcessRunner):
         return self.check_data_sets()
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """Chains that differ in their steps alone, where the plugin can be had."""
+        """What differs in steps and draft tokens alone, where the plugin can be had."""
         return self.plugin.can_switch(a, b)
 
     def remarks(self) -> tuple[str, ...]:
@@ -99,7 +99,8 @@ class SGLangRunner(ProcessRunner):
         found = []
         no_switch = self.plugin.capabilities.no_switch
         if no_switch is not None and any(
-            part.canonical_algorithm in CHAIN_ALGORITHMS for part in self._study.space.speculation
+            part.canonical_algorithm in SWITCHABLE_ALGORITHMS
+            for part in self._study.space.speculation
         ):
             found.append(f"every number of draft steps takes a launch of its own: {no_switch}")
         if (no_clock := self.plugin.capabilities.no_clock) is not None:
@@ -118,7 +119,7 @@ class SGLangRunner(ProcessRunner):
         if no_clock is not None:
             self.notice(without_clock(no_clock))
         instruments = self.plugin.variables(
-            switched_steps(intent), configuration, clock=no_clock is None
+            prepared_settings(intent), configuration, clock=no_clock is None
         )
         words = self.environment.ownership_flags(intent.mark)
         if self._device_timer(configuration):
@@ -137,7 +138,7 @@ class SGLangRunner(ProcessRunner):
         )
 
     def cycle_watch(
-        self, base_url: str, resolved: Resolved, in_force: Callable[[], int | None]
+        self, base_url: str, resolved: Resolved, in_force: Callable[[], Setting | None]
     ) -> CycleWatch:
         """See `ProcessRunner.cycle_watch`."""
         timer = self._device_timer(resolved.configuration)

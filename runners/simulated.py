@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from results.records import Machine
-from runners.plugin import same_but_steps, started_at, switched_steps
+from runners.plugin import prepared_settings, same_but_setting, started_at
 from runners.plugin_protocol import CLOCK_VARIABLE, STEPS_VARIABLE
 from runners.process_runner import ProcessRunner
 from runners.server_environment import LocalEnvironment, server_environment, server_python
@@ -116,13 +116,13 @@ class SimulatedRunner(ProcessRunner):
         )
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """Chains that differ in their draft steps alone, where the plugin would switch them."""
+        """What differs in steps and draft tokens alone, where the plugin would switch them."""
         if a == b:
             return True
         flags = {**self._study.server.flags, **dict(a.flags)}
         several = any((flags.get(name) or 1) not in {1, "1"} for name in MUST_BE_ONE)
         refused = several or any(flags.get(name) for name in MUST_BE_UNSET)
-        return same_but_steps(a, b) and not refused
+        return same_but_setting(a, b) and not refused
 
     def command(self, configuration: Configuration) -> LaunchCommand:
         """The real SGLang command; `simulated_command` gives this runner's own."""
@@ -144,11 +144,10 @@ class SimulatedRunner(ProcessRunner):
 
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """See `ProcessRunner.launch_command`; starts with the largest of the settings."""
-        steps = switched_steps(intent)
         variables: dict[str, str | None] = {
             **self._variables,
             "TUNER_SIM_LAUNCH_INDEX": str(self._next_launch),
-            STEPS_VARIABLE: ",".join(map(str, steps)) or None,
+            STEPS_VARIABLE: ",".join(map(str, prepared_settings(intent))) or None,
             CLOCK_VARIABLE: "1" if self.no_clock(intent.configuration) is None else None,
         }
         self._next_launch += 1

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Value = bool | int | float | str | None
 """A flag's or variable's value. `None` means: not set (removed where the caller has set it)."""
@@ -42,6 +42,11 @@ class Speculation:
         """Whether the server speculates at all."""
         return self.algorithm != NO_SPECULATION
 
+    @property
+    def drafter(self) -> Drafter:
+        """What of it a running server keeps."""
+        return Drafter(self.algorithm, self.topk)
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of `docs/contract.md`; keys that do not apply are left out."""
         out: dict[str, Any] = {"algorithm": self.algorithm}
@@ -51,11 +56,66 @@ class Speculation:
         return out
 
 
+class Drafter(NamedTuple):
+    """What a running server cannot take on of how it drafts.
+
+    Attributes:
+        algorithm: As of `Speculation`.
+        topk: Likewise.
+    """
+
+    algorithm: str
+    topk: int | None
+
+    def __str__(self) -> str:
+        """`"EAGLE3"`, or `"EAGLE3, topk 4"` of trees."""
+        is_tree = self.topk is not None and self.topk > 1
+        return f"{self.algorithm}, topk {self.topk}" if is_tree else self.algorithm
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The part of a configuration that a running server can take on without restart."""
+    """The part of a configuration that a running server can take on without restart.
+
+    Attributes:
+        num_steps: Draft steps; `None`: it can take on nothing.
+        num_draft_tokens: Tokens that one verify checks; left out, those of a chain.
+    """
 
     num_steps: int | None = None
+    num_draft_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        # So that a chain has one spelling. Studies stored before trees were switched have only
+        # the steps.
+        if self.num_draft_tokens is None and self.num_steps is not None:
+            object.__setattr__(self, "num_draft_tokens", self.num_steps + 1)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Steps and draft tokens, by which settings are sorted; zeros where there are none."""
+        return self.num_steps or 0, self.num_draft_tokens or 0
+
+    def __str__(self) -> str:
+        """`"5"` of a chain, `"3/6"` of a tree: steps and draft tokens."""
+        steps, draft_tokens = self.size
+        return str(steps) if draft_tokens == steps + 1 else f"{steps}/{draft_tokens}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """The inverse of `str`.
+
+        Raises:
+            ValueError: It is no setting.
+        """
+        steps, slash, draft_tokens = text.partition("/")
+        return cls(int(steps), int(draft_tokens) if slash else None)
+
+
+def largest(settings: Iterable[Setting]) -> Setting:
+    """The least setting in which all of these have room; it may be none of them."""
+    steps, draft_tokens = zip(*(setting.size for setting in settings), strict=True)
+    return Setting(max(steps), max(draft_tokens))
 
 
 def _frozen(values: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
@@ -122,15 +182,18 @@ class Configuration:
     @property
     def setting(self) -> Setting:
         """What a server that can be switched would be told to run this configuration."""
-        return Setting(num_steps=self.speculation.num_steps)
+        speculation = self.speculation
+        if speculation.num_steps is None:
+            return Setting()
+        return Setting(speculation.num_steps, speculation.num_draft_tokens)
 
     def with_setting(self, setting: Setting) -> Self:
-        """This configuration at another setting (a chain: the width follows the steps)."""
+        """This configuration at another setting."""
         if setting.num_steps is None:
             return self
         speculation = replace(
             self.speculation,
             num_steps=setting.num_steps,
-            num_draft_tokens=setting.num_steps + 1,
+            num_draft_tokens=setting.num_draft_tokens,
         )
         return replace(self, speculation=speculation)

@@ -1,8 +1,8 @@
 """Anchors: which launch plans may be switched through, and what has to be measured first.
 
-A switched figure is scored only where a setting of the same algorithm agreed with a launch of its
-own (`tuner.faithful`), once per study. That launch is a baseline's where one is a chain of the
-algorithm, else a trial of the search: all of them are figures that the study wants anyway.
+A switched figure is scored only where a setting of the same drafter (algorithm and topk) agreed
+with a launch of its own (`tuner.faithful`), once per study. That launch is a baseline's where one
+has that drafter, else a trial of the search: all of them are figures that the study wants anyway.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Purpose
-from search_spaces.configuration import Setting
+from search_spaces.configuration import Setting, largest
 from tuner.planners import Anchor, LaunchPlan, PlannedTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from results.records import Trial
-    from search_spaces.configuration import Configuration
+    from search_spaces.configuration import Configuration, Drafter
     from tuner.planners import LaunchBuilder
     from tuner.switching import Switching
 
@@ -56,20 +56,20 @@ class Anchors:
             elsewhere: Whether a launch for other points may come first, since those have an anchor.
         """
         first = plan.trials[0]
-        algorithm = first.configuration.speculation.algorithm
-        if not first.configuration.speculation.enabled or switching.is_faithful(algorithm):
+        drafter = first.configuration.speculation.drafter
+        if not first.configuration.speculation.enabled or switching.is_faithful(drafter):
             return plan
         several = len(plan.trials) > 1
         if (anchored := self._anchored(plan, switching)) is not None:
             known = {*seen, *(t.configuration.key for t in plan.trials)}
             # One that has a launch of its own in any case tells by the way whether later
             # launches may be switched through.
-            if several or self._launches.could_share(algorithm, known):
+            if several or self._launches.could_share(drafter, known):
                 return anchored
             return plan
         if not several:
             return plan
-        if elsewhere and (other := self._elsewhere(algorithm, switching, seen)) is not None:
+        if elsewhere and (other := self._elsewhere(drafter, switching, seen)) is not None:
             return other
         return LaunchPlan((_first_alone(plan),))
 
@@ -95,24 +95,26 @@ class Anchors:
         self, plan: LaunchPlan, anchors: Sequence[Trial], first: Configuration
     ) -> LaunchPlan | None:
         """The plan with the first of these that its server would be switched to, not started at."""
-        largest = max(_depth(t.configuration) for t in plan.trials)
+        settings = [t.configuration.setting for t in plan.trials]
         for trial in anchors:
-            if _depth(trial.configuration) < largest:
+            own = trial.configuration.setting
+            if own != largest((own, *settings)):
                 return replace(plan, anchor=Anchor(trial.number, trial.configuration))
         for trial in anchors:
-            spare = Setting(_depth(trial.configuration) + 1)
+            steps, draft_tokens = trial.configuration.setting.size
+            spare = Setting(steps + 1, draft_tokens + 1)
             if self._may_start(first.with_setting(spare)):
                 anchor = Anchor(trial.number, trial.configuration)
                 return replace(plan, anchor=anchor, spare=spare)
         return None
 
     def _elsewhere(
-        self, algorithm: str, switching: Switching, seen: Collection[str]
+        self, drafter: Drafter, switching: Switching, seen: Collection[str]
     ) -> LaunchPlan | None:
         """A launch for points beside which there is an anchor: that of most points."""
         found: list[LaunchPlan] = []
         for trial in switching.alone:
-            if trial.configuration.speculation.algorithm != algorithm:
+            if trial.configuration.speculation.drafter != drafter:
                 continue
             points = self._launches.siblings(trial.configuration, seen)
             trials = tuple(PlannedTrial(point, Purpose.SEARCH) for point in points)
@@ -128,11 +130,13 @@ def _first_alone(plan: LaunchPlan) -> PlannedTrial:
     switched to it; and none without draft forwards, which would leave them unchecked.
     """
     first = plan.trials[0]
-    depths = sorted(_depth(t.configuration) for t in plan.trials)
-    if first.purpose is not Purpose.SEARCH or _TELLING <= _depth(first.configuration) < depths[-1]:
-        return first
+    start = largest(t.configuration.setting for t in plan.trials)
     telling = [t for t in plan.trials if _depth(t.configuration) >= _TELLING]
-    return min(telling, key=lambda t: _depth(t.configuration), default=first)
+    if first.purpose is not Purpose.SEARCH or (
+        first in telling and first.configuration.setting != start
+    ):
+        return first
+    return min(telling, key=lambda t: t.configuration.setting.size, default=first)
 
 
 def _depth(configuration: Configuration) -> int:

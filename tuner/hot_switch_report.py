@@ -26,7 +26,6 @@ class SwitchedLaunch:
 
     Attributes:
         id: Its number.
-        steps: Draft steps that it was prepared for.
         judged: Trials that were judged in it.
         lost: Whether a kill or the host took it.
         states_s: Seconds of its start-up that went into states beside the one that it started
@@ -35,7 +34,6 @@ class SwitchedLaunch:
     """
 
     id: int
-    steps: tuple[int, ...]
     judged: int
     lost: bool
     states_s: float | None = None
@@ -145,7 +143,6 @@ def hot_switch_report(
         switched.append(
             SwitchedLaunch(
                 launch.id,
-                tuple(s.num_steps for s in launch.intent.settings if s.num_steps is not None),
                 len(numbers),
                 launch.is_lost,
                 _total(state.build_s for state in states),
@@ -159,7 +156,8 @@ def hot_switch_report(
 def _check_dict(check: Check) -> dict[str, Any]:
     found = check.comparison
     return {
-        "algorithm": check.algorithm,
+        "algorithm": check.drafter.algorithm,
+        "topk": check.drafter.topk,
         "anchor": check.anchor,
         "own_launch": check.own,
         "launch": check.launch,

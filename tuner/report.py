@@ -187,6 +187,7 @@ def _launch_dict(launch: Launch) -> dict[str, Any]:
         "state": str(launch.state),
         "trials": list(launch.trials),
         "steps": [setting.num_steps for setting in launch.intent.settings],
+        "draft_tokens": [setting.num_draft_tokens for setting in launch.intent.settings],
         "ready_s": launch.ready_s,
         "seconds": launch.seconds,
         "phases": dict(launch.phases),

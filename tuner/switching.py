@@ -1,7 +1,7 @@
 """What a study's launches have shown of hot switching. Holds nothing that is not stored.
 
 Everything here follows from the stored launches and measurements, so that a study that was killed,
-resumed or forked knows what it knew: which algorithms were found faithful, and why it went back to
+resumed or forked knows what it knew: which drafters were found faithful, and why it went back to
 a launch per setting.
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from results.records import Launch, Trial
     from results.store import Store
+    from search_spaces.configuration import Drafter
 
 UNFAITHFUL = "unfaithful"
 """Kind of the failure of a launch whose anchor was not as in its own launch."""
@@ -32,7 +33,7 @@ ANCHOR_DISTURBED = "anchor_disturbed"
 """Of a launch whose anchor could not be measured undisturbed."""
 
 _DISTURBED_AT_MOST = 2
-"""Launches in which an algorithm's anchor may be disturbed before it is no longer tried: each costs
+"""Launches in which a drafter's anchor may be disturbed before it is no longer tried: each costs
 as much as one that measures something."""
 
 SWITCH_FAULTS = frozenset(
@@ -49,7 +50,7 @@ SWITCH_FAULTS = frozenset(
 """Kinds of failure that only a server has which is prepared for many settings."""
 
 _OF_ONE_GROUP = frozenset({"hot_switch_memory", "plugin_refused"})
-"""Those of them that may be of the one server's flags: where others of its algorithm were switched
+"""Those of them that may be of the one server's flags: where others of its drafter were switched
 and found faithful, they say nothing of those."""
 
 
@@ -61,14 +62,14 @@ class Check:
         launch: The one that was switched.
         anchor: The trial that was measured in it again.
         own: The launch of its own.
-        algorithm: Of which the check holds.
+        drafter: Of which the check holds: what holds for a chain is no proof of a tree.
         comparison: What was found.
     """
 
     launch: int
     anchor: int
     own: int
-    algorithm: str
+    drafter: Drafter
     comparison: Comparison
 
 
@@ -86,9 +87,9 @@ class Switching:
     alone: tuple[Trial, ...] = ()
     gave_up: str | None = None
 
-    def is_faithful(self, algorithm: str) -> bool:
+    def is_faithful(self, drafter: Drafter) -> bool:
         """Whether figures of its switched servers may be scored."""
-        return any(c.algorithm == algorithm and c.comparison.faithful for c in self.checks)
+        return any(c.drafter == drafter and c.comparison.faithful for c in self.checks)
 
 
 def read_switching(
@@ -159,8 +160,8 @@ def _check(
     if failure is not None and failure.kind == UNFAITHFUL and comparison.faithful:
         # It ran something else than it was told; the figures cannot say that.
         comparison = Comparison((), None, failure.message)
-    algorithm = anchor.configuration.speculation.algorithm
-    return Check(launch.id, anchor.number, own.id, algorithm, comparison)
+    drafter = anchor.configuration.speculation.drafter
+    return Check(launch.id, anchor.number, own.id, drafter, comparison)
 
 
 def _why(
@@ -170,8 +171,8 @@ def _why(
     launches: Mapping[int, Launch],
 ) -> str | None:
     found = {check.launch: check.comparison for check in checks}
-    faithful = {check.algorithm for check in checks if check.comparison.faithful}
-    disturbed: dict[str, list[Launch]] = {}
+    faithful = {check.drafter for check in checks if check.comparison.faithful}
+    disturbed: dict[Drafter, list[Launch]] = {}
     for launch in switched:
         comparison = found.get(launch.id)
         if comparison is not None and not comparison.faithful:
@@ -179,13 +180,13 @@ def _why(
         failure = launch.failure
         if launch.state is not LaunchState.FAILED or failure is None:
             continue
-        algorithm = launch.intent.configuration.speculation.algorithm
-        if failure.kind in _OF_ONE_GROUP and algorithm in faithful:
+        drafter = launch.intent.configuration.speculation.drafter
+        if failure.kind in _OF_ONE_GROUP and drafter in faithful:
             continue
-        if failure.kind == ANCHOR_DISTURBED and algorithm not in faithful:
-            disturbed.setdefault(algorithm, []).append(launch)
-            if len(disturbed[algorithm]) == _DISTURBED_AT_MOST:
-                numbers = " and ".join(str(one.id) for one in disturbed[algorithm])
+        if failure.kind == ANCHOR_DISTURBED and drafter not in faithful:
+            disturbed.setdefault(drafter, []).append(launch)
+            if len(disturbed[drafter]) == _DISTURBED_AT_MOST:
+                numbers = " and ".join(str(one.id) for one in disturbed[drafter])
                 return f"launches {numbers}: {shorten(failure.message)}"
         if failure.kind in SWITCH_FAULTS:
             return f"launch {launch.id}: {shorten(failure.message)}"

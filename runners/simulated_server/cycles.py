@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from runners.simulated_server.acceptance import draw, thresholds
 from runners.simulated_server.algorithms import repetition
+from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,12 +66,12 @@ class Cycles:
         """Whether cycles draft and verify."""
         return self.cost.drafting is not None
 
-    def switch(self, num_steps: int) -> None:
-        """Takes on another depth of a chain; the profile's conditions are looked at anew."""
-        if num_steps == self.num_steps:
+    def switch(self, setting: Setting) -> None:
+        """Takes on another setting; the profile's conditions are looked at anew."""
+        key = setting.size
+        if key == (self.num_steps, self.num_draft_tokens):
             return
-        self.num_steps, self.num_draft_tokens = num_steps, num_steps + 1
-        key = (self.num_steps, self.num_draft_tokens)
+        self.num_steps, self.num_draft_tokens = key
         if key not in self._known:
             self._known[key] = self.cost.at_steps(*key)
         self.cost = self._known[key]
@@ -82,7 +83,7 @@ class Cycles:
         if not self.speculating:
             return Cycle(self.cost.decode(size), ())
         if self._adaptive is not None:
-            self.switch(self._adaptive.steps(size))
+            self.switch(Setting(self._adaptive.steps(size)))
         drafts = self.cost.drafting
         if drafts is not None and drafts.looks_at_prompts:
             correct = [draw(r.offset, r.verify_calls, self._of(r)) for r in batch]

@@ -21,6 +21,7 @@ from runners.simulated_server.cycles import Cycles
 from runners.simulated_server.pace import Pace
 from runners.simulated_server.request import ABORT
 from runners.simulated_server.scheduler import Limits, Prefill, Scheduler
+from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +129,11 @@ class Engine:
         return self._cycles.num_draft_tokens
 
     @property
+    def setting(self) -> Setting:
+        """Both of them."""
+        return Setting(self.num_steps, self.num_draft_tokens)
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What a profile's conditions may ask about, at the depth in force now."""
         return self._cycles.cost.facts
@@ -164,9 +170,9 @@ class Engine:
             self.counters.window.iterations += 1
         self.counters.finished(request)
 
-    def switch(self, num_steps: int) -> None:
-        """Takes on another depth; the server must be an idle chain."""
-        self._cycles.switch(num_steps)
+    def switch(self, setting: Setting) -> None:
+        """Takes on another setting; the server must be idle."""
+        self._cycles.switch(setting)
 
     async def run(self) -> None:
         """Serves for ever."""
@@ -232,7 +238,7 @@ class Engine:
             )
         time = cycle.time
         if self._plugin is not None:
-            time = self._plugin.distort(time, self.num_steps)
+            time = self._plugin.distort(time, self.setting)
         total = time.total_ms
         seconds = await self._pass_time(total, batch, repays=True)
         self._time_device(time, seconds / total if total else 0.0, len(batch))
@@ -261,7 +267,7 @@ class Engine:
     def _time_device(self, time: CycleTime, seconds_per_ms: float, size: int) -> None:
         counters = self.counters
         if self._plugin is not None and self._clock is not None:
-            graphs = self._plugin.graphs(self.num_steps)
+            graphs = self._plugin.graphs(self.setting)
             self._clock.cycle(size, time, seconds_per_ms, graphs)
         if self.speculating:
             counters.forward(DRAFT, time.draft_ms * seconds_per_ms)
@@ -285,9 +291,9 @@ class Engine:
                     self._hooks.finished(self, request)
 
     def _undo_switch(self) -> None:
-        if self._plugin is not None and self.num_steps != self._flags.num_steps:
-            self._plugin.switched(self.num_steps, self._flags.num_steps)
-            self.switch(self._flags.num_steps)
+        if self._plugin is not None and self.setting != self._plugin.started:
+            self._plugin.switched(self.setting, self._plugin.started)
+            self.switch(self._plugin.started)
 
     async def _pass_time(
         self, milliseconds: float, batch: Sequence[Request], *, repays: bool

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runners.plugin_protocol import CLOCK_VARIABLE, STEPS_VARIABLE
+from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ class SimulationEnvironment:
         seed: `TUNER_SIM_SEED`: of the noise.
         launch: What tells this launch's noise from another's: `TUNER_SIM_LAUNCH_INDEX`, else the
             launch's mark (`TUNER_LAUNCH`), else pid and time (then nothing is reproducible).
-        switchable_steps: `TUNER_SWITCHABLE_STEPS`: step counts that the running server takes.
+        switchable: `TUNER_SWITCHABLE_STEPS`: settings that the running server takes, ascending.
         cycle_clock: `TUNER_CYCLE_CLOCK`: whether the cycle's clock is kept.
         mark: `TUNER_LAUNCH`: whoever knows it may switch.
         misbehave: `TUNER_SIM_MISBEHAVE`: a JSON list in the shape of the profile's.
@@ -37,7 +38,7 @@ class SimulationEnvironment:
     time_scale: float
     seed: int
     launch: str
-    switchable_steps: tuple[int, ...]
+    switchable: tuple[Setting, ...]
     cycle_clock: bool
     mark: str
     misbehave: tuple[Misbehaviour, ...]
@@ -56,9 +57,9 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
     seed = _number(env, "TUNER_SIM_SEED", "0")
     steps = env.get(STEPS_VARIABLE, "")
     try:
-        switchable = tuple(sorted({int(part) for part in steps.split(",") if part.strip()}))
+        switchable = {Setting.read(part) for part in steps.split(",") if part.strip()}
     except ValueError:
-        raise ValueError(f"{STEPS_VARIABLE} must be like 1,2,3, got {steps!r}") from None
+        raise ValueError(f"{STEPS_VARIABLE} must be like 1,2,3 or 2/4,3/6, got {steps!r}") from None
     mark = env.get("TUNER_LAUNCH", "")
     launch = env.get("TUNER_SIM_LAUNCH_INDEX") or mark
     return SimulationEnvironment(
@@ -66,7 +67,7 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
         time_scale=scale,
         seed=int(seed),
         launch=launch or f"{os.getpid()}@{time.time_ns()}",
-        switchable_steps=switchable,
+        switchable=tuple(sorted(switchable, key=lambda setting: setting.size)),
         cycle_clock=env.get(CLOCK_VARIABLE) == "1",
         mark=mark,
         misbehave=_misbehaviour(env.get("TUNER_SIM_MISBEHAVE", "")),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runners.plugin_protocol import (
     BUSY,
+    DRAFT_TOKENS_ARGUMENT,
     NAME,
     PROTOCOL,
     STEPS_ARGUMENT,
@@ -18,6 +19,7 @@ from runners.plugin_protocol import (
 )
 from runners.simulated_server.cycle_clock import CycleClock
 from runners.simulated_server.resolution import CHAIN_ALGORITHMS
+from search_spaces.configuration import Setting, largest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +35,7 @@ VERIFIED: Final = ("0.5.17", "0.5.23")
 """Versions of SGLang that both capabilities take, as the real one's do."""
 
 _STATE_GB = 0.4
+_ARGUMENTS = {STEPS_ARGUMENT, DRAFT_TOKENS_ARGUMENT, TOKEN_ARGUMENT}
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class PlayedPlugin:
     """The plugin of one server.
 
     Attributes:
-        steps: Candidates of the hot switch; empty where it was not asked for.
+        settings: Candidates of the hot switch, ascending; empty where it was not asked for.
         clock: The cycle's clock, if it was asked for.
         mark: The launch's.
         flags: What the server runs.
@@ -48,11 +51,11 @@ class PlayedPlugin:
         log: The server's.
         state_s: What each further state takes of the start-up, on the server's clock.
         troubles: What goes wrong, if anything.
-        switches: How often the steps were switched.
+        switches: How often another setting was put in force.
         refused: Why the last request to switch was refused.
     """
 
-    steps: tuple[int, ...]
+    settings: tuple[Setting, ...]
     clock: CycleClock | None
     mark: str
     flags: ResolvedFlags
@@ -67,55 +70,60 @@ class PlayedPlugin:
     def __post_init__(self) -> None:
         self._kinds = frozenset(trouble.kind for trouble in self.troubles)
 
+    @property
+    def started(self) -> Setting:
+        """The setting that the server was started with."""
+        return Setting(self.flags.num_steps, self.flags.num_draft_tokens)
+
     def refusal(self) -> str | None:
         """The line with which the server ends at once, where it cannot do what was asked."""
-        if not self.steps and self.clock is None:
+        if not self.settings and self.clock is None:
             return None
-        capability = "hot_switch" if self.steps else "clock"
+        capability = "hot_switch" if self.settings else "clock"
         if "plugin_refused" in self._kinds or self.sglang not in VERIFIED:
             version = "0.0.0" if "plugin_refused" in self._kinds else self.sglang
             verified = ", ".join(VERIFIED)
             return _refused(capability, f"verified with SGLang {verified}, and this is {version}")
-        if self.steps and (reason := self._unswitchable()) is not None:
+        if self.settings and (reason := self._unswitchable()) is not None:
             return _refused(capability, reason)
         return None
 
     def ready(self) -> None:
         """Tells, for every rank, that all is in place."""
-        if not self.steps and self.clock is None:
+        if not self.settings and self.clock is None:
             return
-        steps = ",".join(map(str, self.steps)) or "off"
+        settings = ",".join(map(str, self.settings)) or "off"
         clock = "on" if self.clock is not None else "off"
-        self._tell(f"ready rank={{rank}} sglang={self.sglang} hot_switch={steps} clock={clock}")
+        self._tell(f"ready rank={{rank}} sglang={self.sglang} hot_switch={settings} clock={clock}")
 
-    def status(self, in_force: int) -> dict[str, Any] | None:
+    def status(self, in_force: Setting) -> dict[str, Any] | None:
         """What `/server_info` says of it; `None` where it was asked for nothing."""
-        if not self.steps and self.clock is None:
+        if not self.settings and self.clock is None:
             return None
         return {
             "protocol": PROTOCOL,
             "plugin": VERSION,
-            "hot_switch": self._hot_switch(in_force) if self.steps else None,
+            "hot_switch": self._hot_switch(in_force) if self.settings else None,
             "clock": None if self.clock is None else self.clock.to_dict(),
         }
 
     def refuses(self, requested: dict[str, int | float], *, busy: bool) -> bool:
-        """Whether the steps are not switched as asked; tells why."""
-        steps = requested[STEPS_ARGUMENT]
+        """Whether it is not switched as asked; tells why."""
+        asked = asked_setting(requested)
         self.refused = None
         if requested.get(TOKEN_ARGUMENT) != token_of(self.mark):
             self.refused = "the token is not that of the launch: another tuner started this server"
-        elif others := sorted(requested.keys() - {STEPS_ARGUMENT, TOKEN_ARGUMENT}):
+        elif others := sorted(requested.keys() - _ARGUMENTS):
             self.refused = f"it cannot be combined with {', '.join(others)}"
-        elif steps not in self.steps:
-            self.refused = f"there are states for {', '.join(map(str, self.steps))} only"
+        elif asked not in self.settings:
+            self.refused = f"there are states for {','.join(map(str, self.settings))} only"
         elif busy:
             self.refused = BUSY
         if self.refused is not None:
-            self._tell(f"rank={{rank}} refused to switch to {steps}: {self.refused}")
+            self._tell(f"rank={{rank}} refused to switch to {asked.num_steps}: {self.refused}")
         return self.refused is not None
 
-    def switched(self, before: int, after: int) -> bool:
+    def switched(self, before: Setting, after: Setting) -> bool:
         """Tells of a switch; `False` where it is not to take place, whatever is said."""
         if before == after:
             return True
@@ -124,15 +132,15 @@ class PlayedPlugin:
         return "switch_ignored" not in self._kinds
 
     def undoes(self, served: int) -> bool:
-        """Whether the server goes back to the steps that it was started with, by itself."""
+        """Whether the server goes back to the setting that it was started with, by itself."""
         return any(
             trouble.kind == "switch_undone" and served >= trouble.after_requests
             for trouble in self.troubles
         )
 
-    def distort(self, time: CycleTime, num_steps: int) -> CycleTime:
+    def distort(self, time: CycleTime, in_force: Setting) -> CycleTime:
         """A cycle's times in a switched state that is not what a launch of its own would be."""
-        if not self.steps or num_steps == self.flags.num_steps:
+        if not self.settings or in_force == self.started:
             return time
         for trouble in self.troubles:
             if trouble.kind == "switch_eager":
@@ -141,30 +149,30 @@ class PlayedPlugin:
                 time = replace(time, verify_ms=time.verify_ms * trouble.factor)
         return time
 
-    def graphs(self, num_steps: int) -> frozenset[str]:
+    def graphs(self, in_force: Setting) -> frozenset[str]:
         """The parts of a cycle that run as CUDA graphs."""
         values = self.flags.values
         if values.get("disable_cuda_graph") or values.get("device") == "cpu":
             return frozenset()
         parts = {"verify", "draft_extend"}
-        if num_steps > 1:
+        if in_force.size[0] > 1:
             parts.add("draft")  # a single step is the draft's extend alone
-        if "switch_eager" in self._kinds and self.steps and num_steps != self.flags.num_steps:
+        if "switch_eager" in self._kinds and self.settings and in_force != self.started:
             parts.discard("draft_extend")
         return frozenset(parts)
 
-    def _hot_switch(self, in_force: int) -> dict[str, Any]:
+    def _hot_switch(self, in_force: Setting) -> dict[str, Any]:
         states = {
-            str(steps): {
-                "build_s": 0.0 if steps == self.flags.num_steps else self.state_s,
-                "memory_gb": 0.0 if steps == self.flags.num_steps else _STATE_GB,
+            str(setting): {
+                "build_s": 0.0 if setting == self.started else self.state_s,
+                "memory_gb": 0.0 if setting == self.started else _STATE_GB,
             }
-            for steps in self.steps
+            for setting in self.settings
         }
         return {
-            "steps": list(self.steps),
-            "in_force": in_force,
-            "in_force_draft_tokens": in_force + 1,
+            "steps": sorted({setting.num_steps for setting in self.settings}),
+            "in_force": in_force.num_steps,
+            "in_force_draft_tokens": in_force.num_draft_tokens,
             "switches": self.switches,
             "refused": self.refused,
             "states": states,
@@ -174,13 +182,18 @@ class PlayedPlugin:
         flags = self.flags
         if flags.algorithm not in CHAIN_ALGORITHMS:
             return f"speculative_algorithm={flags.algorithm} has no steps to switch"
-        if flags.topk != 1:
-            return f"speculative_eagle_topk={flags.topk} (only topk=1 can be switched)"
         if flags.adaptive:
             return "--speculative-adaptive chooses the steps by itself"
-        if flags.num_steps != max(self.steps):
-            shown = ",".join(map(str, self.steps))
-            return f"started with {flags.num_steps} steps, which is not the largest of {shown}"
+        for setting in self.settings:
+            steps, draft_tokens = setting.size
+            most = 1 + flags.topk + (steps - 1) * flags.topk**2
+            if flags.topk == 1 and draft_tokens != steps + 1:
+                return f"--speculative-eagle-topk is 1, and {setting} is no chain"
+            if not steps < draft_tokens <= most:
+                return f"at --speculative-eagle-topk {flags.topk} there is no tree of {setting}"
+        if self.started not in self.settings or self.started != largest(self.settings):
+            shown = ",".join(map(str, self.settings))
+            return f"the server starts with {self.started}, which is not the largest of {shown}"
         return None
 
     def _tell(self, message: str) -> None:
@@ -189,6 +202,12 @@ class PlayedPlugin:
         lines = [f"{NAME}: {message.format(rank=f'{rank}/{size}')}" for rank in range(ranks)]
         if lines:
             self.log.raw("\n".join(lines))
+
+
+def asked_setting(requested: dict[str, int | float]) -> Setting:
+    """The setting that a request names: a chain's where it says nothing of draft tokens."""
+    steps = int(requested[STEPS_ARGUMENT])
+    return Setting(steps, int(requested.get(DRAFT_TOKENS_ARGUMENT, steps + 1)))
 
 
 def _refused(capability: str, reason: str) -> str:
@@ -208,7 +227,7 @@ def played_plugin(
     drafts = flags.algorithm in CHAIN_ALGORITHMS
     missing = any(trouble.kind == "plugin_missing" for trouble in troubles)
     return PlayedPlugin(
-        steps=() if missing else simulation.switchable_steps,
+        settings=() if missing else simulation.switchable,
         clock=CycleClock(drafts=drafts) if simulation.cycle_clock and not missing else None,
         mark=simulation.mark,
         flags=flags,

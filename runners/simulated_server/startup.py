@@ -209,7 +209,7 @@ class Startup:
             graphs["decode"] = self._capture("target decode", times.cuda_graph_s, 1)
             return graphs
         width = flags.num_draft_tokens
-        states = len(self.plugin.steps)
+        states = len(self.plugin.settings)
         if flags.adaptive:
             states = len(candidate_steps(flags.values.get("speculative_adaptive_config")))
         extra = times.switchable_step_s * max(0, states - 1)
@@ -250,7 +250,7 @@ class Startup:
         for trouble in self.troubles:
             if trouble.phase != phase:
                 continue
-            if trouble.cause == "states_oom" and len(self.plugin.steps) < 2:
+            if trouble.cause == "states_oom" and len(self.plugin.settings) < 2:
                 continue
             if trouble.kind == "hang":
                 _sleep_for_ever()

@@ -14,6 +14,7 @@ from runners.plugin_protocol import STATUS, STEPS_ARGUMENT
 from runners.simulated_server import simulated_acceptance
 from runners.simulated_server.hooks import ReplyHooks
 from runners.simulated_server.metrics import new_observations
+from runners.simulated_server.plugin import asked_setting
 from runners.simulated_server.resolution import CONTEXT_LENGTH
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class SimulatedServer:
             "last_gen_throughput": self.engine.counters.gen_throughput,
         }
         state |= self.overrides
-        if (status := self.plugin.status(self.engine.num_steps)) is not None:
+        if (status := self.plugin.status(self.engine.setting)) is not None:
             state[STATUS] = status
         if (average := self.engine.counters.average_accept_length) is not None:
             state["avg_spec_accept_length"] = average
@@ -222,7 +223,7 @@ class SimulatedServer:
 
         A refusal is told in the log, in SGLang's words.
         """
-        if self.plugin.steps and STEPS_ARGUMENT in requested:
+        if self.plugin.settings and STEPS_ARGUMENT in requested:
             return self._switch(requested)
         for key, value in requested.items():
             if (refusal := self._refusal(key, value)) is not None:
@@ -233,12 +234,12 @@ class SimulatedServer:
         return True
 
     def _switch(self, requested: dict[str, int | float]) -> bool:
-        """Takes on other draft steps, as SGLang does with the tuner's plugin in it."""
+        """Takes on another setting, as SGLang does with the tuner's plugin in it."""
         if self.plugin.refuses(requested, busy=self.engine.busy):
             return False
-        steps = int(requested[STEPS_ARGUMENT])
-        if self.plugin.switched(self.engine.num_steps, steps):
-            self.engine.switch(steps)
+        asked = asked_setting(requested)
+        if self.plugin.switched(self.engine.setting, asked):
+            self.engine.switch(asked)
         return True
 
     def _refusal(self, key: str, value: float) -> str | None:

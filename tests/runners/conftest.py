@@ -56,10 +56,12 @@ def eagle3(steps: int, topk: int = 1, tokens: int | None = None, **env: str | No
 
 @pytest.fixture
 def intent(tmp_path: Path) -> Callable[..., LaunchIntent]:
-    def make(configuration: Configuration, *steps: int) -> LaunchIntent:
+    def make(configuration: Configuration, *settings: int | Setting) -> LaunchIntent:
+        """A launch that is switched through chains of so many steps, or any settings."""
         mark = uuid.uuid4().hex
         log = str(tmp_path / f"{mark}.log")
-        return LaunchIntent(configuration, tuple(map(Setting, steps)), mark, log)
+        each = tuple(s if isinstance(s, Setting) else Setting(s) for s in settings)
+        return LaunchIntent(configuration, each, mark, log)
 
     return make
 

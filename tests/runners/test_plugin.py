@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from runners import plugin
-from runners.plugin import FOLDER, Plugin, started_at, switched_steps, without_plugin
+from runners.plugin import FOLDER, Plugin, prepared_settings, started_at, without_plugin
 from runners.plugin_protocol import NAME
 from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
-from search_spaces.configuration import Configuration, Speculation
+from search_spaces.configuration import Configuration, Setting, Speculation
 
 from .conftest import eagle3
 
@@ -67,10 +67,18 @@ def test_chains_share_a_launch(at, algorithm):
     assert at().can_switch(chain(algorithm, 1), chain(algorithm, 5))
 
 
+@pytest.mark.parametrize(("steps", "tokens"), [(2, 6), (3, 4), (3, 8), (1, 3)])
+def test_trees_of_one_topk_share_a_launch(at, steps, tokens):
+    assert at().can_switch(eagle3(2, 2, 4), eagle3(steps, 2, tokens))
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        (eagle3(2, 2, 4), eagle3(5, 2, 4)),
+        (eagle3(2), eagle3(2, 2, 4)),
+        (eagle3(2, 2, 4), eagle3(2, 3, 4)),
+        (eagle3(2, 2, 4), eagle3(3, 2, 4, NCCL_PROTO="LL128")),
+        (eagle3(2, 2, 4), eagle3(5, 2, 4)),  # no path of 5 steps fits: it may not even start
         (eagle3(2), eagle3(3, NCCL_PROTO="LL128")),
         (eagle3(2), Configuration()),
         (chain("EAGLE", 2), chain("EAGLE3", 3)),
@@ -149,7 +157,7 @@ def test_an_environment_that_did_not_answer_is_asked_again(at, monkeypatch):
 def test_what_a_launch_has_in_its_environment(at, tmp_path):
     there = at()
     path = f"{FOLDER}{os.pathsep}{tmp_path}"
-    asked = there.variables((1, 2, 5), eagle3(5), clock=True)
+    asked = there.variables(tuple(map(Setting, (1, 2, 5))), eagle3(5), clock=True)
     assert asked == {
         "PYTHONPATH": path,
         "TUNER_SWITCHABLE_STEPS": "1,2,5",
@@ -187,13 +195,29 @@ def test_behind_a_prefix_the_path_there_is_kept(tmp_path, with_sglang, monkeypat
     prefix = CommandPrefix(("env", f"PYTHONPATH={tmp_path}"), sys.executable)
     there = Plugin(prefix, {}, {})
     assert there.capabilities.no_switch is None
-    assert there.variables((1, 2), eagle3(2), clock=True)["PYTHONPATH"] == f"{FOLDER}:{tmp_path}"
+    asked = there.variables((Setting(1), Setting(2)), eagle3(2), clock=True)
+    assert asked["PYTHONPATH"] == f"{FOLDER}:{tmp_path}"
 
 
 def test_a_launch_starts_at_its_most_steps(intent):
     several = intent(eagle3(1), 2, 5, 1)
-    assert switched_steps(several) == (1, 2, 5)
+    assert prepared_settings(several) == (Setting(1), Setting(2), Setting(5))
     assert started_at(several) == eagle3(5)
     for one in (intent(eagle3(3)), intent(eagle3(3), 3)):
-        assert switched_steps(one) == ()
+        assert prepared_settings(one) == ()
         assert started_at(one) == eagle3(3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "prepared"),
+    [
+        (((2, 4), (3, 6), (1, 3)), "1/3,2/4,3/6"),
+        # None of them has room for all the others, so one more is prepared, and not measured.
+        (((2, 6), (3, 4)), "2/6,3,3/6"),
+    ],
+)
+def test_trees_start_at_the_most_steps_and_the_most_tokens(at, intent, asked, prepared):
+    several = intent(eagle3(*asked[0][:1], 2, asked[0][1]), *(Setting(*one) for one in asked))
+    settings = prepared_settings(several)
+    assert at().variables(settings, eagle3(2), clock=True)["TUNER_SWITCHABLE_STEPS"] == prepared
+    assert started_at(several) == eagle3(3, 2, 6)

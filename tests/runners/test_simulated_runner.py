@@ -108,6 +108,9 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
     [
         (eagle3(1), eagle3(5), True),
         (eagle3(2, 2, 4), eagle3(2, 2, 4), True),
+        (eagle3(2, 2, 4), eagle3(3, 2, 6), True),
+        (eagle3(2, 2, 4), eagle3(2, 4, 4), False),
+        (eagle3(2), eagle3(2, 2, 4), False),
         (eagle3(2, 2, 4), eagle3(5, 2, 4), False),
         (eagle3(2), eagle3(2, NCCL_PROTO="LL128"), False),
         (flagged(2, attn_dp_size=8), flagged(3, attn_dp_size=8), False),
@@ -118,7 +121,9 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
         (PLAIN, PLAIN, True),
     ],
 )
-def test_only_chains_differing_in_steps_share_a_launch(study, tmp_path, a, b, together):
+def test_only_what_differs_in_its_setting_shares_a_launch(
+    study, tmp_path, a, b, together
+):
     assert SimulatedRunner(study, seed=0, log_dir=tmp_path).can_switch(a, b) is together
 
 

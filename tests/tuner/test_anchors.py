@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from results.records import Purpose, Trial, TrialState
-from search_spaces import Space
+from runners.plugin import same_but_setting
+from search_spaces import Space, parse_study
+from search_spaces.configuration import Drafter, Setting
 from tuner.agenda import Agenda
 from tuner.anchors import Anchors
 from tuner.faithful import Comparison
@@ -13,7 +15,10 @@ from tuner.planners import LaunchPlan, PlannedTrial
 from tuner.planners.launches import LaunchBuilder
 from tuner.switching import Check, Switching
 
+from .conftest import small_text
 from .replays import chains, point
+
+CHAIN = Drafter("EAGLE3", 1)
 
 
 @pytest.fixture
@@ -71,8 +76,81 @@ def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):
     builder = LaunchBuilder(Space(study), chains)
     baselines = {"default": point(study, 3, "LL")}
     agenda = Agenda(baselines, None, builder, Anchors(builder, lambda _: True))
-    known = Switching(checks=(Check(1, 0, 0, "EAGLE3", Comparison((), None)),))
-    assert known.is_faithful("EAGLE3")
+    known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),))
+    assert known.is_faithful(CHAIN)
     assert steps(agenda.next([], [], known)) == (None, [3, 1, 2, 4])
     aside = {point(study, 2, "LL").key}
     assert steps(agenda.next([], [], known, aside=aside)) == (None, [3, 1, 4])
+
+
+@pytest.fixture
+def secured_trees():
+    """The same where trees `"steps/draft tokens"` of topk 2 are planned, and any measured."""
+    text = small_text(steps="{from: 1, to: 4}", topk="[1, 2, 4]", protos="[LL]")
+    space = Space(parse_study(text.replace("[4, 8]", "[3, 4, 6, 8]"), "trees.yaml"))
+
+    def tree_of(topk, shape):
+        wanted = Setting.read(shape)
+        (found,) = (
+            p for p in space if p.setting == wanted and p.speculation.drafter == ("EAGLE3", topk)
+        )
+        return found
+
+    def found(alone, planned, *, checks=()):
+        measured = tuple(
+            Trial(n, Purpose.SEARCH, TrialState.COMPLETE, tree_of(topk, shape))
+            for n, (topk, shape) in enumerate(alone)
+        )
+        trials = tuple(PlannedTrial(tree_of(2, shape), Purpose.SEARCH) for shape in planned)
+        anchors = Anchors(LaunchBuilder(space, same_but_setting), lambda _: True)
+        seen = {t.configuration.key for t in measured}
+        known = Switching(
+            checks=tuple(Check(1, 0, 0, one, Comparison((), None)) for one in checks),
+            alone=measured,
+        )
+        return anchors.secured(LaunchPlan(trials), known, seen)
+
+    return found
+
+
+def shapes(plan):
+    anchor = plan.anchor and plan.anchor.configuration
+    return (
+        anchor and f"{anchor.speculation.topk}: {anchor.setting}",
+        [str(t.configuration.setting) for t in plan.trials],
+    )
+
+
+def test_a_tree_is_anchored_by_a_tree_of_its_topk(secured_trees):
+    alone = [(1, "3"), (4, "3/6"), (2, "2/6")]
+    assert shapes(secured_trees(alone, ["1/3", "3/4", "3/8"])) == ("2: 2/6", ["1/3", "3", "3/8"])
+
+
+@pytest.mark.parametrize("alone", [[(1, "3")], [(4, "3/6")], [(2, "1/3")]])
+def test_neither_a_chain_nor_another_topk_nor_one_step_is_a_trees_anchor(secured_trees, alone):
+    assert shapes(secured_trees(alone, ["2/4", "3/4", "3/8"])) == (None, ["2/4"])
+
+
+@pytest.mark.parametrize("checked", [Drafter("EAGLE3", 1), Drafter("EAGLE3", 4)])
+def test_the_check_of_a_chain_or_another_topk_is_none_of_a_tree(secured_trees, checked):
+    planned = ["2/4", "3/8"]
+    assert shapes(secured_trees([], planned, checks=[checked])) == (None, ["2/4"])
+    known = secured_trees([], planned, checks=[Drafter("EAGLE3", 2)])
+    assert shapes(known) == (None, planned)
+
+
+def test_an_anchor_with_the_most_tokens_is_switched_to_where_another_has_more_steps(secured_trees):
+    plan = secured_trees([(2, "2/8")], ["2/4", "3/4"])
+    assert shapes(plan) == ("2: 2/8", ["2/4", "3"])
+    assert plan.spare is None, "the server is started at 3/8"
+
+
+def test_an_anchor_that_is_the_largest_in_both_gets_a_spare_above_it(secured_trees):
+    plan = secured_trees([(2, "3/8")], ["2/4", "2/8"])
+    assert shapes(plan) == ("2: 3/8", ["2/4", "2/8"])
+    assert plan.spare == Setting(4, 9)
+    assert list(map(str, plan.settings)) == ["3/8", "2/4", "2/8", "4/9"]
+
+
+def test_what_is_launched_alone_is_not_what_the_others_start_at(secured_trees):
+    assert shapes(secured_trees([], ["3/8", "2/6", "3/4"])) == (None, ["2/6"])

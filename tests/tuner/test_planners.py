@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from results.records import TrialState
-from search_spaces import Space, load_study, parse_study
-from search_spaces.configuration import Configuration, Speculation
-from tuner.planners import LaunchBuilder, Observation, choose_planner, make_planner
+from results.records import LaunchIntent, Purpose, TrialState
+from runners.plugin import prepared_settings, same_but_setting, started_at
+from search_spaces import Space, load_study, parse_study, violations
+from search_spaces.configuration import Configuration, Speculation, largest
+from tuner.planners import LaunchBuilder, Observation, PlannedTrial, choose_planner, make_planner
 from tuner.planners.conformance import STUDY, PlannerConformance
 
 from . import replays
@@ -119,3 +122,49 @@ def test_settings_of_one_server_are_no_start_of_a_search(small, hot_switch):
     rising, falling = (proposals(small, hot_switch=hot_switch, rising=r) for r in (True, False))
     # A start is random, whatever the scores are.
     assert (rising == falling) is hot_switch
+
+
+TREES = STUDY.replace("[4]}", "[3, 4, 6, 8, 12]}").replace("topk: [1, 2]", "topk: [1, 2, 4]")
+TREE_SPACE = Space(parse_study(TREES, "trees"))
+
+
+@given(chosen=st.lists(st.sampled_from(TREE_SPACE.points), unique=True, min_size=1))
+def test_a_launch_is_of_one_drafter_and_starts_with_room_for_all_of_it(chosen):
+    builder = LaunchBuilder(TREE_SPACE, lambda a, b: a == b or same_but_setting(a, b))
+    plans = builder.group(PlannedTrial(point, Purpose.SEARCH) for point in chosen)
+    assert sorted(t.configuration.key for plan in plans for t in plan.trials) == sorted(
+        point.key for point in chosen
+    )
+    servers = set()
+    for plan in plans:
+        first = plan.trials[0].configuration
+        rest = {(c.speculation.drafter, c.draft_tp, c.flags, c.env) for c in
+                (t.configuration for t in plan.trials)}  # fmt: skip
+        assert len(rest) == 1
+        if not plan.settings:
+            continue
+        assert not rest & servers, "what could share a launch does"
+        servers |= rest
+        intent = LaunchIntent(first, plan.settings, "mark", "log")
+        start, prepared = started_at(intent), prepared_settings(intent)
+        assert violations(start, TREE_SPACE.study) == (), "it can be started"
+        assert start.setting == prepared[-1] == largest(plan.settings)
+        assert set(plan.settings) <= set(prepared)
+        assert len(prepared) <= len(plan.settings) + 1
+        # As the plugin holds it against the worker.
+        topk = start.speculation.topk
+        for setting in prepared:
+            steps, tokens = setting.size
+            assert all(a <= b for a, b in zip(setting.size, start.setting.size, strict=True))
+            assert steps < tokens <= 1 + topk + (steps - 1) * topk**2
+    needed = builder.needed(chosen)
+    shared = {c.speculation.drafter for group in needed.shared for c in group}
+    assert needed.launches == len(plans) + len(shared)
+    assert needed.alone == len(chosen)
+
+
+@pytest.mark.parametrize("point", TREE_SPACE.points, ids=str)
+def test_siblings_are_what_the_running_server_can_be_switched_to(point):
+    builder = LaunchBuilder(TREE_SPACE, lambda a, b: a == b or same_but_setting(a, b))
+    found = set(builder.siblings(point, ()))
+    assert found == {p for p in TREE_SPACE if p == point or same_but_setting(p, point)}

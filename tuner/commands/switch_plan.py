@@ -11,28 +11,48 @@ from tuner.words import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from search_spaces.configuration import Configuration
+    from search_spaces.configuration import Configuration, Drafter, Setting
     from tuner.assembly import Problem
     from tuner.planners.launches import Needed
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One algorithm's launches for several settings.
+    """One drafter's launches for several settings.
 
     Attributes:
-        algorithm: Its name.
+        drafter: Its algorithm and topk.
         launches: So many.
         configurations: Measured in them, the anchor's among them.
-        steps: Draft steps.
+        settings: Of those, ascending.
         anchor: The baseline whose own launch is the anchor; `None`: one of the search.
     """
 
-    algorithm: str
+    drafter: Drafter
     launches: int
     configurations: int
-    steps: tuple[int, ...]
+    settings: tuple[Setting, ...]
     anchor: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """An entry of `shared` in a dry run's JSON."""
+        return {
+            "algorithm": self.drafter.algorithm,
+            "topk": self.drafter.topk,
+            "launches": self.launches,
+            "configurations": self.configurations,
+            "steps": [setting.num_steps for setting in self.settings],
+            "draft_tokens": [setting.num_draft_tokens for setting in self.settings],
+            "anchor": self.anchor,
+        }
+
+    @property
+    def described(self) -> str:
+        """`"steps 1, 2, 5"`; of trees with their draft tokens."""
+        if self.drafter.topk == 1:
+            return "steps " + ", ".join(str(s.num_steps) for s in self.settings)
+        shapes = ", ".join(f"{s.num_steps}/{s.num_draft_tokens}" for s in self.settings)
+        return f"steps/draft tokens {shapes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +62,7 @@ class SwitchPlan:
     Attributes:
         asked: Whether it may.
         needed: Launches with and without it.
-        shared: By algorithm.
+        shared: By drafter.
     """
 
     asked: bool
@@ -55,16 +75,7 @@ class SwitchPlan:
             "asked": self.asked,
             "launches": self.needed.launches,
             "launches_without": self.needed.alone,
-            "shared": [
-                {
-                    "algorithm": part.algorithm,
-                    "launches": part.launches,
-                    "configurations": part.configurations,
-                    "steps": list(part.steps),
-                    "anchor": part.anchor,
-                }
-                for part in self.shared
-            ],
+            "shared": [part.to_dict() for part in self.shared],
         }
 
     def lines(self) -> Iterator[str]:
@@ -80,9 +91,8 @@ class SwitchPlan:
             f"{self.needed.alone}:"
         )
         for part in shared:
-            steps = ", ".join(map(str, part.steps))
             yield (
-                f"  {part.algorithm}: {part.configurations} configurations (steps {steps}), "
+                f"  {part.drafter}: {part.configurations} configurations ({part.described}), "
                 f"{counted(part.launches, 'launch')} to be switched through"
             )
             first = (
@@ -97,18 +107,18 @@ class SwitchPlan:
 def switch_plan(problem: Problem) -> SwitchPlan:
     """Works it out from the space."""
     needed = problem.needed()
-    by_algorithm: dict[str, list[tuple[Configuration, ...]]] = {}
+    by_drafter: dict[Drafter, list[tuple[Configuration, ...]]] = {}
     for group in needed.shared:
-        by_algorithm.setdefault(group[0].speculation.algorithm, []).append(group)
+        by_drafter.setdefault(group[0].speculation.drafter, []).append(group)
     shared = tuple(
         Shared(
-            algorithm,
+            drafter,
             _switched(groups),
             sum(map(len, groups)),
-            tuple(sorted({c.speculation.num_steps or 0 for group in groups for c in group})),
+            tuple(sorted({c.setting for group in groups for c in group}, key=lambda s: s.size)),
             _anchor(problem, groups),
         )
-        for algorithm, groups in by_algorithm.items()
+        for drafter, groups in by_drafter.items()
     )
     return SwitchPlan(problem.launches.hot_switch, needed, shared)
 

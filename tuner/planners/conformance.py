@@ -11,6 +11,7 @@ import abc
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
+from runners.plugin import same_but_setting
 from search_spaces import Space, parse_study
 from search_spaces.configuration import Configuration, Speculation
 from tuner.planners.base import Observation, Stop
@@ -70,8 +71,7 @@ class PlannerConformance(abc.ABC):
         space = Space(parse_study(text, "conformance"))
 
         def can_switch(a: Configuration, b: Configuration) -> bool:
-            chains = a.speculation.topk == 1 and b.speculation.topk == 1
-            return a == b or (chains and (a.flags, a.env) == (b.flags, b.env))
+            return a == b or same_but_setting(a, b)
 
         return space, self.make(
             space, LaunchBuilder(space, can_switch, hot_switch=hot_switch), seed

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
     from search_spaces import Space
+    from search_spaces.configuration import Drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,12 @@ class LaunchBuilder:
         return LaunchBuilder(space, self._can_switch, hot_switch=self._hot_switch)
 
     @cached_property
-    def _settings(self) -> tuple[Setting, ...]:
-        depths = {speculation.num_steps for speculation in self._space.speculations}
-        return tuple(Setting(steps) for steps in sorted(depths - {None}))  # type: ignore[type-var]
+    def _settings(self) -> dict[Drafter, list[Setting]]:
+        """The settings of the space, ascending."""
+        found: dict[Drafter, set[Setting]] = defaultdict(set)
+        for speculation in self._space.speculations:
+            found[speculation.drafter].add(Configuration(speculation).setting)
+        return {drafter: sorted(found[drafter], key=lambda s: s.size) for drafter in found}
 
     def plan(self, first: PlannedTrial, seen: Collection[str]) -> LaunchPlan:
         """A launch for `first`, and for its siblings that are not among the keys in `seen`."""
@@ -87,17 +91,16 @@ class LaunchBuilder:
         """Points that a server of `origin` can be switched to, without those in `seen`."""
         if not self._hot_switch:
             return
-        for setting in self._settings:
+        for setting in self._settings.get(origin.speculation.drafter, ()):
             other = origin.with_setting(setting)
             if other.key not in seen and other in self._space and self._can_switch(origin, other):
                 yield other
 
-    def could_share(self, algorithm: str, seen: Collection[str]) -> bool:
-        """Whether any two points of an algorithm that are not in `seen` could share a launch."""
+    def could_share(self, drafter: Drafter, seen: Collection[str]) -> bool:
+        """Whether any two points of a drafter that are not in `seen` could share a launch."""
         started: dict[Hashable, list[Configuration]] = defaultdict(list)
         for point in self._space:
-            speculation = point.speculation
-            if speculation.algorithm != algorithm or speculation.topk != 1 or point.key in seen:
+            if point.speculation.drafter != drafter or point.key in seen:
                 continue
             near = started[_server(point)]
             if any(self.can_switch(other, point) for other in near):
@@ -127,7 +130,7 @@ class LaunchBuilder:
     ) -> Needed:
         """What measuring all of `configurations` takes from the beginning.
 
-        Switched figures of an algorithm are scored once one of its settings was measured in a
+        Switched figures of a drafter are scored once one of its settings was measured in a
         launch of its own as well (`tuner.anchors`): that is one launch more for each.
 
         Args:
@@ -135,26 +138,26 @@ class LaunchBuilder:
             at_most: Where counting stops, if more launches are needed than this.
         """
         launches = alone = 0
-        chains: dict[Hashable, list[tuple[Configuration, list[Configuration]]]] = {}
-        switched: set[str] = set()
+        servers: dict[Hashable, list[tuple[Configuration, list[Configuration]]]] = {}
+        switched: set[Drafter] = set()
         for configuration in configurations:
             if at_most is not None and launches > at_most:
                 break
             alone += 1
-            if self._hot_switch and configuration.speculation.topk == 1:
-                started = chains.setdefault(_server(configuration), [])
+            if self._hot_switch:
+                started = servers.setdefault(_server(configuration), [])
                 near = [
                     others for first, others in started if self._can_switch(first, configuration)
                 ]
                 if near:
                     near[0].append(configuration)
-                    algorithm = configuration.speculation.algorithm
-                    launches += algorithm not in switched
-                    switched.add(algorithm)
+                    drafter = configuration.speculation.drafter
+                    launches += drafter not in switched
+                    switched.add(drafter)
                     continue
                 started.append((configuration, [configuration]))
             launches += 1
-        shared = (group for started in chains.values() for _, group in started if len(group) > 1)
+        shared = (group for started in servers.values() for _, group in started if len(group) > 1)
         return Needed(launches, alone, tuple(map(tuple, shared)))
 
     def launches_left(self, configurations: Iterable[Configuration]) -> int:
@@ -175,10 +178,10 @@ def everything(
 
 def _server(configuration: Configuration) -> Hashable:
     """Equal for configurations that differ in nothing but what a running server can take on."""
-    if configuration.speculation.topk != 1:
-        return configuration  # a tree's width is its own: `Setting` cannot name it
+    if configuration.setting == Setting():
+        return configuration
     return (
-        configuration.speculation.algorithm,
+        configuration.speculation.drafter,
         configuration.draft_tp,
         configuration.flags,
         configuration.env,

@@ -86,7 +86,8 @@ def _of_the_candidates(worker: Any, candidates: tuple[Shape, ...]) -> str | None
     for one in candidates:
         if topk == 1 and not one.is_chain:
             return f"--speculative-eagle-topk is 1, and {one} is no chain"
-        if topk > 1 and not 0 < one.draft_tokens - 1 <= topk + (one.steps - 1) * topk**2:
+        # A tree with no room for a path of all its steps dies in its first verify.
+        if topk > 1 and not one.steps < one.draft_tokens <= 1 + topk + (one.steps - 1) * topk**2:
             return f"at --speculative-eagle-topk {topk} there is no tree of {one}"
     if started not in candidates or not all(one.fits_in(started) for one in candidates):
         return (

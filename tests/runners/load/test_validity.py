@@ -15,6 +15,7 @@ from runners.load import Prompt
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
 from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
+from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint, SharedPrefix
 
 from .windows import PLAIN, TOKENS, Load
@@ -446,7 +447,13 @@ def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
 
 
 def switched(in_force, switches):
-    hot = {"steps": [1, 2, 5], "in_force": in_force, "switches": switches}
+    in_force = Setting.read(str(in_force))
+    hot = {
+        "steps": [1, 2, 5],
+        "in_force": in_force.num_steps,
+        "in_force_draft_tokens": in_force.num_draft_tokens,
+        "switches": switches,
+    }
     plugin = {"protocol": 1, "plugin": "1", "hot_switch": hot, "clock": None}
     return FACTS | {"internal_states": [{"tuner_plugin": plugin}]}
 
@@ -458,13 +465,14 @@ def switched(in_force, switches):
         (switched(2, 3), switched(2, 3), None),
         (switched(2, 3), switched(5, 4), "2 were in force before the window, and 5 after"),
         (switched(5, 3), switched(5, 3), "5 were in force before"),
+        (switched("2/6", 3), switched("2/6", 3), "2/6 were in force before the window"),
         (switched(2, 3), switched(2, 5), "switched 2 times inside the window"),
         (switched(2, 3), FACTS, "does not say what is in force"),
     ],
 )
 def test_a_setting_that_was_not_in_force_is_seen(server, before, after, said):
     server.server_info = before
-    watch = PluginWatch(server.url, lambda: 2, time_scale=1.0)
+    watch = PluginWatch(server.url, lambda: Setting(2), time_scale=1.0)
     watch.begin()
     server.server_info = after
     reasons = watch.end()

@@ -11,7 +11,7 @@ from runners.simulated_server.expectation import facts_of
 from runners.simulated_server.hooks import EngineHooks
 from runners.simulated_server.request import ABORT
 from runners.simulated_server.walk import walk
-from search_spaces.configuration import Configuration, Speculation
+from search_spaces.configuration import Configuration, Setting, Speculation
 
 KIMI = load_profile("kimi")
 PREFILL_MS = 40.0  # of 200 tokens
@@ -183,7 +183,7 @@ def test_a_switch_renews_the_conditions_of_the_profile(new_bench):
 
     async def client(bench):
         before = await bench.ask(bench.request(64))
-        bench.engine.switch(2)
+        bench.engine.switch(Setting(2))
         return before, await bench.ask(bench.request(64))
 
     before, after = bench.run(client)

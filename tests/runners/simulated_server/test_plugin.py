@@ -11,6 +11,7 @@ from runners.plugin_protocol import bucket_seconds, token_of
 
 MARK = "mark"
 STEPS = {"TUNER_SWITCHABLE_STEPS": "1,2,5", "TUNER_LAUNCH": MARK}
+TREES = STEPS | {"TUNER_SWITCHABLE_STEPS": "2/6,3/4,3/6"}
 CLOCK = {"TUNER_CYCLE_CLOCK": "1"}
 
 
@@ -18,9 +19,9 @@ def status(served):
     return served.client.get("/server_info").json()["internal_states"][0].get("tuner_plugin")
 
 
-def switch(served, steps, token=None):
+def switch(served, steps, token=None, **more):
     token = token_of(MARK) if token is None else token
-    body = {"server_args": {"speculative_num_steps": steps, "tuner_token": token}}
+    body = {"server_args": {"speculative_num_steps": steps, "tuner_token": token} | more}
     return served.client.post("/set_internal_state", json=body).json()
 
 
@@ -80,12 +81,41 @@ def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
     )[-2:]
 
 
+def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, speculation):
+    served = start(*speculation(3, 2, 6), env=TREES | CLOCK, scale=20.0).wait_ready()
+    assert lines(served)[0] == "ready rank=0/1 sglang=0.5.23 hot_switch=2/6,3,3/6 clock=on"
+    assert set(status(served)["hot_switch"]["states"]) == {"2/6", "3", "3/6"}
+    assert switch(served, 2) == [False], "a chain of two steps is none of them"
+    assert status(served)["hot_switch"]["refused"] == "there are states for 2/6,3,3/6 only"
+    widths = {}
+    for steps, tokens in ((2, 6), (3, 4), (3, 6)):
+        assert switch(served, steps, speculative_num_draft_tokens=tokens) == [True]
+        hot = status(served)["hot_switch"]
+        assert (hot["in_force"], hot["in_force_draft_tokens"]) == (steps, tokens)
+        before = status(served)["clock"]["batches"].get("1", {}).get("verify", {"total_s": 0.0})
+        served.generate(f"{steps}/{tokens}", 32)
+        after = status(served)["clock"]["batches"]["1"]["verify"]
+        verifies = after["count"] - before.get("count", 0)
+        widths[steps, tokens] = (after["total_s"] - before["total_s"]) / verifies
+    assert lines(served)[-3:] == [
+        "rank=0/1 steps 3/6 -> 2/6",
+        "rank=0/1 steps 2/6 -> 3",
+        "rank=0/1 steps 3 -> 3/6",
+    ]
+    # Four tokens are verified sooner than six, whatever the steps are.
+    assert widths[3, 4] < widths[2, 6] == pytest.approx(widths[3, 6])
+
+
 @pytest.mark.parametrize(
     ("flags", "env", "reason"),
     [
-        ((3, 2, 8), STEPS, "hot_switch: speculative_eagle_topk=2"),
+        ((3, 2, 8), STEPS, "hot_switch: the server starts with 3/8"),
+        ((3, 2, 8), TREES, "hot_switch: the server starts with 3/8"),
+        ((3,), TREES, "hot_switch: --speculative-eagle-topk is 1, and 2/6 is no chain"),
+        ((3, 2, 8), TREES | {"TUNER_SWITCHABLE_STEPS": "1/4,3/8"}, "hot_switch: at --spec"),
+        ((3, 2, 8), TREES | {"TUNER_SWITCHABLE_STEPS": "3/8,3/3"}, "hot_switch: at --spec"),
         (None, STEPS, "hot_switch: speculative_algorithm=None"),
-        ((2,), STEPS, "hot_switch: started with 2 steps"),
+        ((2,), STEPS, "hot_switch: the server starts with 2,"),
         ((5,), STEPS | misbehaviour(kind="plugin_refused"), "hot_switch: verified with"),
         ((5,), CLOCK | misbehaviour(kind="plugin_refused"), "clock: verified with"),
     ],
