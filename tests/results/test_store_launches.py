@@ -17,6 +17,7 @@ from results import (
     StoreError,
     StudyNotFound,
     TrialState,
+    tables,
 )
 from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint
@@ -53,6 +54,19 @@ def test_a_launch_is_stored_step_by_step(store, study, intent, configuration):
             sglang_version="0.5.23",
         ),
     )
+
+
+def test_trees_are_stored_and_older_studies_have_chains_by_their_steps_alone(
+    store, study, intent, configuration
+):
+    settings = (Setting(2, 6), Setting(3, 4))
+    store.add_launch(study.id, dataclasses.replace(intent(2), settings=settings), [])
+    assert store.launches(study.id)[0].intent.settings == settings
+    with store._writing() as connection:
+        old = [{"num_steps": 2}, {"num_steps": 5}]
+        connection.execute(tables.launches.update().values(settings=old))
+    (launch,) = store.launches(study.id)
+    assert launch.intent.settings == (Setting(2), Setting(5)) == (Setting(2, 3), Setting(5, 6))
 
 
 def test_the_first_ready_launch_tells_the_study_its_version(store, study, intent):

@@ -63,7 +63,8 @@ class TestConformance(RunnerConformance):
 
     @pytest.fixture
     def configurations(self):
-        return (eagle3(2), eagle3(5), eagle3(1), eagle3(2, NCCL_PROTO="LL128"), PLAIN)
+        trees = (eagle3(2, 2, 4), eagle3(3, 2, 6), eagle3(3, 4, 6))
+        return (eagle3(2), eagle3(5), eagle3(1), eagle3(2, NCCL_PROTO="LL128"), PLAIN, *trees)
 
     @pytest.fixture
     def points(self):
@@ -121,9 +122,7 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
         (PLAIN, PLAIN, True),
     ],
 )
-def test_only_what_differs_in_its_setting_shares_a_launch(
-    study, tmp_path, a, b, together
-):
+def test_only_what_differs_in_its_setting_shares_a_launch(study, tmp_path, a, b, together):
     assert SimulatedRunner(study, seed=0, log_dir=tmp_path).can_switch(a, b) is together
 
 
@@ -248,6 +247,25 @@ def test_a_setting_that_the_server_was_not_started_for(study, tmp_path):
             session.apply(Setting(9))
         assert (caught.value.failure.kind, caught.value.failure.phase) == ("switch_refused", "load")
         assert session.apply(Setting(1)).configuration.speculation == eagle3(1).speculation
+
+
+def test_trees_are_switched_in_a_server_that_has_room_for_all_of_them(study, tmp_path):
+    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+    shapes = ((2, 6), (3, 4))
+    with launcher.start(eagle3(2, 2, 6), [Setting(*shape) for shape in shapes]) as session:
+        assert session.resolved.configuration == eagle3(3, 2, 6), "neither has room for the other"
+        lengths = {}
+        for shape in shapes:
+            resolved = session.apply(Setting(*shape)).configuration
+            assert resolved == eagle3(shape[0], 2, shape[1])
+            window = session.measure(POINT)
+            codes = {reason.split(":")[0] for reason in window.invalid}
+            assert not codes & {"setting_not_in_force", "acceptance_counts", "accept_length"}
+            lengths[shape] = window.accept_length
+        assert lengths[2, 6] != lengths[3, 4]
+        with pytest.raises(RunnerError) as caught:
+            session.apply(Setting(2))
+        assert "did not take 2 draft steps: it still runs 3" in caught.value.failure.message
 
 
 def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):

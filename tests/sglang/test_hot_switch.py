@@ -14,7 +14,6 @@ from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint
 
 from .by_hand import free_port
-from .servers import KINDS
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(2400)]
 
@@ -64,11 +63,14 @@ def test_steps_without_a_state_are_refused_and_change_nothing(server):
         session.apply(Setting(4))
     assert caught.value.failure.kind == "switch_refused"
     assert "there are states for 1,2,3,5 only" in caught.value.failure.message
+    with pytest.raises(RunnerError) as caught:
+        session.apply(Setting(3, 6))
+    assert "did not take 3 draft steps and 6 draft tokens" in caught.value.failure.message
     assert session.resolved.configuration == before
     states = status_of(session.resolved.server_info).states
-    assert {steps: cost.build_s > 0 for steps, cost in states.items()} == {
-        steps: steps != KINDS["switchable"].speculation.num_steps for steps in (1, 2, 3, 5)
-    }
+    assert {setting: cost.build_s > 0 for setting, cost in states.items()} == {
+        Setting(1): True, Setting(2): True, Setting(3): True, Setting(5): False
+    }  # fmt: skip
 
 
 STUDY = """\
@@ -87,7 +89,7 @@ server:
 space:
   speculation:
     - algorithm: none
-    - {{algorithm: STANDALONE, num_steps: {{from: 1, to: 5}}, topk: [1]}}
+    - {speculation}
 workload:
   prompts: {{chat: 0.5, code: 0.5}}
   output_tokens: 48
@@ -99,18 +101,41 @@ runner: sglang
 """
 
 
-def accept_lengths(report: dict[str, Any]) -> dict[int, float]:
+CHAINS = "{algorithm: STANDALONE, num_steps: {from: 1, to: 5}, topk: 1}"
+TREES = "{algorithm: STANDALONE, num_steps: [2, 3], topk: 2, num_draft_tokens: [4, 6]}"
+
+
+def accept_lengths(report: dict[str, Any]) -> dict[tuple[int, int, int], float]:
+    """By topk, steps and draft tokens."""
+    names = ("topk", "num_steps", "num_draft_tokens")
     return {
-        speculation["num_steps"]: trial["accept_length"]
+        tuple(speculation[name] for name in names): trial["accept_length"]
         for trial in report["trials"]
         if (speculation := trial["configuration"]["speculation"])["algorithm"] != "none"
     }
 
 
 @pytest.mark.sglang_long
-def test_a_sweep_with_few_launches_accepts_what_launches_of_their_own_do(cpu_server, tuner):
+@pytest.mark.parametrize(
+    ("speculation", "trials", "drafts"),
+    [
+        # No speculation, SGLang's default (3 steps; the anchor), and one launch for the other four.
+        (CHAINS, [1, 1, 5], {(1, steps, steps + 1) for steps in range(1, 6)}),
+        # The default is a chain and tells nothing of trees: one of them is launched first.
+        (TREES, [1, 1, 1, 4], {(1, 3, 4), (2, 2, 4), (2, 2, 6), (2, 3, 4), (2, 3, 6)}),
+    ],
+    ids=["chains", "trees"],
+)
+def test_a_sweep_with_few_launches_accepts_what_launches_of_their_own_do(
+    cpu_server, tuner, speculation, trials, drafts
+):
     (tuner.folder / "hot.yaml").write_text(
-        STUDY.format(models=cpu_server.models, python=cpu_server.python, port=free_port())
+        STUDY.format(
+            models=cpu_server.models,
+            python=cpu_server.python,
+            port=free_port(),
+            speculation=speculation,
+        )
     )
     sweep = ("sweep", "--study", "./hot.yaml", "--json")
     hot, alone = (
@@ -121,11 +146,12 @@ def test_a_sweep_with_few_launches_accepts_what_launches_of_their_own_do(cpu_ser
         assert report["budget"]["stopped"] == "exhausted"
         # A busy machine may make a window unsteady; what was accepted does not depend on it.
         assert {trial["state"] for trial in report["trials"]} <= {"complete", "invalid"}
-    # No speculation, SGLang's default (3 steps; the anchor), and one launch for the other four.
-    assert [len(launch["trials"]) for launch in hot["launches"]] == [1, 1, 5]
-    assert [len(launch["trials"]) for launch in alone["launches"]] == [1] * 6
+    assert [len(launch["trials"]) for launch in hot["launches"]] == trials
+    assert [len(launch["trials"]) for launch in alone["launches"]] == [1] * len(alone["trials"])
+    (check,) = hot["hot_switch"]["checks"]
+    assert check["faithful"]
     own = accept_lengths(alone)
-    assert set(own) == {1, 2, 3, 4, 5}
+    assert set(own) == drafts
     # Greedy answers in 32-bit arithmetic: the same to the last draft.
     assert accept_lengths(hot) == own
     exported = tuner.run("export", "--study", "hot", "--trial", "2").stdout

@@ -19,28 +19,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from runners.sglang_cpu import CpuServer
     from search_spaces.study import Study
 
 pytestmark = [pytest.mark.sglang_long, pytest.mark.timeout(3600)]
 
 
 def answers(
-    study: Study, folder: Path, speculation: Speculation, steps: Sequence[int] = ()
+    study: Study, folder: Path, speculation: Speculation, settings: Sequence[Setting] = ()
 ) -> list[dict[str, Any]]:
-    """What a launch says at its own steps, or after a switch to each of `steps`."""
+    """What a launch says at its own setting, or after a switch to each of these."""
     configuration = Configuration.of(speculation, draft_tp=1)
-    settings = tuple(map(Setting, steps))
     runner = SGLangRunner(study, seed=0, log_dir=folder)
-    log = folder / f"{speculation.num_steps}-{len(steps)}.log"
+    mark = uuid.uuid4().hex
+    log = folder / f"{mark}.log"
     begun: list[Any] = []
     session = runner.start(
-        LaunchIntent(configuration, settings, uuid.uuid4().hex, str(log)),
+        LaunchIntent(configuration, tuple(dict.fromkeys(settings)), mark, str(log)),
         lambda process, _: begun.append(process),
     )
     found = []
     try:
-        for setting in settings or (Setting(speculation.num_steps),):
-            session.apply(setting)
+        for setting in settings or (configuration.setting,):
+            resolved = session.apply(setting).configuration
+            assert resolved.setting == setting
+            assert resolved.speculation.drafter == speculation.drafter
             got = httpx.post(
                 f"http://127.0.0.1:{begun[0].port}/generate",
                 json=generation(TEXT, TOKENS),
@@ -66,12 +69,44 @@ def test_each_switched_depth_is_what_its_own_launch_is(live, cpu_server, tmp_pat
         assert answers(study_of(cpu_server, "standalone"), tmp_path, speculation) == [seen]
 
 
+def with_the_head(study: Study, cpu: CpuServer) -> Study:
+    head = {"draft": str(cpu.models / "eagle3")}
+    return study.model_copy(update={"model": study.model.model_copy(update=head)})
+
+
+TREES = tuple(Setting(*shape) for shape in ((1, 3), (2, 4), (2, 6), (3, 4)))
+"""None of them has room for all the others, so the server starts at one more: 3/6."""
+
+
+def test_each_switched_tree_is_what_its_own_launch_is(cpu_server, tmp_path):
+    """Forward and back; the draft is the target with noise, so part of each tree is accepted."""
+    study = study_of(cpu_server, "switchable")
+
+    def tree(setting: Setting) -> Speculation:
+        return Speculation("STANDALONE", setting.num_steps, 2, setting.num_draft_tokens)
+
+    there_and_back = (*TREES, *reversed(TREES))
+    switched = answers(study, tmp_path, tree(TREES[0]), there_and_back)
+    assert switched == switched[::-1], "the way to a setting does not matter"
+    assert len({tuple(one["output_ids"]) for one in switched}) == 1, "greedy text is the target's"
+    for setting, seen in zip(TREES, switched, strict=False):
+        assert 1 < seen["accept_length"] <= setting.num_steps + 1
+        assert answers(study, tmp_path, tree(setting)) == [seen]
+    assert len({one["verifies"] for one in switched}) > 1, "or there is nothing to compare"
+
+
+def test_eagle_3_trees(cpu_server, tmp_path):
+    study = with_the_head(study_of(cpu_server, "switchable"), cpu_server)
+    there_and_back = (*TREES, *reversed(TREES))
+    found = answers(study, tmp_path, Speculation("EAGLE3", 1, 2, 3), there_and_back)
+    assert len({tuple(one["output_ids"]) for one in found}) == 1
+    assert found == found[::-1]
+
+
 def test_eagle_3(cpu_server, tmp_path):
     """A random head drafts nothing that is accepted; the text is the target's at every depth."""
     speculation = Speculation("EAGLE3", 5, 1, 6)
-    study = study_of(cpu_server, "switchable")
-    head = {"draft": str(cpu_server.models / "eagle3")}
-    study = study.model_copy(update={"model": study.model.model_copy(update=head)})
-    found = answers(study, tmp_path, speculation, (5, 1, 2, 3, 5))
+    study = with_the_head(study_of(cpu_server, "switchable"), cpu_server)
+    found = answers(study, tmp_path, speculation, [Setting(n) for n in (5, 1, 2, 3, 5)])
     assert len({tuple(one["output_ids"]) for one in found}) == 1
     assert found[0] == found[-1]

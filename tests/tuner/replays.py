@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from runners.plugin import same_but_setting
 from runners.replay import ReplayEntry, ReplayRow, ReplayRunner, table_of
 from search_spaces import Space, baselines
 from tuner import assembly
@@ -42,8 +43,8 @@ def table(study, *, failures: dict[str, Failure] | None = None, launch_s: float 
 
 
 def chains(a: Configuration, b: Configuration) -> bool:
-    same = a.env == b.env and a.speculation.algorithm == b.speculation.algorithm
-    return same and a.speculation.enabled
+    """What the plugin switches; trees, too, in the studies that have some."""
+    return same_but_setting(a, b)
 
 
 def point(study, steps: int | None, proto: str | None) -> Configuration:

@@ -68,7 +68,7 @@ def test_commands_are_those_of_trials(tuner, call):
 
 ROOT = Path(__file__).parents[2]
 COUNTED = re.findall(
-    r"^\| `([\w./-]+)` \| (\d+) \| (\d+) \| \*\*(\d+)\*\* \| (\d+) x (\d+) \| (.*) \|$",
+    r"^\| `([\w./-]+)` \| (\d+) \| (\d+) \| \*\*(\d+)\*\* \| (\d+ x [^|]+) \| (.*) \|$",
     (ROOT / "docs" / "hot-switch.md").read_text(),
     re.MULTILINE,
 )
@@ -76,7 +76,7 @@ COUNTED = re.findall(
 
 @pytest.mark.parametrize("row", COUNTED, ids=[row[0] for row in COUNTED])
 def test_the_document_counts_the_launches_of_every_shipped_study(row, tmp_path, monkeypatch):
-    name, points, alone, switched, launches, each, anchor = row
+    name, points, alone, switched, groups, anchors = row
     if name.endswith(".yaml"):
         # Its prompts are made where it is run.
         (tmp_path / "prompts.jsonl").write_text('{"input_ids": [1, 2, 3]}\n' * 20)
@@ -90,10 +90,14 @@ def test_the_document_counts_the_launches_of_every_shipped_study(row, tmp_path, 
     plan = switch_plan(problem)
     assert len(problem.space) == int(points)
     assert (plan.needed.alone, plan.needed.launches) == (int(alone), int(switched))
-    [shared] = plan.shared
-    assert (shared.launches, shared.configurations) == (int(launches), int(launches) * int(each))
-    assert (shared.anchor is None) == ("trial of the search" in anchor)
-    assert shared.anchor is None or f"`{shared.anchor}`" in anchor
+    shared = [part for part in plan.shared if part.launches]
+    for part, group, anchor in zip(shared, groups.split(", "), anchors.split("; "), strict=True):
+        launches, each = map(int, re.match(r"(\d+) x (\d+)", group).groups())
+        assert (part.launches, part.configurations) == (launches, launches * each)
+        assert (part.drafter.topk == 1) == ("topk" not in group)
+        assert part.drafter.topk == 1 or group.endswith(f"(`topk` {part.drafter.topk})")
+        assert (part.anchor is None) == ("trial of the search" in anchor)
+        assert part.anchor is None or f"`{part.anchor}`" in anchor
 
 
 def test_the_document_leaves_no_shipped_study_out():
@@ -115,6 +119,30 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
     alone = json.loads(plan_of(tuner, call, text, "--json", "--no-hot-switch"))
     assert (alone["launches_for_all_points"], alone["hot_switch"]["asked"]) == (5, False)
     assert "hot switch" not in plan_of(tuner, call, text, "--no-hot-switch")
+
+
+def test_trees_are_told_apart_with_their_topk_and_draft_tokens(tuner, call):
+    # SGLang's default for Llama is the tree of 5 steps, topk 4, 8 tokens.
+    text = STUDY.replace("NEXTN", "EAGLE3").replace(
+        "[1, 2], topk: 1", "[3, 5], topk: [1, 4], num_draft_tokens: [8, 16]"
+    )
+    told = plan_of(tuner, call, text)
+    assert "EAGLE3, topk 4: 4 configurations (steps/draft tokens 3/8, 3/16, 5/8, 5/16)" in told
+    assert "its anchor: baseline 'default', launched by itself" in told
+    assert "hot switch: 5 launches in place of 7:" in told
+    plan = json.loads(plan_of(tuner, call, text, "--json"))["hot_switch"]
+    chains, trees = plan["shared"]
+    assert (chains["topk"], chains["steps"], chains["draft_tokens"]) == (1, [3, 5], [4, 6])
+    assert chains["launches"] == 0, "a pair, of which one is the anchor"
+    assert trees == {
+        "algorithm": "EAGLE3",
+        "topk": 4,
+        "launches": 1,
+        "configurations": 4,
+        "steps": [3, 3, 5, 5],
+        "draft_tokens": [8, 16, 8, 16],
+        "anchor": "default",
+    }
 
 
 def test_a_pair_of_which_one_is_the_anchor_is_nothing_to_be_switched_through(tuner, call):

@@ -16,6 +16,7 @@ from results.store import Store
 from runners.base import RunnerError
 from runners.replay import ReplayRunner
 from search_spaces import Space, parse_study
+from search_spaces.configuration import Setting
 from tuner import assembly
 from tuner.contributions import contributions
 from tuner.fork import inherit
@@ -136,6 +137,76 @@ def test_a_launch_for_one_point_checks_by_the_way_what_later_ones_need(small, st
     play(study, store, runner, hot_switch=True, planner="exhaustive")
     chained = [steps(i) for i in runner.intents if i.configuration.speculation.enabled]
     assert chained == [[], [3, 2, 4], [2, 3], [2, 3]]
+
+
+def of_trees(intents):
+    return [list(map(str, i.settings)) for i in intents if i.configuration.speculation.topk == 2]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_chains_and_trees_have_a_check_each(small, store, planner):
+    study = small(steps="[1, 2, 3]", topk="[1, 2]", protos="[null]")
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, hot_switch=True, planner=planner)
+    assert report.study.stopped == "exhausted"
+    # None, the default's own, what is left of its chains, one tree, and the other two.
+    assert len(runner.intents) == 5
+    alone, shared = of_trees(runner.intents)
+    assert alone == []
+    assert sorted(shared) == ["2/4", "3", "3/8"]
+    assert shared[0] != "3/8", "the anchor is switched to, and the server was started at that"
+    checks = report.hot_switch.switching.checks
+    assert {check.drafter for check in checks} == {("EAGLE3", 1), ("EAGLE3", 2)}
+    assert all(check.comparison.faithful for check in checks)
+    keys = [t.configuration.key for t in report.standing.trials]
+    assert len(keys) == len(set(keys)) == 1 + 3 + 3
+    document = json.loads(dump(report.to_dict()))
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    (found,) = [x for x in document["launches"] if len(set(x["steps"])) < len(x["steps"])]
+    pairs = zip(found["steps"], found["draft_tokens"], strict=True)
+    assert sorted(pairs) == [(2, 4), (3, 4), (3, 8)]
+    assert sorted(check["topk"] for check in document["hot_switch"]["checks"]) == [1, 2]
+
+
+def test_an_unfaithful_tree_costs_no_chain_its_figures(small, store):
+    study = small(steps="[1, 2, 3]", topk="[1, 2]", protos="[null]")
+
+    def bend(configuration, measurement, intent):
+        slow = 8.0 if configuration.speculation.topk == 2 else 5.8
+        return clocked(configuration, measurement, intent, switched_verify=slow)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    assert {trial.state for trial in report.standing.trials} == {TrialState.COMPLETE}
+    by_id = {launch.id: launch for launch in report.launches}
+    for trial in report.standing.trials:
+        settings = by_id[trial.judged_in].intent.settings
+        assert not (settings and trial.configuration.speculation.topk == 2)
+    assert any(by_id[t.judged_in].intent.settings for t in report.standing.trials)
+    assert "verify at batch 1" in report.hot_switch.switching.gave_up
+    # The tree that was to be an anchor had its launch; the other two have theirs after it.
+    assert of_trees(runner.intents) == [[], ["2/4", "3", "3/8"], [], []]
+
+
+def test_llamas_default_is_the_anchor_of_trees_without_a_launch_more(store):
+    text = small_text(steps="[3, 5]", topk="[1, 4]", protos="[null]").replace(
+        "moonshotai/Kimi-K2.5", "meta-llama/Llama-3.1-8B-Instruct"
+    )
+    study = parse_study(text, "small.yaml")
+    runner = Switchable(study, clocked)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    default = report.standing.baselines["default"]
+    assert default.configuration.setting == Setting(5, 8)
+    # It is the largest of them, so the server is started a step and a token above it.
+    hot = [list(map(str, i.settings)) for i in runner.intents if i.settings]
+    assert hot == [["5/8", "3", "3/8", "6/9"]]
+    (check,) = report.hot_switch.switching.checks
+    assert (check.anchor, check.drafter) == (default.number, ("EAGLE3", 4))
+    # None, the default's own, two chains (nothing is saved by a pair), the switched one, and the
+    # tree 5/4, in which no path of 5 steps fits.
+    assert len(runner.intents) == 6
 
 
 def test_todays_command_waits_for_the_launch_that_has_an_anchor(store):

@@ -45,6 +45,26 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
     assert "hot switch given up" in shown
 
 
+def test_trees_of_one_topk_are_measured_in_one_launch(tuner, write_small, call):
+    path = write_small(topk="[2]", protos="[null]", steps="[2, 3]")
+    out, _ = call("sweep", "--study", path, "--json")
+    report = json.loads(out)
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+    assert report["budget"]["stopped"] == "exhausted"
+    # The default is a chain, which proves no tree.
+    assert [x["draft_tokens"] for x in report["launches"]] == [[], [], [], [4, 4, 8]]
+    assert report["launches"][-1]["steps"] == [2, 3, 3]
+    (check,) = report["hot_switch"]["checks"]
+    assert (check["algorithm"], check["topk"], check["faithful"]) == ("EAGLE3", 2, True)
+    assert {t["state"] for t in report["trials"]} == {"complete"}
+    for trial in report["trials"]:
+        assert trial["resolved"]["speculation"] == trial["configuration"]["speculation"]
+    assert report["hot_switch"]["launches_saved"] == 1
+    alone, _ = call("sweep", "--study", path, "--name", "alone", "--no-hot-switch", "--json")
+    own = {json.dumps(t["configuration"]): t["accept_length"] for t in json.loads(alone)["trials"]}
+    assert own == {json.dumps(t["configuration"]): t["accept_length"] for t in report["trials"]}
+
+
 def test_kill_9_in_a_switched_launch_loses_nothing_that_was_measured(tuner, write_small, call):
     path = write_small(protos="[null]", steps="{from: 1, to: 4}", time_scale=20, output_tokens=128)
     process = tuner.start("sweep", "--study", path, "--json")
