@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VERIFY_TIME = 0.10
 """How far medians of verify may be apart, of 1: mostly one graph of the target's. From launch to
-launch, and switched, they were within 2 % (one step of the clock) on one and on two H200 (0.5.17)."""
+launch, and switched, they were within 2 %, one step of the clock (one and two H200, 0.5.17)."""
 
 LEAST_S = 20e-6
 """A difference of a median that is never held against a part: CUDA events are no finer than some
@@ -42,8 +42,9 @@ the same accept length (0.5.23)."""
 
 CYCLE_SHARE = 0.10
 """How far draft or draft extend may be apart, of the cycle, where that is more: so much it can move
-the speed at most. At tp 2 on two H200 (0.5.17, a small model that waits for its host) draft took 0.64 and 0.78 ms of 5.6 at the same 3
-steps in two launches of their own, 0.02 and 0.12 ms at one step; on one H200 it was equal."""
+the speed at most. At tp 2 on two H200 (0.5.17, a small model that waits for its host) draft took
+0.64 and 0.78 ms of 5.6 at the same 3 steps in two launches of their own, 0.02 and 0.12 ms at one
+step; on one H200 it was equal."""
 
 GRAPH_SHARE = 0.1
 """How far the shares of a part's runs that were CUDA graphs may be apart."""
@@ -234,19 +235,22 @@ def _parts(
                     )  # fmt: skip
                 continue
             ours = _time(a)
-            if not on_gpu:
-                allowed = WALL_TIME_WITHOUT_GPU
-            elif name == "verify":
-                allowed = max(VERIFY_TIME, LEAST_S / ours)
-            else:
-                cycle = _time(batch.cycle) if batch.cycle.count else 0.0
-                allowed = max(WALL_TIME, max(LEAST_S, CYCLE_SHARE * cycle) / ours)
+            allowed = _allowed(name, batch) if on_gpu else WALL_TIME_WITHOUT_GPU
             yield Difference(f"{name}{at}", point, ours, _time(b), allowed)
             if a.graph_share is not None and b.graph_share is not None:
                 yield Difference(
                     f"graphs of {name}{at}", point, a.graph_share, b.graph_share, GRAPH_SHARE,
                     absolute=True,
                 )  # fmt: skip
+
+
+def _allowed(name: str, batch: BatchCycles) -> float:
+    """How far a part may be apart where GPUs do the work, of what it took in a launch of its own."""
+    own = _time(batch.parts[name])
+    if name == "verify":
+        return max(VERIFY_TIME, LEAST_S / own)
+    cycle = _time(batch.cycle) if batch.cycle.count else 0.0
+    return max(WALL_TIME, max(LEAST_S, CYCLE_SHARE * cycle) / own)
 
 
 def _met(times: CycleTimes) -> list[BatchCycles]:

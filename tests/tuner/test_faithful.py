@@ -76,9 +76,7 @@ def test_a_draft_of_two_gpus_that_waits_for_its_host_is_no_fault():
         assert verdict(measured(cycle=own), measured(cycle=other)).faithful
     # Twice as many draft forwards would be one.
     deeper = clock(draft=1.286, draft_extend=0.297, verify=4.475, rest=0.090)
-    assert "draft at batch 1 +100.0 %" in str(
-        verdict(measured(cycle=own), measured(cycle=deeper))
-    )
+    assert "draft at batch 1 +100.0 %" in str(verdict(measured(cycle=own), measured(cycle=deeper)))
 
 
 def test_a_part_that_only_one_of_them_has_is_found():
