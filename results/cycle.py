@@ -20,6 +20,7 @@ class PartTime:
             (tokens without speculation) the requests account for, each request's own.
         total_s: Their sum.
         median_s: `None` where only totals are known (SGLang's device timer).
+        p05_s: 5th percentile, which the host's gaps are mostly out of; `None` likewise.
         p95_s: 95th percentile; `None` likewise.
         graph_share: How often it ran as a CUDA graph, of 1; `None` where nobody says.
     """
@@ -27,6 +28,7 @@ class PartTime:
     count: int
     total_s: float
     median_s: float | None = None
+    p05_s: float | None = None
     p95_s: float | None = None
     graph_share: float | None = None
 

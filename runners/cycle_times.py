@@ -174,6 +174,7 @@ def _between(
         count,
         (after["total_s"] - before["total_s"]) * time_scale,
         median_s=_quantile(buckets, 0.5) * time_scale,
+        p05_s=_quantile(buckets, 0.05) * time_scale,
         p95_s=_quantile(buckets, 0.95) * time_scale,
         graph_share=(after["graphs"] - before["graphs"]) / count if name in _FORWARDS else None,
     )

@@ -50,6 +50,7 @@ part_times = st.builds(
     counts,
     seconds,
     median_s=st.none() | seconds,
+    p05_s=st.none() | seconds,
     p95_s=st.none() | seconds,
     graph_share=st.none() | st.floats(0, 1),
 )

@@ -58,6 +58,7 @@ def test_a_window_is_what_came_since(before, window, scale):
     assert verify.total_s == pytest.approx(scale * sum(window))
     ordered = sorted(window)
     assert verify.median_s == pytest.approx(scale * statistics.median_low(ordered), rel=0.0101)
+    assert min(ordered) * 0.98 <= verify.p05_s / scale <= 1.02 * ordered[len(ordered) // 20]
     assert min(ordered) * 0.98 <= verify.p95_s / scale <= max(ordered) * 1.02
     assert sum(one <= 1.0101 * verify.p95_s / scale for one in window) >= 0.95 * len(window)
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from typing import NoReturn
 
 NAME = "tuner_sglang_plugin"
@@ -17,6 +18,9 @@ MAIN_VARIABLE = "TUNER_SERVER_MAIN"
 
 EXIT_CODE = 78
 """Of a process that refuses (`EX_CONFIG`). A scheduler's end ends the server, with another code."""
+
+_TOLD_S = 1.0
+"""Until who was told by a signal is ended."""
 
 
 def say(message: str) -> None:
@@ -32,12 +36,17 @@ def refuse(capability: str, reason: str) -> NoReturn:
     what was asked for; `SystemExit` passes (0.5.17, 0.5.23). In a process that SGLang started it
     could still wait for threads of NCCL or ZMQ for ever, so that ends at once: the main process
     looks at the pipe and at the process itself (`_wait_for_scheduler_ready`), and raises. The
-    controller of data parallelism looks at neither: it is told as SGLang tells it, by a signal.
+    controller of data parallelism looks at neither: it is told as SGLang tells it, by a signal,
+    and ended where it ignores that (a job that a shell started in the background does).
     """
     say(f"REFUSED {capability}: {reason}")
     if multiprocessing.parent_process() is not None:
         sys.stdout.flush()
         if os.environ.get(MAIN_VARIABLE) != str(os.getppid()):
-            os.kill(os.getppid(), signal.SIGQUIT)
+            parent = os.getppid()
+            os.kill(parent, signal.SIGQUIT)
+            time.sleep(_TOLD_S)
+            if os.getppid() == parent:
+                os.kill(parent, signal.SIGKILL)
         os._exit(EXIT_CODE)
     raise SystemExit(EXIT_CODE)

@@ -123,11 +123,16 @@ def test_the_clock_refuses_pipeline_stages(launch):
     assert "REFUSED clock: --pp-size is 2" in server.log
 
 
-def test_a_controller_that_waits_for_a_schedulers_word_is_told(launch):
+@pytest.mark.parametrize(
+    ("env", "ended_by"),
+    [({}, signal.SIGQUIT), ({"FAKE_IN_BACKGROUND": "1"}, signal.SIGKILL)],
+    ids=["in_front", "in_background"],
+)
+def test_a_controller_that_waits_for_a_schedulers_word_is_told(launch, env, ended_by):
     """With data parallelism nobody looks whether the scheduler lives (0.5.17, 0.5.23)."""
-    server = launch(arguments=CHAIN | {"dp_size": 2}, env=CLOCK | {"FAKE_DEVICE": "npu"})
+    server = launch(arguments=CHAIN | {"dp_size": 2}, env=CLOCK | {"FAKE_DEVICE": "npu"} | env)
     assert "REFUSED clock: the device is npu" in server.log
-    assert f"the scheduler died with code {-signal.SIGQUIT}" in server.log
+    assert f"the scheduler died with code {-ended_by}" in server.log
     assert server.code not in {0, None}
 
 

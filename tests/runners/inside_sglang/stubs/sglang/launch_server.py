@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import signal
 import sys
 
 from sglang.srt.plugins import load_plugins
@@ -38,5 +40,8 @@ def main():
 
 
 if __name__ == "__main__":
+    # What a shell starts in the background ignores it, as do its children.
+    in_background = os.environ.get("FAKE_IN_BACKGROUND")
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN if in_background else signal.SIG_DFL)
     load_plugins()
     main()
