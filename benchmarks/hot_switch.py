@@ -193,12 +193,13 @@ def pairs(alone: StudyReport, switched: StudyReport) -> list[Pair]:
     return found
 
 
-def _order(trial: Trial) -> tuple[str, str, int]:
+def _order(trial: Trial) -> tuple[str, str, int, tuple[int, int]]:
     configuration = trial.configuration
     return (
         str(configuration.env),
         str(configuration.flags),
-        configuration.speculation.num_steps or 0,
+        configuration.speculation.topk or 0,
+        configuration.setting.size,
     )
 
 
