@@ -140,16 +140,16 @@ def test_the_check_of_a_chain_or_another_topk_is_none_of_a_tree(secured_trees, c
 
 
 def test_an_anchor_with_the_most_tokens_is_switched_to_where_another_has_more_steps(secured_trees):
-    plan = secured_trees([(2, "2/8")], ["2/4", "3/4"])
-    assert shapes(plan) == ("2: 2/8", ["2/4", "3"])
-    assert plan.spare is None, "the server is started at 3/8"
+    plan = secured_trees([(2, "2/6")], ["2/4", "3/4"])
+    assert shapes(plan) == ("2: 2/6", ["2/4", "3"])
+    assert plan.spare is None, "the server is started at 3/6"
 
 
 def test_an_anchor_that_is_the_largest_in_both_gets_a_spare_above_it(secured_trees):
-    plan = secured_trees([(2, "3/8")], ["2/4", "2/8"])
-    assert shapes(plan) == ("2: 3/8", ["2/4", "2/8"])
+    plan = secured_trees([(2, "3/8")], ["2/4", "2/6"])
+    assert shapes(plan) == ("2: 3/8", ["2/4", "2/6"])
     assert plan.spare == Setting(4, 9)
-    assert list(map(str, plan.settings)) == ["3/8", "2/4", "2/8", "4/9"]
+    assert list(map(str, plan.settings)) == ["3/8", "2/4", "2/6", "4/9"]
 
 
 def test_what_is_launched_alone_is_not_what_the_others_start_at(secured_trees):
