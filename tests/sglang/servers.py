@@ -110,7 +110,8 @@ def study_of(cpu: CpuServer, kind: str) -> Study:
     model = {"path": str(cpu.models / "tiny"), "draft": draft}
     server = {
         "python": str(cpu.python),
-        "flags": study.server.flags | {"enable-metrics": True},
+        # An idle scheduler polls, and would take a core from the other worker's tests.
+        "flags": study.server.flags | {"enable-metrics": True, "sleep-on-idle": True},
         "env": study.server.env | own.env,
     }
     return study.model_copy(
