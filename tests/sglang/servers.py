@@ -35,6 +35,9 @@ VERSION = "0.5.23"
 MOST_PROMPTS = 64 + 4
 """Of the largest window of these tests, its warm-up's among them."""
 
+HEALTH_TIMEOUT_S = "4"
+"""Until `/health` gives up its scheduler (SGLang's own: 20)."""
+
 TOKENS = 32
 """Length of the answers under load."""
 
@@ -65,7 +68,10 @@ KINDS = {
     "eagle3": Kind(Speculation("EAGLE3", 3, 2, 6), draft="eagle3"),
     # A chain; the draft is the target with noise, so part of what it drafts is accepted.
     "standalone": Kind(Speculation("STANDALONE", 3, 1, 4), draft="noisy"),
-    "ngram": Kind(Speculation("NGRAM", None, None, 8)),
+    # Its scheduler is made to stand still, until `/health` says so.
+    "ngram": Kind(
+        Speculation("NGRAM", None, None, 8), env={"SGLANG_HEALTH_CHECK_TIMEOUT": HEALTH_TIMEOUT_S}
+    ),
     "simulated_acceptance": Kind(
         Speculation("EAGLE3", 4, 1, 5), draft="eagle3", env={"SGLANG_SIMULATE_ACC_LEN": "3.3"}
     ),
