@@ -61,14 +61,14 @@ def what_is_started_again(tuner: Any, cpu: CpuServer, forms: set[str]) -> None:
     today = todays_command(cpu, port)
     tuner.run(
         *("init", "--yes", "--from-command", today, "--output", "today.yaml", "--name", "today"),
-        *("--output-tokens", "48", "--launches", "2"),
+        *("--output-tokens", "48", "--launches", "3"),
     )
     text = (tuner.folder / "today.yaml").read_text()
     (point,) = re.findall(r"^ +points: .*\n", text, re.MULTILINE)
     short = f"{point}  requests: 4\n  warmup_requests: 1\n"
     (tuner.folder / "today.yaml").write_text(text.replace(point, short))
     assert load_study(tuner.folder / "today.yaml").production is not None
-    report = swept_with_a_kill(tuner, "./today.yaml", "today", launches=2)
+    report = swept_with_a_kill(tuner, "./today.yaml", "today", launches=3)
     check_against_the_samples(tuner, report)
     number = report["baselines"]["production"]
     trial = report["trials"][number]
