@@ -59,7 +59,7 @@ class CycleTimes:
     """The clock of one window, from the beginning of its ramp to the end of its drain.
 
     Both are read while the server idles, so the warm-up is out; what is not a full batch yet, or
-    any more, is mostly told by its smaller size.
+    any more, is mostly told by its smaller size. With data parallelism it is the first replica's.
 
     Attributes:
         source: Who measured: our plugin inside SGLang (per cycle, with what lies between the

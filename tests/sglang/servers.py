@@ -35,6 +35,9 @@ VERSION = "0.5.23"
 MOST_PROMPTS = 64 + 4
 """Of the largest window of these tests, its warm-up's among them."""
 
+HEALTH_TIMEOUT_S = "4"
+"""Until `/health` gives up its scheduler (SGLang's own: 20)."""
+
 TOKENS = 32
 """Length of the answers under load."""
 
@@ -76,7 +79,10 @@ KINDS = {
         steps=(1, 2, 3, 5),
         beside="standalone",
     ),
-    "ngram": Kind(Speculation("NGRAM", None, None, 8)),
+    # Its scheduler is made to stand still, until `/health` says so.
+    "ngram": Kind(
+        Speculation("NGRAM", None, None, 8), env={"SGLANG_HEALTH_CHECK_TIMEOUT": HEALTH_TIMEOUT_S}
+    ),
     "simulated_acceptance": Kind(
         Speculation("EAGLE3", 4, 1, 5), draft="eagle3", env={"SGLANG_SIMULATE_ACC_LEN": "3.3"}
     ),
@@ -119,6 +125,10 @@ _GRAPHS: dict[bool, dict[str, bool]] = {True: {"disable-cuda-graph": True}, Fals
 """On a CPU there are none, but SGLang tries to capture some for the states of a switch."""
 
 
+# An idle scheduler polls, and would take a core from the other worker's tests.
+_FLAGS = {"enable-metrics": True, "sleep-on-idle": True}
+
+
 def study_of(cpu: CpuServer, kind: str) -> Study:
     """The shipped study `tiny`, at this server, with the models of `kind` and a smaller load."""
     study, own = load_study("tiny"), KINDS[kind]
@@ -126,7 +136,7 @@ def study_of(cpu: CpuServer, kind: str) -> Study:
     model = {"path": str(cpu.models / "tiny"), "draft": draft}
     server = {
         "python": str(cpu.python),
-        "flags": study.server.flags | {"enable-metrics": True} | _GRAPHS[bool(own.steps)],
+        "flags": study.server.flags | _FLAGS | _GRAPHS[bool(own.steps)],
         "env": study.server.env | own.env,
     }
     return study.model_copy(

@@ -189,11 +189,9 @@ def agree(attempt):
     pytest.fail(f"tok/s over the whole, ours and theirs: {seen}")
 
 
+@pytest.mark.sglang_long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("concurrency", "requests"),
-    [pytest.param(*LOADS[0], marks=pytest.mark.sglang_long), LOADS[1]],
-)
+@pytest.mark.parametrize(("concurrency", "requests"), LOADS)
 def test_bench_serving_agrees(cpu_server, url, concurrency, requests):
     def attempt():
         speed, length = ours(url, concurrency, requests)
