@@ -68,10 +68,11 @@ def test_a_worker_that_cannot_be_switched_soundly(server, given, reason):
     assert reason in unsupported_reason(worker(**given), CHAINS)
 
 
-def test_a_tree_that_does_not_exist(server):
-    """One step of width 2 has two tokens to choose from."""
-    reason = unsupported_reason(worker(steps=3, tokens=6, topk=2), (Shape(1, 4), Shape(3, 6)))
-    assert reason == "at --speculative-eagle-topk 2 there is no tree of 1/4"
+@pytest.mark.parametrize("shape", [Shape(1, 4), Shape(3, 3), Shape(2, 2)], ids=str)
+def test_a_tree_that_does_not_exist(server, shape):
+    """One step of width 2 has two tokens to choose from; three steps need four."""
+    reason = unsupported_reason(worker(steps=3, tokens=6, topk=2), (shape, Shape(3, 6)))
+    assert reason == f"at --speculative-eagle-topk 2 there is no tree of {shape}"
 
 
 def test_a_chain_server_takes_no_trees(server):
