@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from runners.server_client import ServerClient
+from search_spaces.configuration import Setting
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 6\r\n\r\n[true]"
 
@@ -40,6 +41,6 @@ def base_url():
 
 def test_a_connection_that_the_server_closes_between_two_calls_is_no_crash(base_url):
     with ServerClient(base_url) as client:
-        assert client.set_num_steps(2, 7) is None
-        assert client.set_num_steps(3, 7) is None
+        assert client.switch(Setting(2), 7) is None
+        assert client.switch(Setting(3, 6), 7) is None
         assert client.healthy(5.0)
