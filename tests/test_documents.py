@@ -10,7 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from search_spaces import load_study
+from tuner import assembly
 from tuner.cli_bench import bench
+from tuner.commands.switch_plan import switch_plan
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -47,6 +50,20 @@ def test_every_option_of_bench_is_explained():
     explained = [option for row in rows for option in re.findall(r"--[a-z-]+", row)]
     names = [name.removeprefix("as_").replace("_", "-") for name in signature(bench).parameters]
     assert explained == [f"--{name}" for name in names]
+
+
+def test_the_readme_counts_the_launches_of_the_demo():
+    study = load_study("kimi-demo")
+    servers = assembly.make_servers("simulated", study, seed=0)
+    problem = assembly.pose(study, servers, hot_switch=True)
+    configurations, launches = len(problem.space), switch_plan(problem).needed.launches
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert re.findall(r"(\d+) configurations in (\d+) launches", readme) == [
+        (str(configurations), str(launches))
+    ]
+    picture = (ROOT / "docs" / "pictures" / "demo.svg").read_text().replace("&#160;", " ")
+    assert f"{launches} of {study.budget.launches} launches spent" in picture
+    assert "hot switch: " in picture
 
 
 def test_the_readme_shows_studies_and_pictures_that_exist():
