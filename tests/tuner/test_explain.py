@@ -59,6 +59,18 @@ def with_cycles(trial, times):
     return replace(trial, measurements=tuple(replace(m, cycle=times) for m in trial.measurements))
 
 
+def unfinished(report, stopped=None):
+    """The report of a study that has launches to go."""
+    return replace(report, study=replace(report.study, stopped=stopped))
+
+
+def without(report, *numbers):
+    """The report of an interrupted study in which these trials are still to come."""
+    return unfinished(
+        with_trials(report, lambda t: None if t.number in numbers else t), "interrupted"
+    )
+
+
 def number_of(report, steps, proto=None):
     [number] = [
         t.number
@@ -86,7 +98,7 @@ def test_it_says_what_the_story_says(report, study):
     gains = {name: f"{found.seen[name].gain:+.1%}" for name in ("NCCL_PROTO", "num_steps")}
     assert "Worth a launch" not in text
     assert (
-        f"Every choice is measured, all else equal: NCCL_PROTO (at best {gains['NCCL_PROTO']}, "
+        f"No choice is left to launch, all else equal: NCCL_PROTO (at best {gains['NCCL_PROTO']}, "
         f"trial {number_of(report, 5, 'LL,LL128,Simple')}) and num_steps (at best "
         f"{gains['num_steps']}, trial {number_of(report, 3)})." in text
     )
@@ -122,9 +134,9 @@ def test_what_the_study_has_measured_of_a_knob_is_told(report, study):
 )
 def test_a_knob_with_an_unmeasured_choice_is_worth_a_launch(report, study, point, worth, done):
     missing = number_of(report, *point)
-    found = explain(with_trials(report, lambda t: t if t.number != missing else None), study)
+    found = explain(without(report, missing), study)
     assert f"Worth a launch: {worth}." in told(found)
-    assert f"Every choice is measured, all else equal: {done} (at best " in told(found)
+    assert f"No choice is left to launch, all else equal: {done} (at best " in told(found)
     knobs = {knob["name"]: knob for knob in checked(dump(to_dict(found)))["knobs"]}
     assert [knobs[n]["worth_a_launch"] for n in (worth, done)] == [True, False]
     assert [knobs[n]["all_measured"] for n in (worth, done)] == [False, True]
@@ -136,8 +148,139 @@ def test_a_knob_with_an_unmeasured_choice_is_worth_a_launch(report, study, point
                 return trial
             return replace(trial, state=state, measurements=())
 
-        again = explain(with_trials(report, change), study)
-        assert (worth in again.measured) is is_done
+        again = explain(unfinished(with_trials(report, change)), study)
+        lever = next(one for one in again.levers if one.name == worth)
+        assert again.is_done(lever) is is_done
+
+
+def named(found, name):
+    return next(lever for lever in found.levers if lever.name == name)
+
+
+def rows(found, monkeypatch):
+    """The table of knobs as it is printed, each row's cells by its knob."""
+    out = io.StringIO()
+    monkeypatch.setattr("tuner.explain.render.reader", lambda: Console(file=out, width=400))
+    render(found)
+    table = out.getvalue().split(" knob ")[1].split("ms per cycle")[0]
+    cells = [re.split(r" {2,}", line.strip(), maxsplit=3) for line in table.splitlines()]
+    return {row[0]: row[1:] for row in cells if len(row) == 4}
+
+
+def test_the_bound_of_steps_is_over_those_that_are_left_and_names_them(report, study, monkeypatch):
+    gone = [number_of(report, steps) for steps in (2, 5)]
+    trial = report.standing.trials[number_of(report, 3)]
+    found = explain(without(report, *gone), study, trial)
+    assert found.left["num_steps"] == (2, 5)
+    [point] = found.points
+    assert point.depth in {2, 5}
+    assert found.is_worth(named(found, "num_steps"))
+    at_most, launch, how = rows(found, monkeypatch)["num_steps"]
+    assert (at_most, launch) == (f"{point.bounds['num_steps']:+.1%}", "yes")
+    slower = f"measured {found.seen['num_steps'].gain:+.1%} (trial {number_of(report, 1)})"
+    assert f"left: 2, 5; most can be hoped of {point.depth}; {slower}" in how
+    [knob] = [k for k in checked(dump(to_dict(found)))["knobs"] if k["name"] == "num_steps"]
+    assert (knob["left"], knob["all_measured"]) == ([2, 5], False)
+    # Where none is left, JSON has the bound over all of them, and the table none.
+    done = explain(report, study, trial)
+    assert done.left["num_steps"] == ()
+    assert done.points[0].depth == 1  # it promised most, and was slower
+    assert done.points[0].bounds["num_steps"] > point.bounds["num_steps"]
+    at_most, launch, how = rows(done, monkeypatch)["num_steps"]
+    assert (at_most, launch) == ("-", "done")
+    assert "hoped" not in how
+    assert "left" not in how
+
+
+def test_a_bound_beyond_all_that_happens_gives_way_to_what_was_measured(monkeypatch):
+    protos = '[null, "LL,LL128,Simple", Simple]'
+    wide = parse_study(small_text(protos=protos), "small.yaml")
+    with Store.open("sqlite://") as store:
+        full = replayed(wide, store)
+    simple = [
+        t.number
+        for t in full.standing.trials
+        if dict(t.configuration.env)["NCCL_PROTO"] == "Simple"
+    ]
+    found = explain(without(full, *simple), wide)
+    at_most, launch, how = rows(found, monkeypatch)["NCCL_PROTO"]
+    assert (at_most, launch) == ("-", "yes")
+    assert how.endswith("no useful bound")
+    assert "left: Simple; measured +" in how
+    assert "no clock tells, so that there is no useful bound beside what was measured." in told(
+        found
+    )
+    tuned = [t.number for t in full.standing.trials if dict(t.configuration.env)["NCCL_PROTO"]]
+    found = explain(without(full, *tuned), wide)
+    assert re.fullmatch(r"\d+x", rows(found, monkeypatch)["NCCL_PROTO"][0])
+    assert "forwards in no time at all, 1" in told(found)
+
+
+TREES = {"steps": "[2, 3]", "topk": "[1, 4]", "protos": "[null]"}
+
+
+def test_a_tree_counts_for_topk_whatever_its_draft_tokens():
+    study = parse_study(small_text(**TREES), "small.yaml")
+
+    def bend(configuration, measurement):
+        if configuration.speculation.topk == 4:
+            wide = batch(draft=2.0, draft_extend=0.4, verify=60.0, rest=0.2)
+            return replace(timed(configuration, measurement), cycle=plugin(wide))
+        return timed(configuration, measurement)
+
+    with Store.open("sqlite://") as store:
+        report = replayed(study, store, bend)
+    assert report.study.stopped == "exhausted"
+    trees = [t for t in report.standing.trials if t.configuration.speculation.topk == 4]
+    of_two = [t.number for t in trees if t.configuration.speculation.num_steps == 2]
+    of_three = [t.number for t in trees if t.configuration.speculation.num_steps == 3]
+    chain = next(
+        t
+        for t in report.standing.trials
+        if (t.configuration.speculation.topk, t.configuration.speculation.num_steps) == (1, 2)
+    )
+    for state in (report, without(report, *of_three)):
+        found = explain(state, study, chain)
+        assert found.points[0].bounds["topk"] > 0.05
+        assert found.is_done(named(found, "topk"))
+        assert "Worth a launch" not in told(found)
+    found = explain(without(report, of_two[-1]), study, chain)
+    assert found.left["topk"] == (4,)
+    assert "Worth a launch: topk." in told(found)
+    # Of a tree, its draft tokens are a knob of their own.
+    tree = next(t for t in trees if t.number == of_three[0])
+    found = explain(without(report, of_three[-1]), study, tree)
+    assert found.left["num_draft_tokens"] == (of_three_tokens(report, of_three[-1]),)
+
+
+def of_three_tokens(report, number):
+    [trial] = [t for t in report.standing.trials if t.number == number]
+    return trial.configuration.speculation.num_draft_tokens
+
+
+def test_no_launch_is_worth_it_where_the_study_is_exhausted(report, study):
+    tuned = {number_of(report, steps, "LL,LL128,Simple") for steps in (1, 2, 3, 5)}
+    left = with_trials(report, lambda t: None if t.number in tuned else t)
+    assert explain(unfinished(left), study).left["NCCL_PROTO"] == ("LL,LL128,Simple",)
+    found = explain(unfinished(left, "exhausted"), study)
+    assert set(found.left.values()) == {()}
+    assert not any(found.is_worth(lever) for lever in found.levers)
+    assert "Worth a launch" not in told(found)
+
+
+def test_a_flag_that_no_point_varies_alone_is_not_done_while_others_have_it(report):
+    """As of adaptive steps, which a sub-space of their own has at another depth."""
+    adaptive = (
+        "  env:",
+        """    - algorithm: EAGLE3
+      num_steps: 7
+      topk: 1
+      flags: {speculative-adaptive: [true]}
+  env:""",
+    )
+    found, levers = levers_of({"steps": STEPS}, report, replaced=[adaptive])
+    assert found.left["speculative-adaptive"] == (True,)
+    assert found.is_worth(levers["speculative-adaptive"]) is None
 
 
 def test_what_another_clock_measured_is_not_compared(report, study):
@@ -222,8 +365,7 @@ def test_where_nothing_else_is_left_a_bound_is_null(report, study):
     assert data["bounds"]["NCCL_PROTO"] is None
     assert data["instant"]["verify"] is None
     tuned = number_of(report, 3, "LL,LL128,Simple")
-    few = with_trials(report, lambda t: t if t.number != tuned else None)
-    data = checked(dump(to_dict(explain(few, study, trial))))
+    data = checked(dump(to_dict(explain(without(report, tuned), study, trial))))
     [knob] = [knob for knob in data["knobs"] if knob["name"] == "NCCL_PROTO"]
     assert knob["bound"] is None
     assert knob["worth_a_launch"] is True
@@ -272,12 +414,80 @@ def test_without_any_clock_it_says_what_to_do(report, study):
         explain(with_trials(report, lambda t: with_cycles(t, idle)), study)
 
 
+def test_a_trial_without_a_clock_is_told_by_its_state(report, study):
+    trial = replace(report.standing.trials[number_of(report, 2)], measurements=())
+    cases = {
+        TrialState.INFEASIBLE: "is infeasible, and was not measured: no memory",
+        TrialState.FAILED: "failed, and was not measured: no memory",
+        TrialState.INACTIVE: "is inactive, and was not measured: no memory",
+    }
+    failure = Failure("oom", "load", "configuration", "no memory")
+    for state, words in cases.items():
+        with pytest.raises(NothingToExplain, match=f"^trial {trial.number} {words}$"):
+            explain(report, study, replace(trial, state=state, failure=failure))
+    running = replace(trial, state=TrialState.RUNNING)
+    words = f"trial {trial.number} is not measured yet: `tuner resume --study s` goes on"
+    with pytest.raises(NothingToExplain, match=f"^{words}$"):
+        explain(replace(report, owner_lives=False), study, running)
+    with pytest.raises(NothingToExplain, match=r"is not measured yet: its sweep is running$"):
+        explain(replace(report, owner_lives=True), study, running)
+
+
+def test_the_reason_that_a_launch_has_for_no_clock_is_told(report, study):
+    trial = with_cycles(report.standing.trials[number_of(report, 2)], None)
+    lost = Failure("other", "load", "study", "the server runs without the tuner's plugin")
+    launches = tuple(
+        replace(launch, failure=lost) if launch.id in trial.launches else launch
+        for launch in report.launches
+    )
+    [number] = trial.launches
+    told_by = f"; launch {number}: the server runs without the tuner's plugin$"
+    with pytest.raises(NothingToExplain, match=told_by):
+        explain(replace(report, launches=launches), study, trial)
+
+
+def test_where_no_speculation_is_searched_nobody_waits_for_it(report):
+    text = small_text().split("    - algorithm: EAGLE3")
+    plain = parse_study(text[0] + "  env:" + text[1].split("  env:", 1)[1], "plain.yaml")
+    few = with_trials(report, lambda t: None if t.configuration.speculation.enabled else t)
+    numbers = ", ".join(str(t.number) for t in few.standing.trials)
+    words = f"^the study searches no speculation; trials .* with --trial: {numbers}$"
+    with pytest.raises(NothingToExplain, match=words):
+        explain(unfinished(few), plain)
+    searched = parse_study(small_text(), "small.yaml")
+    with pytest.raises(NothingToExplain, match="is complete yet; trials that can be explained"):
+        explain(unfinished(few), searched)
+    with pytest.raises(NothingToExplain, match="is complete; trials that can be explained"):
+        explain(unfinished(few, "budget"), searched)
+
+
+def test_the_studys_best_and_how_to_go_on_are_told(report, study):
+    best = report.standing.best
+    last = summary(explain(report, study))[-1]
+    [(name, _, gain), *_] = report.standing.leads(best)
+    assert last == (
+        f"The study's best is trial {best.number}, {gain - 1:+.1%} on baseline '{name}': "
+        f"`tuner explain --study s --trial {best.number}`"
+    )
+    assert "best is" not in told(explain(report, study, best))
+    assert "launches made" not in told(explain(report, study, best))
+    untimed = with_trials(report, lambda t: with_cycles(t, None) if t.number == best.number else t)
+    assert summary(explain(untimed, study))[-1].endswith(", and has no record of its cycles.")
+    made = f"The study is unfinished, {report.launches_spent} of 24 launches made: "
+    gone = replace(unfinished(report, "interrupted"), owner_lives=False)
+    assert f"{made}`tuner resume --study s` goes on." in summary(explain(gone, study))
+    live = replace(unfinished(report), owner_lives=True)
+    assert f"{made}its sweep is running." in summary(explain(live, study))
+    spent = told(explain(unfinished(report, "budget"), study))
+    assert "`tuner resume --study s --fork NEW --launches N` goes on from it." in spent
+
+
 def test_without_a_trial_at_default_settings_the_others_are_named(report, study):
     tuned = with_trials(
         report, lambda t: t if dict(t.configuration.env)["NCCL_PROTO"] is not None else None
     )
     numbers = ", ".join(str(t.number) for t in tuned.standing.trials)
-    with pytest.raises(NothingToExplain, match=f"with a record are {numbers}$"):
+    with pytest.raises(NothingToExplain, match=f"explained, with --trial: {numbers}$"):
         explain(tuned, study)
     none = with_trials(report, lambda t: None)
     with pytest.raises(NothingToExplain, match="no trial of the study has a record"):
@@ -390,7 +600,7 @@ def levers_of(text_changes, report, *, replaced=(), steps=3, failures=()):
         report = replace(
             report, standing=replace(report.standing, trials=(*report.standing.trials, *failures))
         )
-    explained = explain(report, study, found)
+    explained = explain(unfinished(report), study, found)
     return explained, {lever.name: lever for lever in explained.levers}
 
 
@@ -504,7 +714,8 @@ def test_the_command_in_words(stored, call, monkeypatch):
         assert "concurrency 1: a cycle takes 29.18 simulated ms" in out
         # Like everywhere, one line of names and figures may be longer than a narrow terminal.
         long = [line for line in rest if len(line) > width]
-        assert not [line for line in long if not line.startswith("concurrency 1: ")]
+        allowed = ("concurrency 1: ", "- The study's best is trial ")
+        assert not [line for line in long if not line.startswith(allowed)]
         assert "\u2026" not in out
         assert re.search(r"verify +\u2588{6,} +95\.9%", out)
         words = " ".join(out.split())
@@ -559,9 +770,18 @@ def test_every_point_is_explained(tuner, small, call):
     # What is worth a launch at any of the points is worth one.
     [placement] = [knob for knob in data["knobs"] if knob["name"] == "draft_tp"]
     assert placement["bound"] == second["bounds"]["draft_tp"] > 0.05 > first["bounds"]["draft_tp"]
-    assert placement["worth_a_launch"] is True
+    assert placement["worth_a_launch"] is False  # a launch of this study cannot vary it
+    assert placement["worth_varying"] is True
     assert [b["size"] for b in second["batches"]] == [1, 3, 5, 7, 8]
+    # What was measured is told of each of them, and whose the sentences are.
+    [steps] = [knob for knob in data["knobs"] if knob["name"] == "num_steps"]
+    one, eight = steps["measured"]["decoding_gains"]
+    assert one == steps["measured"]["decoding_gain"] != eight
     out, _ = call("explain", "--study", "two")
+    assert f"measured {one:+.1%} / {eight:+.1%} (trial" in " ".join(out.split())
+    assert "- At concurrency 1: verify takes" in out
+    assert f"(at best {one:+.1%} at concurrency 1, {eight:+.1%} at" in " ".join(out.split())
+    assert "- At concurrency 1: to break even" in out
     assert "concurrency 8: a cycle takes 20.00 simulated ms" in out
     assert "(and 2 more batch sizes, in --json)" in out
 
@@ -575,7 +795,8 @@ def test_where_there_is_nothing_to_explain(tuner, small, call):
     _, err = call("explain", code=3)
     assert "study old: of trial 1, the best speculative one at default" in err
     assert "docs/explain.md" in err
-    call("explain", "--trial", "0", code=3)
+    _, err = call("explain", "--trial", "0", code=3)
+    assert "of trial 0 nobody recorded" in err
     _, err = call("explain", "--trial", "77", code=2)
     assert "no trial 77" in err
     call("explain", "--study", "nobody", code=2)

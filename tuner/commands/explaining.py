@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from search_spaces import Space
 from tuner.commands.stored import existing, report_of, trial_of
 from tuner.errors import CommandError, Exit
 from tuner.explain import NothingToExplain
@@ -14,10 +15,11 @@ from tuner.json_text import dump
 def explain(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
     """Explains the best speculative trial at default system settings, or the one named."""
     with existing(storage, name_or_path, read_only=True) as (store, stored, study):
-        _, report = report_of(store, stored, study)
+        runner, report = report_of(store, stored, study)
+    space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
     chosen = trial_of(report, trial) if trial is not None else None
     try:
-        found = explained(report, study, chosen)
+        found = explained(report, study, chosen, space)
     except NothingToExplain as error:
         raise CommandError(f"study {stored.name}: {error}", Exit.INFEASIBLE) from error
     if as_json:

@@ -79,7 +79,9 @@ def _lever(explanation: Explanation, lever: Lever) -> dict[str, Any]:
         "limit": str(lever.limit),
         "bound": explanation.bound(lever),
         "worth_a_launch": explanation.is_worth(lever),
-        "all_measured": lever.name in explanation.measured,
+        "worth_varying": explanation.is_worth_varying(lever),
+        "all_measured": explanation.is_done(lever),
+        "left": list(explanation.left[lever.name]),
         "varied": lever.varied,
         "how": lever.how,
         "measured": None
@@ -88,6 +90,7 @@ def _lever(explanation: Explanation, lever: Lever) -> dict[str, Any]:
             "trial": seen.trial,
             "value": seen.value,
             "decoding_gain": seen.gain,
+            "decoding_gains": list(seen.gains),
             "parts": seen.parts,
         },
     }

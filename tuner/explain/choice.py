@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
+from search_spaces.configuration import NO_SPECULATION
 from tuner.explain.levers import tp_size
-from tuner.words import counted
+from tuner.words import counted, shorten
 
 if TYPE_CHECKING:
     from results.records import Trial
     from search_spaces import Configuration, Study
     from tuner.report import StudyReport
     from tuner.scoring import Standing
+
+_FINISHED = frozenset({"exhausted", "budget", "converged"})
 
 
 class NothingToExplain(Exception):  # noqa: N818 - an outcome, told to the user as it is
@@ -61,8 +64,18 @@ def is_at_defaults(configuration: Configuration, study: Study) -> bool:
     return placed and all(value is None or value is False for value in values)
 
 
-def choose(standing: Standing, study: Study) -> Choice:
+def is_unfinished(report: StudyReport) -> bool:
+    """Whether the study has launches to go, as far as anybody can say."""
+    return report.study.stopped not in _FINISHED
+
+
+def choose(standing: Standing, study: Study, report: StudyReport | None = None) -> Choice:
     """The best speculative trial at default system settings.
+
+    Args:
+        standing: The study's trials.
+        study: The study.
+        report: Its report, of which a failure tells more; without it only the choice counts.
 
     Raises:
         NothingToExplain: There is none, or none of them has a clock.
@@ -76,15 +89,13 @@ def choose(standing: Standing, study: Study) -> Choice:
     ]
     best = replace(standing, trials=tuple(judged)).best
     if best is None:
-        raise NothingToExplain(
-            "no speculative trial at default system settings (the study's variables and flags left "
-            f"unset) is complete yet; {_others(standing)}"
-        )
+        raise NothingToExplain(f"{_no_candidate(report, study)}; {_others(standing)}")
     timed = replace(standing, trials=tuple(t for t in judged if has_clock(t))).best
     if timed is None:
         raise NothingToExplain(
             f"of trial {best.number}, the best speculative one at default system settings, nobody "
-            f"recorded where the time of a cycle goes: {HOW_TO_RECORD}; {_others(standing)}"
+            f"recorded where the time of a cycle goes: {_how_to_record(report, best)}; "
+            f"{_others(standing)}"
         )
     why = f"the best of {counted(len(judged), 'speculative trial')} at default system settings"
     if timed.number == best.number:
@@ -93,8 +104,59 @@ def choose(standing: Standing, study: Study) -> Choice:
     return Choice(timed, f"{why} that have a clock", (note,))
 
 
+def given(report: StudyReport, trial: Trial) -> Choice:
+    """The trial that was asked for.
+
+    Raises:
+        NothingToExplain: It has no clock.
+    """
+    if not has_clock(trial):
+        raise no_clock(report, trial)
+    return Choice(trial, "the trial that was asked for")
+
+
+def no_clock(report: StudyReport, trial: Trial) -> NothingToExplain:
+    """Why a trial has no clock: by its state, and only then for want of a plugin."""
+    number = trial.number
+    if trial.state is TrialState.RUNNING:
+        on = "its sweep is running"
+        if not report.owner_lives:
+            on = f"`tuner resume --study {report.study.name}` goes on"
+        return NothingToExplain(f"trial {number} is not measured yet: {on}")
+    if not trial.measurements:
+        what = "failed" if trial.state is TrialState.FAILED else f"is {trial.state}"
+        why = f": {shorten(trial.failure.message)}" if trial.failure is not None else ""
+        return NothingToExplain(f"trial {number} {what}, and was not measured{why}")
+    return NothingToExplain(
+        f"of trial {number} nobody recorded where the time of a cycle goes: "
+        f"{_how_to_record(report, trial)}"
+    )
+
+
+def _how_to_record(report: StudyReport | None, trial: Trial) -> str:
+    """With what the trial's own launches say of the plugin."""
+    told = [
+        f"; launch {launch.id}: {shorten(launch.failure.message)}"
+        for launch in (report.launches if report is not None else ())
+        if launch.id in trial.launches
+        and launch.failure is not None
+        and "plugin" in launch.failure.message
+    ]
+    return HOW_TO_RECORD + "".join(told[-1:])
+
+
+def _no_candidate(report: StudyReport | None, study: Study) -> str:
+    if all(part.canonical_algorithm == NO_SPECULATION for part in study.space.speculation):
+        return "the study searches no speculation"
+    yet = " yet" if report is not None and is_unfinished(report) else ""
+    return (
+        "no speculative trial at default system settings (the study's variables and flags left "
+        f"unset) is complete{yet}"
+    )
+
+
 def _others(standing: Standing) -> str:
     timed = [str(t.number) for t in standing.trials if has_clock(t)]
     if not timed:
         return "no trial of the study has a record of its cycles"
-    return f"--trial explains another one; with a record are {', '.join(timed)}"
+    return f"trials that can be explained, with --trial: {', '.join(timed)}"

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.records import PARTS
+from search_spaces import Space
 from tuner.explain.bounds import Chain, gain_if_instant, widest_gain
-from tuner.explain.break_even import BreakEven, break_even, decode_forward_s
-from tuner.explain.choice import HOW_TO_RECORD, Choice, NothingToExplain, choose, has_clock
+from tuner.explain.break_even import break_even, decode_forward_s
+from tuner.explain.choice import choose, given, has_clock, no_clock
+from tuner.explain.left import values_left
 from tuner.explain.levers import Limit, collective_parts, levers
 from tuner.explain.mean_cycle import mean_cycle
 from tuner.explain.notes import point_notes
-from tuner.explain.seen import Seen, all_measured, best_seen
+from tuner.explain.seen import best_seen
 from tuner.scoring import comparable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from results.records import CycleTimes, Measurement, Trial
     from search_spaces import Study
+    from tuner.explain.break_even import BreakEven
+    from tuner.explain.choice import Choice
     from tuner.explain.levers import Lever
     from tuner.explain.mean_cycle import MeanCycle
+    from tuner.explain.seen import Seen
     from tuner.report import StudyReport
 
 WORTH = 0.05
@@ -37,8 +42,9 @@ class PointExplanation:
         measurement: What was measured there.
         times: Its clock.
         cycle: The mean cycle.
-        bounds: Largest possible gain per lever, where there is one that is known.
-        depth: The other number of steps of which most can be hoped.
+        bounds: Largest possible gain per lever, where there is one that is known: of steps, among
+            those that are left, or among all others where none is.
+        depth: The number of steps, among those, of which most can be hoped.
         instant: What each part would buy that took no time, the collectives' parts among them.
         break_even: Beside the baseline without speculation; `None` where it is not known.
         notes: What must be known of the figures.
@@ -63,8 +69,8 @@ class Explanation:
         choice: The trial, and why it is this one.
         levers: The study's knobs, and the draft's placement.
         points: The operating points that have a clock, in the study's order; at least one.
-        seen: What another value of a lever was measured to do, all else equal, at the first point.
-        measured: The levers of which every choice was judged, all else equal.
+        seen: What another value of a lever was measured to do, all else equal.
+        left: The other values of each lever that were not judged, all else equal.
         untouched: The parts with collectives, where the study varies nothing that acts on them.
     """
 
@@ -73,7 +79,7 @@ class Explanation:
     levers: tuple[Lever, ...]
     points: tuple[PointExplanation, ...]
     seen: dict[str, Seen]
-    measured: frozenset[str]
+    left: Mapping[str, tuple[Any, ...]]
     untouched: tuple[str, ...]
 
     @property
@@ -87,15 +93,21 @@ class Explanation:
             (p.bounds[lever.name] for p in self.points if lever.name in p.bounds), default=None
         )
 
-    def is_worth(self, lever: Lever) -> bool | None:
-        """Whether it is worth a launch; `None` where that is not known.
+    def is_done(self, lever: Lever) -> bool:
+        """Whether the study varies it, and has nothing left to launch of it, all else equal."""
+        return lever.varied and not self.left[lever.name]
 
-        What was measured needs none.
-        """
-        if lever.name in self.measured:
+    def is_worth(self, lever: Lever) -> bool | None:
+        """Whether it is worth a launch of this study; `None` where that is not known."""
+        if not lever.varied or self.is_done(lever):
             return False
         bound = self.bound(lever)
         return None if bound is None else bound >= WORTH
+
+    def is_worth_varying(self, lever: Lever) -> bool:
+        """Whether something could come of what this study does not vary."""
+        bound = self.bound(lever)
+        return not lever.varied and bound is not None and bound >= WORTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,46 +118,46 @@ class _Plain:
     alike: Trial | None
 
 
-def explain(report: StudyReport, study: Study, trial: Trial | None = None) -> Explanation:
+def explain(
+    report: StudyReport, study: Study, trial: Trial | None = None, space: Space | None = None
+) -> Explanation:
     """Explains a trial, the best speculative one at default system settings unless it is given.
+
+    Args:
+        report: The study's report.
+        study: The study.
+        trial: The trial.
+        space: The study's points, where its runner does not take all of them.
 
     Raises:
         NothingToExplain: No clock was recorded where one is needed.
     """
     standing = report.standing
-    choice = choose(standing, study) if trial is None else _given(trial)
-    found = levers(study, choice.trial, standing.trials)
-    parts = collective_parts(study, choice.trial.configuration)
-    plain = _plain(choice.trial, standing.trials)
-    compared = _Plain(standing.baselines.get("none"), plain)
-    points = tuple(
-        point
-        for index in range(len(choice.trial.measurements))
-        if (point := _point(choice.trial, index, found, parts, compared)) is not None
-    )
+    choice = choose(standing, study, report) if trial is None else given(report, trial)
+    trial = choice.trial
+    found = levers(study, trial, standing.trials)
+    left: dict[str, tuple[Any, ...]] = {lever.name: () for lever in found}
+    if report.study.stopped != "exhausted":
+        space = space if space is not None else Space(study)
+        left |= values_left(found, trial.configuration, standing.trials, space)
+    parts = collective_parts(study, trial.configuration)
+    compared = _Plain(standing.baselines.get("none"), _plain(trial, standing.trials))
+    points = {
+        index: point
+        for index in range(len(trial.measurements))
+        if (point := _point(trial, index, found, left, parts, compared)) is not None
+    }
     if not points:
-        raise NothingToExplain(_no_clock(choice.trial))
+        raise no_clock(report, trial)
     acting = any(lever.collective for lever in found)
     return Explanation(
         report=report,
         choice=choice,
         levers=found,
-        points=points,
-        seen=best_seen(found, choice.trial, standing.trials, study),
-        measured=all_measured(found, choice.trial, standing.trials, study),
+        points=tuple(points.values()),
+        seen=best_seen(found, trial, standing.trials, study, tuple(points)),
+        left=left,
         untouched=() if acting else parts,
-    )
-
-
-def _given(trial: Trial) -> Choice:
-    if not has_clock(trial):
-        raise NothingToExplain(_no_clock(trial))
-    return Choice(trial, "the trial that was asked for")
-
-
-def _no_clock(trial: Trial) -> str:
-    return (
-        f"of trial {trial.number} nobody recorded where the time of a cycle goes: {HOW_TO_RECORD}"
     )
 
 
@@ -160,10 +172,11 @@ def _plain(trial: Trial, trials: Iterable[Trial]) -> Trial | None:
     return None
 
 
-def _point(
+def _point(  # noqa: PLR0917 - all that a point is made of
     trial: Trial,
     index: int,
     found: tuple[Lever, ...],
+    left: Mapping[str, tuple[Any, ...]],
     collectives: tuple[str, ...],
     plain: _Plain,
 ) -> PointExplanation | None:
@@ -187,7 +200,7 @@ def _point(
         elif chain is not None and lever.limit is Limit.WIDTH:
             bounds[lever.name] = widest_gain(chain.steps, chain.accept_length)
         elif chain is not None and lever.limit is Limit.DEPTH:
-            best = chain.best_gain(lever.choices)
+            best = chain.best_gain(left[lever.name] or lever.choices)
             if best is not None:
                 depth, bounds[lever.name] = best
     return PointExplanation(

@@ -14,9 +14,11 @@ from tuner.explain.bounds import gain_if_shorter
 from tuner.explain.levers import Limit
 from tuner.explain.part_names import part_name
 from tuner.explain.words import (
+    MANY_TIMES,
     MUCH_SHORTER,
     assumptions,
     describe_bound,
+    describe_gains,
     lever_name,
     summary,
 )
@@ -24,19 +26,22 @@ from tuner.render import WIDE
 from tuner.words import describe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from results.records import BatchCycles, PartTime
     from tuner.explain.explanation import Explanation, PointExplanation
+    from tuner.explain.levers import Lever
 
 _MOST_BAR = 40
 """Columns of a bar that stands for a whole cycle."""
 
 _LEAST_BAR = 8
-_BESIDE_BAR = 52
+_BESIDE_BAR = 56
 """Columns of everything else in the lines with bars."""
 
-_CUT = 8
+_CUT = 12
 """Columns of what a shorter part would buy, which is left out where it is narrow."""
 
 _NARROW = 72
@@ -97,7 +102,7 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
     table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
     table.add_column("", no_wrap=True)
     table.add_column("", no_wrap=True, width=width)
-    headers = ("share", "ms", "at most", *(() if narrow else (f"{MUCH_SHORTER:.0%} off",)))
+    headers = ("share", "ms", "if free", *(() if narrow else (f"if {MUCH_SHORTER:.0%} less",)))
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     names = [n for n in PARTS if cycle.parts[n] > 0 or (speculates and n != "rest")]
@@ -130,18 +135,40 @@ def _levers(explanation: Explanation, width: int) -> Table:
     table.add_column("acts on", overflow="fold")
     words = {True: "yes", False: "no", None: "?"}
     for lever in explanation.levers:
-        bounds = [describe_bound(point.bounds.get(lever.name)) for point in explanation.points]
-        seen = explanation.seen.get(lever.name)
-        how = lever.how if lever.varied else f"{lever.how} (the study has one choice of it)"
-        if lever.limit is Limit.DEPTH and (depth := explanation.points[0].depth) is not None:
-            how += f"; most can be hoped of {depth}"
-        if seen is not None:
-            how += f"; measured {seen.gain:+.1%} (trial {seen.trial})"
-        done = lever.name in explanation.measured
-        launch = "done" if done else words[explanation.is_worth(lever)]
-        cells = (lever_name(lever), " / ".join(bounds), launch, how)
+        done = explanation.is_done(lever)
+        bounds = " / ".join(describe_bound(p.bounds.get(lever.name)) for p in explanation.points)
+        no_use = lever.name in explanation.seen and _says_nothing(explanation, lever)
+        cells = (
+            lever_name(lever),
+            "-" if done or no_use else bounds,
+            "done" if done else words[explanation.is_worth(lever)],
+            "; ".join((lever.how, *_beside(explanation, lever, no_use=no_use))),
+        )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _says_nothing(explanation: Explanation, lever: Lever) -> bool:
+    """Whether a lever's bounds are beyond all that happens."""
+    bounds = [point.bounds.get(lever.name) for point in explanation.points]
+    return all(bound is not None and bound >= MANY_TIMES for bound in bounds)
+
+
+def _beside(explanation: Explanation, lever: Lever, *, no_use: bool) -> Iterator[str]:
+    """What is told of a lever beside what it acts on."""
+    if not lever.varied:
+        pays = " and others could pay" if explanation.is_worth_varying(lever) else ""
+        yield f"the study has one choice of it{pays}"
+    left = explanation.left[lever.name]
+    if 0 < len(left) < len(lever.choices):
+        yield f"left: {', '.join('not set' if v is None else str(v) for v in left)}"
+    depth = explanation.points[0].depth
+    if lever.limit is Limit.DEPTH and len(left) > 1 and depth is not None:
+        yield f"most can be hoped of {depth}"
+    if (seen := explanation.seen.get(lever.name)) is not None:
+        yield f"measured {describe_gains(seen)} (trial {seen.trial})"
+    if no_use and left:
+        yield "no useful bound"
 
 
 def _batches(console: Console, explanation: Explanation, point: PointExplanation) -> None:
@@ -187,6 +214,9 @@ def _line(console: Console, text: str, style: str = "") -> None:
 
 
 def _sentence(console: Console, text: str, lead: str = "- ") -> None:
+    if "`" in text:
+        _line(console, lead + text)  # a command is copied in one piece
+        return
     indent = " " * len(lead)
     for number, line in enumerate(fold(text, console.width - len(lead)).split("\n")):
         _line(console, (indent if number else lead) + line)

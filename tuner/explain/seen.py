@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from results.records import PARTS, TrialState
-from tuner.explain.levers import Limit
+from results.records import PARTS
+from tuner.explain.differences import only_difference, server_knobs
 from tuner.explain.mean_cycle import mean_cycle
-from tuner.knobs import DRAFT, differing, knobs_of
 from tuner.scoring import comparable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from results.records import Trial
     from search_spaces import Study
     from tuner.explain.levers import Lever
     from tuner.explain.mean_cycle import MeanCycle
-    from tuner.knobs import Knobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,65 +26,63 @@ class Seen:
     Attributes:
         trial: Its number.
         value: The value that it has there.
-        gain: How much faster it decodes at the first operating point; below 0 where it is slower.
-        parts: How the seconds of each part changed, as a share of what they were; parts that took
-            no time before are left out.
+        gains: How much faster it decodes at each operating point that is explained; below 0 where
+            it is slower, `None` where it has no clock. It has one at the first of them.
+        parts: How the seconds of each part changed at the first point, as a share of what they
+            were; parts that took no time before are left out.
     """
 
     trial: int
     value: Any
-    gain: float
+    gains: tuple[float | None, ...]
     parts: dict[str, float]
+
+    @property
+    def gain(self) -> float:
+        """That at the first point."""
+        return self.gains[0] or 0.0
 
 
 def best_seen(
-    levers: Iterable[Lever], trial: Trial, trials: Iterable[Trial], study: Study
+    levers: Iterable[Lever],
+    trial: Trial,
+    trials: Iterable[Trial],
+    study: Study,
+    points: Sequence[int],
 ) -> dict[str, Seen]:
-    """The fastest other value of each lever; levers of which none was measured are left out."""
-    mine = _speed(trial)
-    if mine is None:
-        return {}
-    own = _knobs(trial, study)
-    found: dict[str, Seen] = {}
-    others = [t for t in trials if t.number != trial.number and comparable(t)]
-    for other in others:
-        theirs = _speed(other)
-        if theirs is None or _source(other) != _source(trial):
-            continue  # GPU time is not the time that passes
-        name, value = _only_difference(own, _knobs(other, study))
-        if name is None or all(name != lever.name for lever in levers):
-            continue
-        gain = theirs[0] / mine[0] - 1.0
-        if name not in found or gain > found[name].gain:
-            found[name] = Seen(other.number, value, gain, _changes(mine[1], theirs[1]))
-    return found
+    """The value of each lever that is the fastest other one at the first of the points.
 
-
-def all_measured(
-    levers: Iterable[Lever], trial: Trial, trials: Iterable[Trial], study: Study
-) -> frozenset[str]:
-    """The levers of which no choice is left that was not judged, all else equal.
-
-    A tree's steps and width are not among them: its draft tokens differ with them.
+    Args:
+        levers: The levers; those of which no other value was measured are left out of the result.
+        trial: The trial that is explained.
+        trials: All of the study's.
+        study: The study.
+        points: Numbers of the operating points that are explained; the trial has a clock at each.
     """
-    own = _knobs(trial, study)
-    met: dict[str, set[Any]] = {}
+    names = {lever.name for lever in levers}
+    own = server_knobs(trial.configuration, study)
+    mine = [_speed(trial, index) for index in points]
+    found: dict[str, Seen] = {}
     for other in trials:
-        if other.state.is_verdict or other.state is TrialState.INACTIVE:
-            name, value = _only_difference(own, _knobs(other, study))
-            if name is not None:
-                met.setdefault(name, set()).add(value)
-    return frozenset(
-        lever.name
-        for lever in levers
-        if lever.choices
-        and (lever.knob.kind is not DRAFT.kind or lever.limit is Limit.DEPTH)
-        and set(lever.choices) <= met.get(lever.name, set())
-    )
-
-
-def _knobs(trial: Trial, study: Study) -> Knobs:
-    return knobs_of(trial.configuration, study.server.flags, study.server.env)
+        if other.number == trial.number or not comparable(other):
+            continue
+        if _source(other) != _source(trial):
+            continue  # GPU time is not the time that passes
+        name, value = only_difference(own, server_knobs(other.configuration, study))
+        if name is None or name not in names:
+            continue
+        theirs = [_speed(other, index) for index in points]
+        first, ours = theirs[0], mine[0]
+        if first is None or ours is None:
+            continue
+        gains = tuple(
+            None if a is None or b is None else b[0] / a[0] - 1.0
+            for a, b in zip(mine, theirs, strict=True)
+        )
+        seen = Seen(other.number, value, gains, _changes(ours[1], first[1]))
+        if name not in found or seen.gain > found[name].gain:
+            found[name] = seen
+    return found
 
 
 def _source(trial: Trial) -> str | None:
@@ -94,31 +90,13 @@ def _source(trial: Trial) -> str | None:
     return None if cycle is None else cycle.source
 
 
-def _only_difference(own: Knobs, theirs: Knobs) -> tuple[str | None, Any]:
-    """The one thing in which two servers differ, by the name of its lever."""
-    knobs = differing(own, theirs)
-    if len(knobs) != 1:
-        return None, None
-    [knob] = knobs
-    if knob != DRAFT:
-        return knob.name, theirs.get(knob)
-    before, after = own[DRAFT], theirs[DRAFT]
-    if before.topk != after.topk:
-        same = before.num_steps == after.num_steps
-        return ("topk", after.topk) if same else (None, None)
-    if before.num_steps != after.num_steps:
-        return "num_steps", after.num_steps
-    return "num_draft_tokens", after.num_draft_tokens
-
-
-def _speed(trial: Trial) -> tuple[float, MeanCycle] | None:
-    """Tokens per second of a request that decodes, at the first operating point."""
-    if not trial.measurements or (times := trial.measurements[0].cycle) is None:
-        return None
-    cycle = mean_cycle(times)
+def _speed(trial: Trial, index: int) -> tuple[float, MeanCycle] | None:
+    """Tokens per second of a request that decodes, at one operating point."""
+    measurement = trial.measurements[index]
+    cycle = mean_cycle(measurement.cycle) if measurement.cycle is not None else None
     if cycle is None:
         return None
-    return (trial.measurements[0].accept_length or 1.0) / cycle.total_s, cycle
+    return (measurement.accept_length or 1.0) / cycle.total_s, cycle
 
 
 def _changes(before: MeanCycle, after: MeanCycle) -> dict[str, float]:

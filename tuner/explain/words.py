@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tuner.explain.bounds import gain_if_instant, gain_if_shorter
 from tuner.explain.explanation import WORTH
 from tuner.explain.levers import DRAFTING, OWN_KERNEL, Limit
+from tuner.explain.next_steps import next_steps
 from tuner.explain.part_names import part_name
 from tuner.knobs import DRAFT_TP, Kind
 
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 
     from tuner.explain.explanation import Explanation, PointExplanation
     from tuner.explain.levers import Lever
+    from tuner.explain.seen import Seen
 
 MUCH_SHORTER = 0.1
 """The cut of a part whose worth is told beside that of having it for nothing."""
 
 OVERWHELMING = 0.95
 """A part that takes more than this share is said to."""
+
+MANY_TIMES = 9.0
+"""A gain from which on a bound is written as a factor. It is of no use beside a measured figure."""
 
 _OF_ALL = (
     (
@@ -59,19 +64,39 @@ def describe_bound(gain: float | None) -> str:
         return "?"
     if not math.isfinite(gain):
         return "no limit"
-    return f"{gain + 1:.0f}x" if gain >= 9 else f"{gain:+.1%}"
+    return f"{gain + 1:.0f}x" if gain >= MANY_TIMES else f"{gain:+.1%}"
+
+
+def describe_gains(seen: Seen) -> str:
+    """`"+26.3%"`, `"+3.0% / -10.2%"`: at each of the points."""
+    return " / ".join(_gain(gain) for gain in seen.gains)
 
 
 def summary(explanation: Explanation) -> list[str]:
-    """What is to be learned from it, in a few sentences; of the first operating point."""
+    """What is to be learned from it, in a few sentences; of its parts, of the first point."""
     first = explanation.points[0]
-    return [
+    at_first = (
         *_dominant(explanation, first),
         *_placement(explanation, first),
         *_collectives(explanation, first),
+        *_measured_collectives(explanation),
+    )
+    return [
+        *(_at(explanation, sentence) for sentence in at_first),
         *_worth(explanation),
-        *_break_even(first),
+        *(_at(explanation, sentence) for sentence in _break_even(first)),
+        *next_steps(explanation.report, explanation.trial),
     ]
+
+
+def _at(explanation: Explanation, sentence: str) -> str:
+    """With the operating point, where there are several."""
+    points = explanation.points
+    if len(points) == 1:
+        return sentence
+    name = sentence[:2].isupper()
+    rest = sentence if name else sentence[0].lower() + sentence[1:]
+    return f"At {points[0].measurement.point.name}: {rest}"
 
 
 def assumptions(explanation: Explanation) -> list[str]:
@@ -127,12 +152,23 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
     who = "NCCL acts" if any(name.startswith("NCCL_") for name in names) else "Collectives act"
     also = ", and on the draft as far as it has collectives" if len(acting[0].parts) > 1 else ""
     but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in lever.how for lever in acting) else ""
+    bound = point.instant["collective"]
+    end = (
+        "infinitely fast ones would buy less than forwards in no time at all, "
+        f"{describe_bound(bound)}"
+    )
+    if bound >= MANY_TIMES and any(lever.name in explanation.seen for lever in acting):
+        end = "so that there is no useful bound beside what was measured"
+    colon = "," if end.startswith("so") else ":"
     yield (
         f"{who} on {verify}{also}: {_and(names)}{but}. What part of these forwards its collectives "
-        "are, no clock tells: infinitely fast ones would buy less than forwards in no time at all, "
-        f"{describe_bound(point.instant['collective'])}."
+        f"are, no clock tells{colon} {end}."
     )
-    for lever in acting:
+
+
+def _measured_collectives(explanation: Explanation) -> Iterator[str]:
+    forward = part_name("verify", speculates=explanation.trial.configuration.speculation.enabled)
+    for lever in (one for one in explanation.levers if one.collective):
         seen = explanation.seen.get(lever.name)
         change = seen.parts.get("verify") if seen is not None else None
         if seen is not None and change is not None:
@@ -145,20 +181,19 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
 
 def _worth(explanation: Explanation) -> Iterator[str]:
     by_worth: dict[bool | None, list[Lever]] = {True: [], False: [], None: []}
-    done = [lever for lever in explanation.levers if lever.name in explanation.measured]
+    done = [lever for lever in explanation.levers if explanation.is_done(lever)]
     if done:
         names = [_outcome(explanation, lever) for lever in done]
-        yield f"Every choice is measured, all else equal: {_and(names)}."
+        yield f"No choice is left to launch, all else equal: {_and(names)}."
     for lever in (one for one in explanation.levers if one not in done):
         by_worth[explanation.is_worth(lever)].append(lever)
-    varied = [lever_name(lever) for lever in by_worth[True] if lever.varied]
-    if varied:
-        yield f"Worth a launch: {_and(varied)}."
-    fixed = [lever_name(lever) for lever in by_worth[True] if not lever.varied]
+    if by_worth[True]:
+        yield f"Worth a launch: {_and([lever_name(lever) for lever in by_worth[True]])}."
+    fixed = [one for one in by_worth[False] if explanation.is_worth_varying(one)]
     if fixed:
-        yield f"Something could come of what the study has one choice of: {_and(fixed)}."
-    if by_worth[False]:
-        names = [lever_name(lever) for lever in by_worth[False]]
+        names = [lever_name(lever) for lever in fixed]
+        yield f"Something could come of what the study has one choice of: {_and(names)}."
+    if names := [lever_name(lever) for lever in by_worth[False] if lever not in fixed]:
         yield f"Not worth one, as no more than {WORTH:.0%} can come of it: {_and(names)}."
     if by_worth[None]:
         names = [lever_name(lever) for lever in by_worth[None]]
@@ -169,7 +204,16 @@ def _outcome(explanation: Explanation, lever: Lever) -> str:
     seen = explanation.seen.get(lever.name)
     if seen is None:
         return lever_name(lever)
-    return f"{lever_name(lever)} (at best {seen.gain:+.1%}, trial {seen.trial})"
+    points = [point.measurement.point.name for point in explanation.points]
+    told = [
+        f"{_gain(gain)} at {name}" if len(points) > 1 else _gain(gain)
+        for gain, name in zip(seen.gains, points, strict=True)
+    ]
+    return f"{lever_name(lever)} (at best {', '.join(told)}, trial {seen.trial})"
+
+
+def _gain(gain: float | None) -> str:
+    return "?" if gain is None else f"{gain:+.1%}"
 
 
 def _break_even(point: PointExplanation) -> Iterator[str]:
