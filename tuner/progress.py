@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from tuner.hints import copyable
+from tuner.launch_words import describe_fault
 from tuner.words import counted, describe, describe_speeds, shorten
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Lines:
         why = "" if failure == self._told else f": {shorten(failure.message)}"
         self.message(
             f"{self._clock()}   launch {launch.id} failed in {failure.phase} "
-            f"({failure.kind}, a fault of the {failure.fault}){why}; log: {launch.intent.log}"
+            f"({failure.kind}, {describe_fault(launch, failure)}){why}; log: {launch.intent.log}"
         )
 
     def done(self) -> None:

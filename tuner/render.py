@@ -12,6 +12,7 @@ from runners.sglang_command import shell
 from search_spaces.figures import OUTPUT_TOK_S
 from tuner.console import fold, print_table, reader, say
 from tuner.explain.choice import hint
+from tuner.launch_words import describe_role
 from tuner.words import (
     describe,
     describe_figures,
@@ -94,7 +95,10 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
         if launch.id in trial.launches:
             own = launch.failure if launch.failure != trial.failure else None
             why = f": {own.message}" if own is not None else ""
-            say(console, f"  launch {launch.id}: {launch.state}, log {launch.intent.log}{why}")
+            say(
+                console,
+                f"  launch {launch.id}: {describe_role(launch, trial)}, log {launch.intent.log}{why}",
+            )
 
 
 def _baseline_names(standing: Standing) -> dict[int, str]:

@@ -25,7 +25,7 @@ from tuner.identity import study_differences
 from tuner.json_text import dump
 from tuner.planners import PLANNERS
 from tuner.progress import Silent
-from tuner.render import render
+from tuner.render import render, render_trial
 from tuner.switching import read_switching
 
 from .conftest import small_text
@@ -683,7 +683,7 @@ def test_launches_that_came_to_nothing_are_told_beside_those_that_measured(small
     assert report.hot_switch.saved == 5
 
 
-def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store):
+def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store, capsys):
     study = small(steps="{from: 1, to: 4}", protos="[null]")
     stored = killed_at(study, store, 3)
     before = store.launches_spent(stored.id)
@@ -694,6 +694,20 @@ def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store
     assert first == (
         "hot switch: 3 settings measured in 2 launches, 1 launch fewer than with one each"
     )
+
+    def told(number):
+        render_trial(report, report.standing.trials[number])
+        out = capsys.readouterr().out.splitlines()
+        return [line.split(", log")[0].strip() for line in out if line.startswith("  launch")]
+
+    default = report.standing.baselines["default"].number
+    assert told(default) == [
+        "launch 1: judged here",
+        "launch 2: as the anchor, switched to (not scored), then lost",
+    ]
+    first, second, _ = (t.number for t in report.standing.trials if t.purpose is Purpose.SEARCH)
+    assert told(first) == ["launch 2: judged here, then lost"]
+    assert told(second) == ["launch 2: not judged here, lost", "launch 3: judged here"]
 
 
 def test_a_study_without_it_says_so(small, store):

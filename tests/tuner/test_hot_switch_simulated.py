@@ -38,6 +38,7 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
         in report["hot_switch"]["gave_up"]
     )
     assert "a launch per setting from here on" in told
+    assert "(unfaithful, a fault of the switched server)" in told
     [unfaithful] = [x for x in report["launches"] if x["state"] == "failed"]
     assert unfaithful["failure"]["kind"] == "unfaithful"
     assert unfaithful["steps"] == [3, 1, 2, 4]

@@ -1,0 +1,41 @@
+"""Launches in words: what one was for a trial, and whose fault it was that one failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.records import LaunchState
+from tuner.switching import SWITCH_FAULTS
+
+if TYPE_CHECKING:
+    from results.records import Failure, Launch, Trial
+
+
+def describe_role(launch: Launch, trial: Trial) -> str:
+    """What a launch did for one of its trials, and how it ended.
+
+    `"judged here"`, `"judged here, then lost"`, `"as the anchor, switched to (not scored)"`,
+    `"not judged here, failed"`.
+    """
+    ended = {LaunchState.LOST: "lost", LaunchState.FAILED: "failed"}.get(launch.state)
+    if trial.judged_in == launch.id:
+        return f"judged here, then {ended}" if ended is not None else "judged here"
+    if _is_anchor(launch, trial):
+        what = "as the anchor, switched to (not scored)"
+        return f"{what}, then {ended}" if ended is not None else what
+    if launch.state is LaunchState.RUNNING:
+        return "running"
+    return f"not judged here, {ended or launch.state}"
+
+
+def _is_anchor(launch: Launch, trial: Trial) -> bool:
+    """Whether it measured again what another one had judged before."""
+    judged_before = trial.judged_in is not None and trial.judged_in < launch.id
+    return judged_before and bool(launch.intent.settings) and launch.trials[:1] == (trial.number,)
+
+
+def describe_fault(launch: Launch, failure: Failure) -> str:
+    """`"a fault of the host"`; what only a switched server has is no configuration's."""
+    if launch.intent.settings and failure.kind in SWITCH_FAULTS:
+        return "a fault of the switched server"
+    return f"a fault of the {failure.fault}"
