@@ -63,7 +63,7 @@ def test_todays_command_becomes_a_study(make, tmp_path):
     assert study.production.command == KIMI
     assert warnings(study) == ()
     points = len(Space(study))
-    assert f"24 of {points} configurations; TPE searches" in said
+    assert f"24 launches for {points} configurations; TPE searches" in said
     assert "none, default, production" in said
     for command in (
         "tuner validate --study ./made.yaml",
@@ -272,7 +272,7 @@ def test_every_flag_of_the_workload(make, tmp_path):
     assert (study.budget.launches, study.budget.hours) == (4, 2.5)
     assert (study.name, study.runner) == ("other", "simulated")
     assert study.simulated.profile == "llama-8b-h200"
-    assert "4 of 5 configurations" in said
+    assert "4 launches for 5 configurations" in said
 
 
 def test_a_rate_asks_for_latency_or_goodput(make):

@@ -5,6 +5,7 @@ After a change of what it writes: `python tests/tuner/test_init_document.py` bri
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 import subprocess
@@ -57,6 +58,15 @@ def page_with_example(text: str) -> str:
 def test_the_example_is_what_it_writes():
     text = PAGE.read_text()
     assert page_with_example(text) == text
+
+
+def test_the_picture_says_the_same():
+    picture = html.unescape((ROOT / "docs" / "pictures" / "init.svg").read_text())
+    shown = re.sub(r"<[^>]*>", "", picture).replace("\xa0", " ")
+    said = PAGE.read_text().split("```text\n")[1].split("```")[0]
+    for line in said.splitlines()[1:]:
+        if not line.startswith("  tuner "):  # of a file with another name
+            assert line in shown
 
 
 def test_every_option_is_explained():

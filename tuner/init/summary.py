@@ -15,6 +15,7 @@ from tuner.init.inside import container_advice
 from tuner.init.study_text import RUNNING
 from tuner.init.wrapping import wrapped
 from tuner.json_text import dump
+from tuner.words import counted
 
 if TYPE_CHECKING:
     from search_spaces import Study
@@ -183,7 +184,7 @@ def _budget(study: Study, plan: Plan) -> str:
     configurations = "configuration" if points == 1 else "configurations"
     if plan.planner == "exhaustive":
         return f"{plan.needed} of {launches} launches measure all {points} {configurations}{hours}"
-    return f"{launches} of {points} {configurations}; TPE searches{hours}"
+    return f"{counted(launches, 'launch')} for {points} {configurations}; TPE searches{hours}"
 
 
 def _searched(proposal: Proposal) -> list[str]:
