@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 
     from results.records import BatchCycles, CycleTimes, Measurement, PartTime
 
-VERIFY_TIME = 0.10
+VERIFY_TIME = 0.05
 """How far verify may be apart, of 1: mostly one graph of the target's. On one H200 (0.5.17) it was
 equal within 2 %, one step of the clock, from launch to launch and switched."""
 
 DRAFT_TIME = 0.20
 """The same of draft and draft extend, which are more of the host's work."""
 
+FORWARDS_TIME = 0.05
+"""The same of the three together, of which a wrong winner would be made."""
+
 LEAST_S = 20e-6
 """A difference that is never held against a part: CUDA events are no finer than some microseconds,
 and a short part is mostly the gap before its kernels."""
 
-CYCLE_SHARE = 0.10
+CYCLE_SHARE = 0.05
 """How far draft or draft extend may be apart, of the cycle, where that is more: so much it can move
 the speed at most."""
 
@@ -56,6 +59,10 @@ GRAPH_SHARE = 0.1
 ACCEPT_LENGTH = 0.02
 """How far accept lengths may be apart where prompts alone do not explain it. Greedy answers are
 equal where the numerics are; another order of a reduction turns a token of some prompt."""
+
+ACCEPT_LENGTH_AT_MOST = 0.05
+"""How far they may be apart whatever the prompts explain: a fault that only some prompts meet makes
+them scatter, too."""
 
 _DEVIATIONS = 4.0
 """Standard errors of the paired difference of the prompts' accept lengths."""
@@ -190,11 +197,15 @@ def compare(
     for ours, theirs in zip(own, switched, strict=True):
         name = ours.point.name
         if ours.accept_length is not None and theirs.accept_length is not None:
-            allowed = max(ACCEPT_LENGTH, _by_prompts(ours, theirs) / ours.accept_length)
+            explained = _by_prompts(ours, theirs) / ours.accept_length
+            allowed = min(max(ACCEPT_LENGTH, explained), ACCEPT_LENGTH_AT_MOST)
             differences.append(
                 Difference("accept length", name, ours.accept_length, theirs.accept_length, allowed)
             )
         parts = list(_parts(ours.cycle, theirs.cycle, name, on_gpu=on_gpu))
+        if not parts and _of_one_clock(ours.cycle, theirs.cycle):
+            reason = f"at {name} no batch size was met often enough in both servers to be compared"
+            return Comparison((), None, reason)
         if not parts:
             # The server's own clock knows nothing of a client that was held up; where there is
             # none, what the client saw has to do.
@@ -228,7 +239,7 @@ def _by_prompts(own: Measurement, switched: Measurement) -> float:
 def _parts(
     own: CycleTimes | None, switched: CycleTimes | None, point: str, *, on_gpu: bool
 ) -> Iterator[Difference]:
-    if own is None or switched is None or own.source != switched.source:
+    if own is None or switched is None or not _of_one_clock(own, switched):
         return
     theirs = {batch.size: batch for batch in _met(switched)}
     for batch in _met(own):
@@ -239,6 +250,8 @@ def _parts(
         wall = CYCLE_TIME if on_gpu else WITHOUT_GPU
         if batch.cycle.count and other.cycle.count:
             yield Difference(f"cycle{at}", point, _usual(batch.cycle), _usual(other.cycle), wall)
+        if on_gpu:
+            yield from _together(batch, other, f"forwards{at}", point)
         for name in _PARTS:
             a, b = batch.parts.get(name), other.parts.get(name)
             if a is None or b is None or not a.count or not b.count:
@@ -256,6 +269,25 @@ def _parts(
                     f"graphs of {name}{at}", point, a.graph_share, b.graph_share, GRAPH_SHARE,
                     absolute=True,
                 )  # fmt: skip
+
+
+def _of_one_clock(own: CycleTimes | None, switched: CycleTimes | None) -> bool:
+    return own is not None and switched is not None and own.source == switched.source
+
+
+def _together(
+    own: BatchCycles, switched: BatchCycles, what: str, point: str
+) -> Iterator[Difference]:
+    """Draft, draft extend and verify as one, where both have the same of them."""
+    pairs = [
+        _pair(part, switched.parts[name])
+        for name, part in own.parts.items()
+        if name in _PARTS and part.count and name in switched.parts and switched.parts[name].count
+    ]
+    if len(pairs) > 1:
+        ours, theirs = (sum(side) for side in zip(*pairs, strict=True))
+        allowed = max(FORWARDS_TIME, LEAST_S / ours)
+        yield Difference(what, point, ours, theirs, allowed)
 
 
 def _allowed(name: str, batch: BatchCycles) -> float:
