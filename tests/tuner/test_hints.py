@@ -12,6 +12,7 @@ from results.records import Failure
 from results.store import Store
 from runners.base import RunnerError
 from tuner.hints import copyable, remember
+from tuner.progress import Lines
 
 from .cycles import replayed, timed
 
@@ -127,6 +128,12 @@ def test_errors_and_checks_print_such_commands_too(elsewhere, call):
     assert f"`tuner resume --study ended --fork NEW --launches N {option}` goes on" in err
     out, _ = call("doctor", "--storage", elsewhere)
     assert f"`tuner db check {option}` looks closer" in out
+
+
+def test_a_sweep_prints_such_commands_while_it_runs(given, capsys):
+    given("sqlite:///my.db")
+    Lines(simulated=True).message("stopped: by a signal; `tuner resume --study a` goes on")
+    assert "`tuner resume --study a --storage sqlite:///my.db` goes on" in capsys.readouterr().err
 
 
 # Of `explain`
