@@ -241,15 +241,17 @@ def _parts(
 ) -> Iterator[Difference]:
     if own is None or switched is None or not _of_one_clock(own, switched):
         return
-    theirs = {batch.size: batch for batch in _met(switched)}
-    for batch in _met(own):
+    theirs = {batch.size: batch for batch in met_in(switched)}
+    for batch in met_in(own):
         other = theirs.get(batch.size)
         if other is None:
             continue
         at = f" at batch {batch.size}" if batch.size else ""
         wall = CYCLE_TIME if on_gpu else WITHOUT_GPU
         if batch.cycle.count and other.cycle.count:
-            yield Difference(f"cycle{at}", point, _usual(batch.cycle), _usual(other.cycle), wall)
+            yield Difference(
+                f"cycle{at}", point, usual_of(batch.cycle), usual_of(other.cycle), wall
+            )
         if on_gpu:
             yield from _together(batch, other, f"forwards{at}", point)
         for name in _PARTS:
@@ -292,14 +294,14 @@ def _together(
 
 def _allowed(name: str, batch: BatchCycles) -> float:
     """How far a part may be apart where GPUs do the work, of its time in a launch of its own."""
-    own = _low(batch.parts[name])
+    own = low_of(batch.parts[name])
     if name == "verify":
         return max(VERIFY_TIME, LEAST_S / own)
-    cycle = _low(batch.cycle) if batch.cycle.count else 0.0
+    cycle = low_of(batch.cycle) if batch.cycle.count else 0.0
     return max(DRAFT_TIME, max(LEAST_S, CYCLE_SHARE * cycle) / own)
 
 
-def _met(times: CycleTimes) -> list[BatchCycles]:
+def met_in(times: CycleTimes) -> list[BatchCycles]:
     """The batch sizes of a window that were met often enough to be compared."""
     counts = {batch.size: _count(batch) for batch in times.batches}
     least = max(_LEAST_CYCLES, _LEAST_SHARE * sum(counts.values()))
@@ -310,17 +312,17 @@ def _count(batch: BatchCycles) -> int:
     return max([batch.cycle.count, *(part.count for part in batch.parts.values())])
 
 
-def _usual(part: PartTime) -> float:
+def usual_of(part: PartTime) -> float:
     """Seconds of one: the median, the mean where only a total is known."""
     return part.median_s if part.median_s is not None else part.total_s / part.count
 
 
-def _low(part: PartTime) -> float:
+def low_of(part: PartTime) -> float:
     """The same with the host ahead: the 5th percentile, where it is known."""
-    return part.p05_s if part.p05_s is not None else _usual(part)
+    return part.p05_s if part.p05_s is not None else usual_of(part)
 
 
 def _pair(own: PartTime, switched: PartTime) -> tuple[float, float]:
     """What is compared of a part."""
     known = own.p05_s is not None and switched.p05_s is not None
-    return (_low(own), _low(switched)) if known else (_usual(own), _usual(switched))
+    return (low_of(own), low_of(switched)) if known else (usual_of(own), usual_of(switched))

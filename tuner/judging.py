@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from results.records import Failure, Purpose, Trial, TrialState
 from runners.base import RunnerError
 from runners.readback import differences
+from search_spaces.configuration import largest
+from tuner.one_server import at_odds
 from tuner.same_load import SameLoad
 from tuner.scoring import has_stalled, judge, was_disturbed
 from tuner.switching import (
@@ -61,13 +63,15 @@ class Judge:
         self._progress = progress
         self._shielded = shielded
         self._same_load = SameLoad(stored, store)
+        self._as_started: tuple[int, list[Measurement]] | None = None
 
     def measure(self, session: Session, launch: Launch, number: int, planned: PlannedTrial) -> None:
         """Measures a trial at every operating point, and judges it.
 
         Raises:
             RunnerError: The server or its load failed, or a switched server was not at this
-                setting, which is no fault of the setting; the trial is as it was.
+                setting, or is another server at it, which is no fault of the setting; the trial is
+                as it was.
         """
         asked = planned.configuration
         switched = bool(launch.intent.settings)
@@ -79,6 +83,8 @@ class Judge:
             measurements.append(self._undisturbed(session, launch, number, planned.purpose, point))
             if switched:
                 _require_in_force(_said_not_in_force(measurements[-1]))
+        if switched:
+            self._hold_against_the_start(launch, asked, measurements)
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
@@ -93,6 +99,27 @@ class Judge:
             (launch.id,),
         )
         self.finish(launch, trial, resolved)
+
+    def _hold_against_the_start(
+        self, launch: Launch, asked: Configuration, measurements: list[Measurement]
+    ) -> None:
+        """Compares a setting of a switched server with the one that the server was started at."""
+        if any(m.invalid for m in measurements):
+            return
+        if asked.setting == (start := largest(launch.intent.settings)):
+            self._as_started = (launch.id, measurements)
+            return
+        if self._as_started is None or self._as_started[0] != launch.id:
+            return
+        found = at_odds(
+            self._as_started[1],
+            measurements,
+            drafts=min(asked.setting.size[0], start.size[0]) > 1,
+            on_gpu=launch.machine is not None and bool(launch.machine.gpus),
+        )
+        if found is not None:
+            why = f"at {asked.setting} steps {found}"
+            raise RunnerError(Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why)))
 
     def check(self, session: Session, launch: Launch, anchor: Anchor) -> Failure | None:
         """Measures an anchor in a switched server, and compares it with its own launch.
