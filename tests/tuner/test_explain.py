@@ -726,6 +726,13 @@ def test_the_command_in_words(stored, call, monkeypatch):
         assert median.split() == ["verify", "100", "27.992", "27.992", "30.791", "100%"]
 
 
+def test_its_commands_name_the_database_that_it_was_given(stored, call, tmp_path):
+    storage = f"sqlite:///{shutil.copy('tuner.db', tmp_path / 'other.db')}"
+    out, _ = call("explain", "--storage", storage)
+    best = stored.standing.best.number
+    assert out.count(f": `tuner explain --study kimi --trial {best} --storage {storage}`\n") == 1
+
+
 def test_a_bar_where_only_ascii_can_be_written(report, study, monkeypatch):
     written = io.TextIOWrapper(io.BytesIO(), "ascii")
     monkeypatch.setattr("tuner.explain.render.reader", lambda: Console(file=written, width=70))

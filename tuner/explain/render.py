@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.records import PARTS
-from tuner.console import fold, print_table, reader
+from tuner.console import fold, print_table, reader, say
 from tuner.explain.bounds import gain_if_shorter
 from tuner.explain.levers import Limit
 from tuner.explain.part_names import part_name
@@ -61,22 +61,22 @@ def render(explanation: Explanation) -> None:
     if report.study.simulated:
         mark = ", every figure simulated"
         mark += f" with the profile {report.profile}" if report.profile is not None else ""
-    _line(console, f"study {report.study.name}, trial {trial.number}{mark}", style="bold")
-    _line(console, f"{describe(trial.configuration, report.fixed)}: {explanation.choice.why}")
+    say(console, f"study {report.study.name}, trial {trial.number}{mark}", style="bold")
+    say(console, f"{describe(trial.configuration, report.fixed)}: {explanation.choice.why}")
     for note in explanation.choice.notes:
-        _line(console, f"note: {note}")
+        say(console, f"note: {note}")
     for point in explanation.points:
         _bars(console, explanation, point)
-    _line(console, "")
+    say(console, "")
     for sentence in summary(explanation):
         _sentence(console, sentence)
     if explanation.levers:
         print_table(console, _levers(explanation, console.width))
     else:
-        _line(console, "")
+        say(console, "")
     for point in explanation.points:
         _batches(console, explanation, point)
-    _line(console, "Assumed:")
+    say(console, "Assumed:")
     for assumption in assumptions(explanation):
         _sentence(console, assumption)
 
@@ -85,11 +85,11 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
     mark = "simulated " if point.measurement.simulated else ""
     speculates = explanation.trial.configuration.speculation.enabled
     cycle, shares = point.cycle, point.cycle.shares
-    _line(console, "")
+    say(console, "")
     what = "a cycle takes"
     if not cycle.rest_known:
         what = "the forwards of a cycle take"
-    _line(
+    say(
         console,
         f"{point.measurement.point.name}: {what} {1000 * cycle.total_s:.2f} {mark}ms "
         f"(mean of {cycle.count}, by {_SOURCES[point.times.source]})",
@@ -175,7 +175,7 @@ def _batches(console: Console, explanation: Explanation, point: PointExplanation
     speculates = explanation.trial.configuration.speculation.enabled
     by_time = sorted(point.times.batches, key=_seconds, reverse=True)
     shown = sorted(by_time[:_MOST_BATCHES], key=lambda batch: batch.size)
-    _line(console, f"{point.measurement.point.name}, ms per cycle:", style="bold")
+    say(console, f"{point.measurement.point.name}, ms per cycle:", style="bold")
     table = Table(box=None, padding=(0, 1), collapse_padding=True)
     table.add_column("batch", justify="right", no_wrap=True)
     table.add_column("part", no_wrap=True)
@@ -191,8 +191,8 @@ def _batches(console: Console, explanation: Explanation, point: PointExplanation
     print_table(console, table)
     if len(by_time) > len(shown):
         others = len(by_time) - len(shown)
-        _line(console, f"  (and {others} more batch sizes, in --json)")
-    _line(console, "")
+        say(console, f"  (and {others} more batch sizes, in --json)")
+    say(console, "")
 
 
 def _cells(part: PartTime) -> tuple[str, ...]:
@@ -209,14 +209,10 @@ def _seconds(batch: BatchCycles) -> float:
     return sum(part.total_s for part in batch.parts.values())
 
 
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text), style=style, soft_wrap=True)
-
-
 def _sentence(console: Console, text: str, lead: str = "- ") -> None:
     if "`" in text:
-        _line(console, lead + text)  # a command is copied in one piece
+        say(console, lead + text)  # a command is copied in one piece
         return
     indent = " " * len(lead)
     for number, line in enumerate(fold(text, console.width - len(lead)).split("\n")):
-        _line(console, (indent if number else lead) + line)
+        say(console, (indent if number else lead) + line)
