@@ -85,16 +85,17 @@ class Anchors:
         depths = [_depth(t.configuration) for t in plan.trials]
         by_number = sorted(own, key=lambda t: t.number)
         telling = [t for t in by_number if _depth(t.configuration) >= _TELLING]
-        if (found := self._beside(plan, telling, first)) is not None:
+        if (found := self._beside(plan, telling, switching)) is not None:
             return found
         # What has no draft forwards tells nothing of those of others.
         untelling = [t for t in by_number if _depth(t.configuration) < _TELLING]
-        return self._beside(plan, untelling, first) if max(depths) < _TELLING else None
+        return self._beside(plan, untelling, switching) if max(depths) < _TELLING else None
 
     def _beside(
-        self, plan: LaunchPlan, anchors: Sequence[Trial], first: Configuration
+        self, plan: LaunchPlan, anchors: Sequence[Trial], switching: Switching
     ) -> LaunchPlan | None:
         """The plan with the first of these that its server would be switched to, not started at."""
+        first = plan.trials[0].configuration
         settings = [t.configuration.setting for t in plan.trials]
         for trial in anchors:
             own = trial.configuration.setting
@@ -103,7 +104,8 @@ class Anchors:
         for trial in anchors:
             steps, draft_tokens = trial.configuration.setting.size
             spare = Setting(steps + 1, draft_tokens + 1)
-            if self._may_start(first.with_setting(spare)):
+            start = first.with_setting(spare)
+            if self._may_start(start) and not _is_too_large(start, switching):
                 anchor = Anchor(trial.number, trial.configuration)
                 return replace(plan, anchor=anchor, spare=spare)
         return None
@@ -137,6 +139,16 @@ def _first_alone(plan: LaunchPlan) -> PlannedTrial:
     ):
         return first
     return min(telling, key=lambda t: t.configuration.setting.size, default=first)
+
+
+def _is_too_large(start: Configuration, switching: Switching) -> bool:
+    """Whether the same server failed in a launch of its own with no more steps and tokens."""
+    return any(
+        failed.with_setting(start.setting) == start
+        and largest((failed.setting, start.setting)) == start.setting
+        for failed in switching.cannot_run
+        if failed.speculation.drafter == start.speculation.drafter
+    )
 
 
 def _depth(configuration: Configuration) -> int:

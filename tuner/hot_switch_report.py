@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from results.records import LaunchState, TrialState
+from runners.plugin import same_but_setting
 from runners.plugin_status import status_of
 from tuner.switching import Switching, read_switching
 from tuner.words import counted
@@ -173,7 +175,15 @@ def hot_switch_report(
             )
         )
     switching = read_switching(store, stored.id, trials, launches)
+    if stored.hot_switch and switching.silent is not None and _was_wanted(trials):
+        switching = replace(switching, gave_up=switching.gave_up or switching.silent)
     return HotSwitchReport(stored.hot_switch, switching, tuple(switched))
+
+
+def _was_wanted(trials: Sequence[Trial]) -> bool:
+    """Whether two trials that had launches of their own could have been switched between."""
+    judged = [t.configuration for t in trials if t.judged_in is not None]
+    return any(same_but_setting(a, b) for a, b in combinations(judged, 2))
 
 
 def _check_dict(check: Check) -> dict[str, Any]:

@@ -95,10 +95,8 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
         if launch.id in trial.launches:
             own = launch.failure if launch.failure != trial.failure else None
             why = f": {own.message}" if own is not None else ""
-            say(
-                console,
-                f"  launch {launch.id}: {describe_role(launch, trial)}, log {launch.intent.log}{why}",
-            )
+            role = describe_role(launch, trial)
+            say(console, f"  launch {launch.id}: {role}, log {launch.intent.log}{why}")
 
 
 def _baseline_names(standing: Standing) -> dict[int, str]:

@@ -7,13 +7,13 @@ is concluded from it, so that a kill at any instant loses at most the running me
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from results.records import Failure, Purpose, TrialState
 from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
-from tuner.planners import Observation, Stop
+from tuner.planners import LaunchPlan, Observation, Stop
 from tuner.scoring import Standing, comparable
 from tuner.switching import read_switching
 from tuner.words import shorten
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tuner.agenda import Agenda
     from tuner.launching import Launcher
     from tuner.mirror import Mirror
-    from tuner.planners import LaunchPlan, Planner
+    from tuner.planners import Planner
     from tuner.progress import Progress
     from tuner.same_servers import SameServers
     from tuner.switching import Switching
@@ -152,6 +152,11 @@ class Sweep:
             if switching.gave_up is not None:
                 self._reconsider()
             plan = self._agenda.next(standing.trials, launches, switching, aside=self._unstored)
+            if isinstance(plan, LaunchPlan) and plan.settings and switching.silent is not None:
+                switching = replace(switching, gave_up=switching.silent)
+                self._tell(switching)
+                self._reconsider()
+                plan = self._agenda.next(standing.trials, launches, switching, aside=self._unstored)
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
                 return Outcome(plan.reason, _REASONS[plan.reason] + _aside(standing))

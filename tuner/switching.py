@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.records import LaunchState, Purpose
+from results.records import LaunchState, Purpose, TrialState
+from runners.plugin_protocol import CLOCK_VARIABLE
+from runners.plugin_status import status_of
 from tuner.faithful import Comparison, compare
 from tuner.scoring import comparable, was_disturbed
 from tuner.words import counted, shorten
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from results.records import Launch, Trial
     from results.store import Store
-    from search_spaces.configuration import Drafter
+    from search_spaces.configuration import Configuration, Drafter
 
 UNFAITHFUL = "unfaithful"
 """Kind of the failure of a launch whose anchor was not as in its own launch."""
@@ -81,11 +83,16 @@ class Switching:
         checks: The anchors that were measured at every point, by launch.
         alone: Trials with figures that are believed, of launches of their own.
         gave_up: Why the study went back to a launch per setting; `None`: it did not.
+        cannot_run: What failed in a launch of its own.
+        silent: Why no server can be switched, as servers of single settings have told: to be
+            heeded before the first that would be; `None`: nothing speaks against it.
     """
 
     checks: tuple[Check, ...] = ()
     alone: tuple[Trial, ...] = ()
     gave_up: str | None = None
+    cannot_run: tuple[Configuration, ...] = ()
+    silent: str | None = None
 
     def is_faithful(self, drafter: Drafter) -> bool:
         """Whether figures of its switched servers may be scored."""
@@ -105,7 +112,13 @@ def read_switching(
         if (check := _check(store, study_id, launch, by_number, by_id)) is not None
     )
     alone = tuple(t for t in trials if was_alone(t, by_id))
-    return Switching(checks, alone, _why(switched, checks, by_number, by_id))
+    return Switching(
+        checks,
+        alone,
+        _why(switched, checks, by_number, by_id),
+        tuple(t.configuration for t in trials if _failed_alone(t, by_id)),
+        _silent(store, study_id, trials, by_id),
+    )
 
 
 def was_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
@@ -113,6 +126,38 @@ def was_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
     if not comparable(trial) or not trial.measurements or trial.judged_in is None:
         return False
     return not launches[trial.judged_in].intent.settings
+
+
+def _failed_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
+    """Whether it ran nowhere, and failed where nothing else ran."""
+    if trial.state is not TrialState.INFEASIBLE or trial.judged_in is None:
+        return False
+    return not comparable(trial) and not launches[trial.judged_in].intent.settings
+
+
+def _silent(
+    store: Store, study_id: int, trials: Sequence[Trial], launches: Mapping[int, Launch]
+) -> str | None:
+    """What servers say that were asked for the plugin's clock and have no plugin: any of them.
+
+    What delivers the clock delivers the switch, so that a start for many settings would be wasted.
+    """
+    silent: list[int] = []
+    for trial in trials:
+        launch = launches[trial.judged_in] if trial.judged_in is not None else None
+        # What a fork took over ran elsewhere, perhaps.
+        if launch is None or launch.imported_from is not None:
+            continue
+        if dict(launch.environment).get(CLOCK_VARIABLE) is None:
+            continue
+        info = store.server_info(study_id, trial.number)
+        if info is not None:
+            if status_of(info) is not None:
+                return None
+            silent.append(launch.id)
+    if not silent:
+        return None
+    return f"the server of launch {min(silent)} was asked for the tuner's plugin and runs without"
 
 
 def checked(

@@ -25,7 +25,7 @@ CHAIN = Drafter("EAGLE3", 1)
 def secured(small):
     """The plan for some steps, where others were measured in launches of their own."""
 
-    def found(alone, planned, *, may_start=True):
+    def found(alone, planned, *, may_start=True, failed=()):
         study = small(steps="{from: 1, to: 5}", protos="[LL]")
         measured = tuple(
             Trial(n, Purpose.SEARCH, TrialState.COMPLETE, point(study, steps, "LL"))
@@ -34,7 +34,9 @@ def secured(small):
         trials = tuple(PlannedTrial(point(study, n, "LL"), Purpose.SEARCH) for n in planned)
         anchors = Anchors(LaunchBuilder(Space(study), chains), lambda _: may_start)
         seen = {t.configuration.key for t in measured}
-        return anchors.secured(LaunchPlan(trials), Switching(alone=measured), seen)
+        cannot_run = tuple(point(study, steps, "LL") for steps in failed)
+        known = Switching(alone=measured, cannot_run=cannot_run)
+        return anchors.secured(LaunchPlan(trials), known, seen)
 
     return found
 
@@ -69,6 +71,16 @@ def test_without_one_what_tells_is_launched_alone(secured, planned, first):
 
 def test_without_a_spare_to_start_nothing_is_checked(secured):
     assert steps(secured([5], [2, 3, 4], may_start=False)) == (None, [2])
+
+
+@pytest.mark.parametrize("failed", [3, 2])
+def test_what_failed_in_a_launch_of_its_own_is_prepared_for_no_anchor(secured, failed):
+    # A server that is to be switched to 2 steps and 1 would be started at 3.
+    assert secured([2], [1]).spare.num_steps == 3
+    plan = secured([2], [1], failed=[failed])
+    assert (plan.anchor, plan.spare, plan.settings) == (None, None, ())
+    assert secured([2], [1], failed=[4]).spare.num_steps == 3, "a larger one says nothing of it"
+    assert steps(secured([2], [1, 4], failed=[3])) == (2, [1, 4]), "no spare is needed"
 
 
 def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):

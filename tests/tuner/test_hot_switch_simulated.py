@@ -11,6 +11,7 @@ import yaml
 
 from results.store import Store
 from runners.simulated_server.profile import PROFILES
+from tuner.switching import read_switching
 
 from .test_report import SCHEMA
 
@@ -47,6 +48,29 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
     assert {t["state"] for t in report["trials"]} == {"complete"}
     shown, _ = call("show", "--study", "small")
     assert "hot switch given up" in shown
+
+
+def test_a_server_without_the_plugin_is_known_before_one_is_started_for_many_settings(
+    tuner, write_small, call
+):
+    profile = plant(tuner.folder, kind="plugin_missing")
+    path = write_small(profile=profile, protos="[null]", steps="[1, 2]")
+    out, told = call("sweep", "--study", path, "--json")
+    report = json.loads(out)
+    why = "the server of launch 0 was asked for the tuner's plugin and runs without"
+    assert told.count(f"a launch per setting from here on, since {why}") == 1
+    with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
+        study = store.study("small")
+        trials, launches = store.trials(study.id), store.launches(study.id)
+        # All that the next tuner has, were this one killed behind its first launch.
+        assert read_switching(store, study.id, trials[:1], launches[:1]).silent == why
+    assert report["budget"]["stopped"] == "exhausted"
+    assert [x["steps"] for x in report["launches"]] == [[]] * 4
+    assert {t["state"] for t in report["trials"]} == {"complete"}
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+    assert report["hot_switch"]["gave_up"] == why
+    shown, _ = call("show", "--study", "small")
+    assert f"hot switch given up, a launch per setting since: {why}" in shown
 
 
 def test_trees_of_one_topk_are_measured_in_one_launch(tuner, write_small, call):
