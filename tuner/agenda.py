@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tuner.same_servers import SameServers
     from tuner.switching import Switching
 
+_UNJUDGED = frozenset({TrialState.RUNNING, TrialState.FAILED})
+
 
 class Agenda:
     """Puts unfinished trials and baselines before the planner. Holds no state of its own.
@@ -102,17 +104,39 @@ class Agenda:
         left = [t for t in trials if _left_alone(t, launches) is None]
         return self._launches.group(PlannedTrial(t.configuration, t.purpose) for t in left)[0]
 
-    def launches_left(self, trials: Sequence[Trial]) -> int | None:
-        """Launches until the planner stops by itself, as far as it can say."""
-        left = self.planner.launches_left()
-        if left is None:
+    def sizes_left(
+        self,
+        trials: Sequence[Trial],
+        launches: Sequence[Launch],
+        switching: Switching,
+        *,
+        aside: Collection[str] = (),
+    ) -> list[int] | None:
+        """How many settings each launch to come measures, an anchor among them.
+
+        Args:
+            trials: See `next`, as the rest.
+            launches: Likewise.
+            switching: Likewise.
+            aside: Likewise.
+
+        Returns:
+            One number per launch, until nothing is left; `None` where the planner cannot say.
+        """
+        unjudged = self.planner.unjudged()
+        if unjudged is None:
             return None
-        running = [
-            PlannedTrial(t.configuration, t.purpose)
-            for t in trials
-            if t.state is TrialState.RUNNING
-        ]
-        return left + len(self._launches.group(running))
+        known = {t.configuration.key for t in trials if t.state not in _UNJUDGED}
+        known.update(aside)
+        begun = [t for t in trials if t.state is TrialState.RUNNING]
+        alone = {t.configuration for t in begun if _left_alone(t, launches) is not None}
+        left = (*(t.configuration for t in begun), *self._baselines.values(), *unjudged)
+        plans = self._launches.group(
+            PlannedTrial(configuration, Purpose.SEARCH)
+            for configuration in dict.fromkeys(left)
+            if configuration.key not in known and configuration not in alone
+        )
+        return [1] * len(alone) + self._anchors.sizes(plans, switching)
 
 
 def _left_alone(trial: Trial, launches: Sequence[Launch]) -> LaunchPlan | None:

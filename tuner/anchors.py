@@ -73,6 +73,26 @@ class Anchors:
             return other
         return LaunchPlan((_first_alone(plan),))
 
+    def sizes(self, plans: Sequence[LaunchPlan], switching: Switching) -> list[int]:
+        """How many settings each launch measures, with what anchors take until there are some."""
+        sizes = [len(plan.trials) for plan in plans]
+        shared: dict[Drafter, list[int]] = {}
+        for index, plan in enumerate(plans):
+            if len(plan.trials) > 1:
+                drafter = plan.trials[0].configuration.speculation.drafter
+                shared.setdefault(drafter, []).append(index)
+        for drafter, indices in shared.items():
+            if switching.is_faithful(drafter):
+                continue
+            if any(t.configuration.speculation.drafter == drafter for t in switching.alone):
+                sizes[indices[0]] += 1
+            else:
+                # One of them by itself first, and then once more among the others.
+                sizes.append(1)
+                if len(indices) == 1 and sizes[indices[0]] == 2:
+                    sizes[indices[0]] = 1  # the other one has nothing to share a launch with
+        return sizes
+
     def _anchored(self, plan: LaunchPlan, switching: Switching) -> LaunchPlan | None:
         """The plan with a trial that was measured in a launch of its own before it."""
         first = plan.trials[0].configuration

@@ -6,7 +6,6 @@ is concluded from it, so that a kill at any instant loses at most the running me
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -16,13 +15,14 @@ from tuner.leftovers import end_leftovers
 from tuner.planners import LaunchPlan, Observation, Stop
 from tuner.scoring import Standing, comparable
 from tuner.switching import read_switching
+from tuner.time_left import pace_of
 from tuner.words import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from results.records import Launch, Trial
+    from results.records import Launch
     from results.store import Store
     from results.studies import Stopped, StoredStudy
     from runners.base import Runner
@@ -106,7 +106,6 @@ class Sweep:
         self._mirror = mirror
         self._shielded = shielded
         self._observed: set[int] = set()
-        self._launch_seconds: list[tuple[int, float]] = []
         self._told: set[str] = set()
         self._unstored: dict[str, Configuration] = {}
         """Points that were set aside without being stored, by their keys."""
@@ -165,14 +164,14 @@ class Sweep:
             launch = self._launcher.intend(plan, standing.trials, number=len(launches))
             if self._mirror is not None:
                 self._mirror.show(self._standing())
-            self._progress.launching(launch, plan, self._eta_s(plan, standing.trials))
-            began, clock = self._runner.now(), time.monotonic()
+            eta_s = self._eta_s(standing, launches, switching)
+            self._progress.launching(launch, plan, eta_s)
+            began = self._runner.now()
             try:
                 self._launcher.carry_out(launch, plan)
             finally:
                 with self._shielded():
                     self._store.add_work(self._stored.id, self._runner.now() - began)
-            self._launch_seconds.append((len(plan.trials), time.monotonic() - clock))
 
     def _tell(self, switching: Switching) -> None:
         """Once a run: what launches go without, and why."""
@@ -262,21 +261,23 @@ class Sweep:
             return Outcome("budget", f"{stored.budget_hours:g} hours of work are spent")
         return None
 
-    def _eta_s(self, plan: LaunchPlan, trials: tuple[Trial, ...]) -> float | None:
-        """Seconds until the target, by the mean of this run's launches; `None` before the first.
-
-        Also `None` where launches differ in their number of trials: how many trials each of those
-        to come has is not known, and a launch of five says little of one of one.
-        """
-        if {trials_met for trials_met, _ in self._launch_seconds} != {len(plan.trials)}:
+    def _eta_s(
+        self, standing: Standing, launches: tuple[Launch, ...], switching: Switching
+    ) -> float | None:
+        """Real seconds until the target, by the study's launches; `None` before the first."""
+        pace = pace_of(launches, standing.trials)
+        sizes = self._agenda.sizes_left(standing.trials, launches, switching, aside=self._unstored)
+        if pace is None or not sizes:
             return None
-        left = self._agenda.launches_left(trials)
-        if self._stored.budget_launches is not None:
-            affordable = self._stored.budget_launches - self._store.launches_spent(self._stored.id)
-            left = affordable if left is None else min(left, affordable)
-        if left is None:
-            return None
-        return left * sum(s for _, s in self._launch_seconds) / len(self._launch_seconds)
+        seconds = pace.seconds(sizes)
+        stored = self._store.study(self._stored.name)
+        if stored.budget_launches is not None:
+            affordable = stored.budget_launches - self._store.launches_spent(stored.id)
+            # Which of them a planner will choose is not known: as many of the mean one.
+            seconds *= min(1.0, affordable / len(sizes))
+        if stored.budget_hours is not None:
+            seconds = min(seconds, max(0.0, stored.budget_hours * 3600 - stored.work_s))
+        return seconds / self._runner.time_scale
 
 
 def _aside(standing: Standing) -> str:

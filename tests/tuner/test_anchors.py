@@ -12,6 +12,7 @@ from tuner.agenda import Agenda
 from tuner.anchors import Anchors
 from tuner.faithful import Comparison
 from tuner.planners import LaunchPlan, PlannedTrial
+from tuner.planners.enumerated import ExhaustivePlanner
 from tuner.planners.launches import LaunchBuilder
 from tuner.switching import Check, Switching
 
@@ -93,6 +94,42 @@ def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):
     assert steps(agenda.next([], [], known)) == (None, [3, 1, 2, 4])
     aside = {point(study, 2, "LL").key}
     assert steps(agenda.next([], [], known, aside=aside)) == (None, [3, 1, 4])
+
+
+def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
+    study = small(steps="{from: 1, to: 4}", protos="[null, LL]")
+    space = Space(study)
+    builder = LaunchBuilder(space, chains)
+    default = point(study, 3, None)
+    baselines = {"none": point(study, None, None), "default": default}
+    planner = ExhaustivePlanner(space, builder)
+    agenda = Agenda(baselines, planner, builder, Anchors(builder, lambda _: True))
+    none = [1, 1]
+    # The default by itself, its three others behind it as the anchor, and those with LL.
+    assert sorted(agenda.sizes_left([], [], Switching())) == sorted([*none, 1, 4, 4])
+    alone = Trial(0, Purpose.BASELINE, TrialState.COMPLETE, default)
+    begun = [
+        Trial(n, Purpose.SEARCH, TrialState.RUNNING, point(study, steps, None))
+        for n, steps in enumerate([1, 2, 4], start=1)
+    ]
+    # What a kill left is the planner's, too: it has not heard of them, nor of the baseline yet.
+    for trials in ([alone], [alone, *begun]):
+        sizes = agenda.sizes_left(trials, [], Switching(alone=(alone,)))
+        assert sorted(sizes) == sorted([*none, 4, 4])
+    known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),), alone=(alone,))
+    assert sorted(agenda.sizes_left([alone, *begun], [], known)) == sorted([*none, 3, 4])
+    agenda.fall_back()
+    assert agenda.sizes_left([alone, *begun], [], known) == [1] * 9
+    aside = {begun[0].configuration.key}
+    assert agenda.sizes_left([alone], [], known, aside=aside) == [1] * 8
+
+
+def test_of_a_pair_one_is_the_anchor_and_the_other_has_nothing_to_share(small):
+    study = small(steps="[2, 3]", protos="[LL]")
+    space = Space(study)
+    builder = LaunchBuilder(space, chains)
+    agenda = Agenda({}, ExhaustivePlanner(space, builder), builder, Anchors(builder, bool))
+    assert agenda.sizes_left([], [], Switching()) == [1, 1, 1]
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from results.records import Purpose, TrialState
     from search_spaces.configuration import Configuration, Setting
 
@@ -100,4 +102,8 @@ class Planner(abc.ABC):
 
     @abc.abstractmethod
     def launches_left(self) -> int | None:
-        """Launches until it would stop by itself, for an ETA; `None` if it cannot say."""
+        """Launches until it would stop by itself; `None` if it cannot say."""
+
+    def unjudged(self) -> Collection[Configuration] | None:
+        """What it has not observed yet, of all that it could propose; `None` if it cannot say."""
+        return None

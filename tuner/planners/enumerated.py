@@ -9,6 +9,8 @@ from results.records import Purpose
 from tuner.planners.base import LaunchPlan, Observation, PlannedTrial, Planner, Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from search_spaces import Space
     from search_spaces.configuration import Configuration
     from tuner.planners.launches import LaunchBuilder
@@ -26,6 +28,9 @@ class _EnumeratedPlanner(Planner):
         if not self._unseen:
             return Stop("exhausted")
         return self._launches.plan(PlannedTrial(self._pick(), Purpose.SEARCH), self._seen)
+
+    def unjudged(self) -> Collection[Configuration]:
+        return self._unseen
 
     def _pick(self) -> Configuration:
         raise NotImplementedError

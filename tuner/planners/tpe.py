@@ -13,6 +13,8 @@ from results.records import Purpose, TrialState
 from tuner.planners.base import LaunchPlan, Observation, PlannedTrial, Planner, Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from search_spaces import Parameter, Space
     from search_spaces.configuration import Configuration, Value
     from tuner.planners.launches import LaunchBuilder
@@ -52,6 +54,9 @@ class TPEPlanner(Planner):
 
     def launches_left(self) -> int | None:
         return None
+
+    def unjudged(self) -> Collection[Configuration]:
+        return self._unseen
 
     def propose(self) -> LaunchPlan | Stop:
         if not self._unseen:
