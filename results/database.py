@@ -74,6 +74,23 @@ def shown_address(url: URL | str) -> str:
     return url.update_query_dict(hidden).render_as_string()
 
 
+def address_without_password(address: str) -> str:
+    """The address as it can be used again by whoever has the password elsewhere.
+
+    Raises:
+        StoreError: It is none.
+    """
+    try:
+        url = make_url(address)
+    except ArgumentError as error:
+        raise StoreError(f"{_without_password(address)!r} is not a database address") from error
+    query = {name: value for name, value in url.query.items() if "password" not in name.lower()}
+    if url.password is None and len(query) == len(url.query):
+        return address  # as it was spelled
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
+    return bare.render_as_string()
+
+
 def address_of(file: Path) -> str:
     """The address of an SQLite file, whatever characters are in its name."""
     return URL.create("sqlite", database=str(file)).render_as_string()

@@ -136,11 +136,12 @@ class Questions(Connected):
         """Launches that ended in a verdict on a configuration: what the budget counts.
 
         One that was lost (`Launch.is_lost`) is not counted, whatever was judged in it before, and
-        neither is one that a fork took over.
+        neither is one that a fork took over. One that runs is not yet: it may be lost, and what
+        was spent once stays spent.
         """
         launches, trials = tables.launches.c, tables.trials.c
         lost = or_(
-            launches.state == LaunchState.LOST.value,
+            launches.state.in_((LaunchState.LOST.value, LaunchState.RUNNING.value)),
             and_(
                 launches.state == LaunchState.FAILED.value,
                 launches.failure_fault.in_(LOSING_FAULTS),

@@ -175,6 +175,10 @@ class Runner(abc.ABC):
         An equivalence relation: reflexive, symmetric and transitive.
         """
 
+    def no_switch(self) -> str | None:
+        """Why none of its servers can be switched; `None`: some can, or nothing asks for it."""
+        return None
+
     @abc.abstractmethod
     def supports_draft_tp(self, draft_tp: int) -> bool:
         """Whether the draft can be placed at this tensor-parallel size."""

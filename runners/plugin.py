@@ -261,10 +261,9 @@ def _judged(found: Mapping[str, Any]) -> Capabilities:
         verified = found[capability]
         if found["sglang"] in verified:
             return None
-        return (
-            f"it was verified with SGLang {', '.join(verified)}, and this is "
-            f"{found['sglang'] or 'none'}"
-        )
+        if found["sglang"] is None:
+            return f"no SGLang was found (the plugin works with {' and '.join(verified)})"
+        return f"it was verified with SGLang {', '.join(verified)}, and this is {found['sglang']}"
 
     return Capabilities(
         no_switch=reason("hot_switch"),

@@ -67,6 +67,11 @@ def without_clock(reason: str) -> str:
     return f"launches go without the plugin's clock of their cycles: {reason}"
 
 
+def launches_alone(reason: str) -> str:
+    """Of servers none of which can be switched."""
+    return f"every number of draft steps takes a launch of its own: {reason}"
+
+
 def _flags_set(configuration: Configuration) -> frozenset[tuple[str, Any]]:
     return frozenset((name, value) for name, value in configuration.flags if value is not None)
 

@@ -13,7 +13,7 @@ from runners.load import ChatTemplateRenderer
 from runners.machine_facts import device_names, gpus_used, read_machine
 from runners.plugin import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin_status import status_of
-from runners.process_runner import ProcessRunner, without_clock
+from runners.process_runner import ProcessRunner, launches_alone, without_clock
 from runners.read_ahead import ReadAhead
 from runners.server_environment import (
     EnvironmentUnusableError,
@@ -94,15 +94,19 @@ class SGLangRunner(ProcessRunner):
         """What differs in steps and draft tokens alone, where the plugin can be had."""
         return self.plugin.can_switch(a, b)
 
+    def no_switch(self) -> str | None:
+        """See `Runner.no_switch`."""
+        asked = any(
+            part.canonical_algorithm in SWITCHABLE_ALGORITHMS
+            for part in self._study.space.speculation
+        )
+        return self.plugin.capabilities.no_switch if asked else None
+
     def remarks(self) -> tuple[str, ...]:
         """See `Runner.remarks`."""
         found = []
-        no_switch = self.plugin.capabilities.no_switch
-        if no_switch is not None and any(
-            part.canonical_algorithm in SWITCHABLE_ALGORITHMS
-            for part in self._study.space.speculation
-        ):
-            found.append(f"every number of draft steps takes a launch of its own: {no_switch}")
+        if (no_switch := self.no_switch()) is not None:
+            found.append(launches_alone(no_switch))
         if (no_clock := self.plugin.capabilities.no_clock) is not None:
             found.append(without_clock(no_clock))
         found += super().remarks()

@@ -21,6 +21,7 @@ from search_spaces.stored_study import StoredFile, parse_stored
 from tuner.agenda import Agenda
 from tuner.anchors import Anchors
 from tuner.errors import CommandError
+from tuner.explain.choice import NothingToExplain, choose
 from tuner.hot_switch_report import hot_switch_report
 from tuner.launching import Launcher
 from tuner.planners import LaunchBuilder, choose_planner, make_planner
@@ -290,7 +291,16 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
         cautions=cautions(best.configuration, study) if best is not None else (),
         hot_switch=hot_switch_report(store, stored, trials, launches),
+        explainable=_explainable(standing, study),
     )
+
+
+def _explainable(standing: Standing, study: Study) -> bool:
+    try:
+        choose(standing, study)
+    except NothingToExplain:
+        return False
+    return True
 
 
 def _assumed_profile(study: Study, runner: Runner) -> str | None:

@@ -17,6 +17,7 @@ import typer
 from tuner import cli_bench, cli_db, cli_export, cli_init
 from tuner.cli_options import DEFAULT_STORAGE, JsonOption, RunnerKind, ShownOption, StorageOption
 from tuner.errors import CommandError, Exit
+from tuner.hints import copyable, remember
 
 app = typer.Typer(
     name="tuner",
@@ -257,6 +258,7 @@ def _leave(code: Exit) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Errors are one message on stderr."""
+    remember(None)
     try:
         # Typer hands a command's exit code back as a value here.
         code = app(arguments, standalone_mode=False)
@@ -272,7 +274,7 @@ def run(arguments: list[str] | None = None) -> int:
 def _failed(message: str, code: Exit) -> int:
     if os.environ.get("TUNER_DEBUG"):
         traceback.print_exc()
-    sys.stderr.write(f"tuner: {message}\n")
+    sys.stderr.write(f"tuner: {copyable(message)}\n")
     return code
 
 

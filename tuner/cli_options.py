@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.hints import remember
+
 
 class RunnerKind(StrEnum):
     """Where servers come from."""
@@ -17,11 +19,20 @@ class RunnerKind(StrEnum):
 
 DEFAULT_STORAGE = "sqlite:///tuner.db"
 
+
+def _note_storage(context: typer.Context, parameter: typer.CallbackParam, storage: str) -> str:
+    source = context.get_parameter_source(parameter.name or "")
+    given = source is not None and source.name == "COMMANDLINE"
+    remember(storage if given else None)
+    return storage
+
+
 StorageOption = Annotated[
     str,
     typer.Option(
         "--storage",
         envvar="TUNER_STORAGE",
+        callback=_note_storage,
         help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
     ),
 ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tuner.hints import copyable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -22,6 +24,13 @@ def reader() -> Console:
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
     return Console(width=UNBOUND)
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Prints words as they are, in one line of the output, their commands fit to be copied."""
+    console.print(
+        copyable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True
+    )
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -66,6 +66,9 @@ _LEAST_CYCLES = 20
 _LEAST_SHARE = 0.1
 """Of a window's cycles: batch sizes that were met in passing are not compared."""
 
+_NOTHING = 0.0005
+"""A difference, of 1, that is shown as 0.0 %."""
+
 _PARTS = ("draft", "draft_extend", "verify")
 
 
@@ -103,10 +106,15 @@ class Difference:
             return abs(size) <= self.allowed
         return 1 / (1 + self.allowed) <= 1 + size <= 1 + self.allowed
 
+    @property
+    def is_none(self) -> bool:
+        """Whether it would be told as none."""
+        return abs(self.size) < _NOTHING
+
     def __str__(self) -> str:
         """`"verify at batch 1 +0.4 %"`."""
         if self.absolute:
-            return f"{self.what} {self.own:.0%} and {self.switched:.0%}"
+            return f"{self.what}: own {self.own:.0%}, switched {self.switched:.0%}"
         return f"{self.what} {100 * self.size:+.1f} %"
 
 
@@ -146,7 +154,10 @@ class Comparison:
                 for d in sorted(broken, key=_strain, reverse=True)[:3]
             )
         without = "" if self.clock is not None else ", without a clock of the cycle's parts"
-        return f"{len(self.differences)} figures agree{without}; the farthest: {self.worst}"
+        agree = f"{len(self.differences)} figures agree{without}"
+        if all(d.is_none for d in self.differences):
+            return f"{agree}, all equal"
+        return f"{agree}; the farthest: {self.worst}"
 
 
 def _strain(difference: Difference) -> float:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tuner.switching import Check
 
 
+NOT_ASKED = "hot switch: off (--no-hot-switch)"
+"""Of a study in which nothing is to be switched."""
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchedLaunch:
     """A launch that was prepared for several settings.
@@ -41,8 +45,11 @@ class SwitchedLaunch:
 
     @property
     def saved(self) -> int:
-        """Launches that it spared: one for each judged trial, but for itself."""
-        return self.judged if self.lost else self.judged - 1
+        """Launches that it spared: one for each judged trial, but for itself.
+
+        One that was lost before it judged anything was nobody's choice, and is made again.
+        """
+        return 0 if self.lost and not self.judged else self.judged - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +96,10 @@ class HotSwitchReport:
 
     def lines(self) -> Iterator[str]:
         """The same for a terminal; nothing where nothing was switched."""
+        if not self.asked:
+            yield NOT_ASKED
         if self.launches:
-            judged = sum(launch.judged for launch in self.launches)
-            line = (
-                f"hot switch: {counted(judged, 'setting')} measured in "
-                f"{counted(len(self.launches), 'launch')}, {_spared(self.saved)}"
-            )
+            line = f"hot switch: {', '.join(self._measured())}"
             if self.states_s is not None:
                 line += f"; their states took {self.states_s:.0f} s"
                 line += f", at most {self.states_gb:.1f} GiB" if self.states_gb else ""
@@ -107,6 +112,24 @@ class HotSwitchReport:
             )
         if self.switching.gave_up is not None:
             yield f"hot switch given up, a launch per setting since: {self.switching.gave_up}"
+
+    def _measured(self) -> Iterator[str]:
+        """Settings, the launches that measured them, those that measured none, and the saving."""
+        measured = [launch for launch in self.launches if launch.judged]
+        empty = [launch for launch in self.launches if not launch.judged]
+        if measured:
+            judged = sum(launch.judged for launch in measured)
+            yield f"{counted(judged, 'setting')} measured in {counted(len(measured), 'launch')}"
+        else:
+            yield "nothing measured"
+        for lost, what in ((True, "lost"), (False, "in vain")):
+            numbers = [str(launch.id) for launch in empty if launch.lost is lost]
+            if numbers:
+                more = f"{len(numbers)} more" if measured else counted(len(numbers), "launch")
+                were = "was" if len(numbers) == 1 else "were"
+                yield f"{more} {were} {what} ({', '.join(numbers)})"
+        if measured or self.saved:
+            yield _spared(self.saved)
 
 
 def _spared(saved: int) -> str:

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from tuner.hints import copyable
 from tuner.words import counted, describe, describe_speeds, shorten
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """A line of its own."""
+        text = copyable(text)
         if self._status is not None:
             # Through the console that draws the status line, or the two would mix.
             self._status.console.print(text.rstrip(), soft_wrap=True, markup=False, highlight=False)

@@ -10,7 +10,7 @@ from rich.table import Table
 from results.records import LaunchState, TrialState
 from runners.sglang_command import shell
 from search_spaces.figures import OUTPUT_TOK_S
-from tuner.console import fold, print_table, reader
+from tuner.console import fold, print_table, reader, say
 from tuner.explain.choice import hint
 from tuner.words import (
     describe,
@@ -52,15 +52,15 @@ def render(report: StudyReport) -> None:
     if study.simulated:
         title += ": every figure is simulated"
         title += f" with the profile {report.profile}" if report.profile is not None else ""
-    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    say(console, title, style="bold")
     for note in report.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        say(console, f"note: {note}")
     print_table(console, _table(report, console.width))
     _failures(console, report)
     _warnings(console, report)
-    if (where := hint(report)) is not None:
-        console.print(where, highlight=False, soft_wrap=True)
     _answer(console, report)
+    if report.explainable and (where := hint(report)) is not None:
+        say(console, where)
 
 
 def render_trial(report: StudyReport, trial: Trial) -> None:
@@ -77,29 +77,24 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
     }
     for key, value in rows.items():
         if value:
-            console.print(f"  {key}: {value}", highlight=False, soft_wrap=True)
+            say(console, f"  {key}: {value}")
     if trial.failure is not None:
         failure = trial.failure
-        console.print(
+        say(
+            console,
             f"  {failure.kind} in {failure.phase}, fault of the {failure.fault}: {failure.message}",
-            highlight=False,
-            soft_wrap=True,
         )
     for measurement in trial.measurements:
         console.print(f"  measured at {measurement.point.name}:", highlight=False)
         for name, value in describe_figures(measurement):
-            console.print(f"    {name:<25}{value}", highlight=False, soft_wrap=True)
+            say(console, f"    {name:<25}{value}")
         for reason in describe_reasons(measurement):
-            console.print(f"    {reason}", highlight=False, soft_wrap=True, style="yellow")
+            say(console, f"    {reason}", "yellow")
     for launch in report.launches:
         if launch.id in trial.launches:
             own = launch.failure if launch.failure != trial.failure else None
             why = f": {own.message}" if own is not None else ""
-            console.print(
-                f"  launch {launch.id}: {launch.state}, log {launch.intent.log}{why}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            say(console, f"  launch {launch.id}: {launch.state}, log {launch.intent.log}{why}")
 
 
 def _baseline_names(standing: Standing) -> dict[int, str]:
@@ -203,7 +198,7 @@ def _failures(console: Console, report: StudyReport) -> None:
             ended = (trial.state, shorten(trial.failure.message))
             alike.setdefault(ended, []).append(trial.number)
     for (state, message), numbers in alike.items():
-        console.print(f"{_ended(state, numbers)}: {message}", highlight=False, soft_wrap=True)
+        say(console, f"{_ended(state, numbers)}: {message}")
     judging = {t.judged_in for t in report.standing.trials if t.state.is_verdict}
     for launch in report.launches:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
@@ -216,17 +211,9 @@ def _failures(console: Console, report: StudyReport) -> None:
             if launch.failure
             else "the tuner was stopped while it ran"
         )
-        console.print(
-            f"{_ended(launch.state, [launch.id])}{counted}: {why}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(console, f"{_ended(launch.state, [launch.id])}{counted}: {why}")
     if shortened is not None:
-        console.print(
-            f"all of it: `tuner show --study {report.study.name} --trial {shortened}`",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(console, f"all of it: `tuner show --study {report.study.name} --trial {shortened}`")
 
 
 def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
@@ -252,9 +239,7 @@ def _warnings(console: Console, report: StudyReport) -> None:
                 numbers.append(trial.number)
     for reason, numbers in met.values():
         others = f" (and in {len(numbers) - 1} more)" if len(numbers) > 1 else ""
-        console.print(
-            f"warning, trial {numbers[0]}{others}: {reason}", highlight=False, soft_wrap=True
-        )
+        say(console, f"warning, trial {numbers[0]}{others}: {reason}")
 
 
 def _answer(console: Console, report: StudyReport) -> None:
@@ -268,13 +253,11 @@ def _answer(console: Console, report: StudyReport) -> None:
         state = "running"
     else:
         state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
-    console.print(f"{state}{spent}", highlight=False, soft_wrap=True)
+    say(console, f"{state}{spent}")
     for line in report.hot_switch.lines() if report.hot_switch is not None else ():
-        console.print(line, highlight=False, soft_wrap=True)
+        say(console, line)
     best = standing.best
-    console.print(
-        f"verdict: {report.verdict.kind} ({report.verdict.reason})", highlight=False, soft_wrap=True
-    )
+    say(console, f"verdict: {report.verdict.kind} ({report.verdict.reason})")
     if best is None:
         return
     mark = "simulated " if study.simulated else ""
@@ -287,11 +270,10 @@ def _answer(console: Console, report: StudyReport) -> None:
         for name, base, gain in standing.leads(best)
     ]
     result = describe_result(best.measurements, standing.figure, mark)
-    console.print(
+    say(
+        console,
         f"best: trial {best.number}, {result}" + "".join(f"; {g}" for g in gains),
         style="bold",
-        highlight=False,
-        soft_wrap=True,
     )
     if report.command is not None:
         console.print(
@@ -301,4 +283,4 @@ def _answer(console: Console, report: StudyReport) -> None:
         # Not through the console's wrapping: a command must survive copy and paste.
         console.file.write(shell(report.command) + "\n")
         for caution in report.cautions:
-            console.print(f"warning: {caution}", style="yellow", highlight=False, soft_wrap=True)
+            say(console, f"warning: {caution}", style="yellow")

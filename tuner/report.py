@@ -64,6 +64,7 @@ class StudyReport:
         notes: What its reader must know before its figures.
         cautions: What must be known before the best configuration serves.
         hot_switch: What switching brought; `None` where nobody asked.
+        explainable: Whether `tuner explain` finds a trial by itself.
     """
 
     study: StoredStudy
@@ -77,6 +78,7 @@ class StudyReport:
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     hot_switch: HotSwitchReport | None = None
+    explainable: bool = False
 
     @property
     def verdict(self) -> Verdict:

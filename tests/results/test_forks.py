@@ -111,6 +111,7 @@ def test_what_was_imported_is_not_spent(store, source, new_study, intent, config
     launch = store.add_launch(fork.id, intent(5), [(configuration(5), Purpose.SEARCH)])
     assert (launch.id, launch.trials) == (3, (3,))
     store.finish_trial(fork.id, 3, TrialState.COMPLETE)
+    store.finish_launch(fork.id, 3, LaunchState.COMPLETE)
     assert store.launches_spent(fork.id) == 1
     assert store.launches_spent(source.id) == 2
 

@@ -191,6 +191,7 @@ def test_a_resumed_trial_shows_only_the_launch_that_judged_it(  # noqa: PLR0917 
     store.finish_trial(study.id, 0, TrialState.COMPLETE, resolved(1))
     store.add_measurement(study.id, 1, 0, measurement(50.0), Purpose.SEARCH)
     assert [m.output_tok_s for m in store.trial(study.id, 1).measurements] == [50.0]
+    assert store.launches_spent(study.id) == 0
 
     # Killed here. What it left is found, and ended.
     left = store.unfinished(study.id)
@@ -235,6 +236,8 @@ def test_a_launch_of_many_verdicts_is_one_and_a_resumed_trial_counts_where_it_wa
     store.add_launch(study.id, intent(1), [0, 1, 2])
     for number in range(3):
         store.finish_trial(study.id, number, TrialState.COMPLETE)
+    assert store.launches_spent(study.id) == 0  # while it runs it may yet be lost
+    store.finish_launch(study.id, 1, LaunchState.COMPLETE)
     assert store.launches_spent(study.id) == 1
     # An anchor measures a judged trial once more, and judges nothing.
     store.add_launch(study.id, intent(1), [1])

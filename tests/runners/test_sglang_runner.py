@@ -94,8 +94,8 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
     assert runner.supports_draft_tp(8)
     assert not runner.supports_draft_tp(1)
     switch, clock = runner.remarks()
-    assert switch.startswith("every number of draft steps takes a launch of its own: it was ver")
-    assert clock.startswith("launches go without the plugin's clock of their cycles: it was ver")
+    assert switch.startswith("every number of draft steps takes a launch of its own: no SGLang")
+    assert clock.startswith("launches go without the plugin's clock of their cycles: no SGLang")
 
 
 OURS = {"PYTHONPATH", "TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"}

@@ -113,12 +113,15 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
     assert "hot switch: 3 launches in place of 5:" in told
     assert "EAGLE: 4 configurations (steps 1, 2, 3, 4), 1 launch to be switched through" in told
     assert "its anchor: baseline 'default', launched by itself" in told
+    assert "would take 15 minutes, and more where one measures up to 4 settings" in told
     plan = json.loads(plan_of(tuner, call, text, "--json"))
     assert plan["launches_for_all_points"] == plan["hot_switch"]["launches"] == 3
     assert plan["hot_switch"]["shared"][0]["anchor"] == "default"
     alone = json.loads(plan_of(tuner, call, text, "--json", "--no-hot-switch"))
     assert (alone["launches_for_all_points"], alone["hot_switch"]["asked"]) == (5, False)
-    assert "hot switch" not in plan_of(tuner, call, text, "--no-hot-switch")
+    told = plan_of(tuner, call, text, "--no-hot-switch")
+    assert "\nhot switch: off (--no-hot-switch)\n" in told
+    assert told.count("hot switch") == 1
 
 
 def test_trees_are_told_apart_with_their_topk_and_draft_tokens(tuner, call):
@@ -152,3 +155,17 @@ def test_a_pair_of_which_one_is_the_anchor_is_nothing_to_be_switched_through(tun
     told = plan_of(tuner, call, text)
     assert "hot switch: no launch can be shared here, an anchor's own left aside" in told
     assert "0 launches" not in told
+
+
+def test_a_space_of_nothing_that_could_be_switched_is_told_so(tuner, call):
+    told = plan_of(tuner, call, STUDY.replace("[1, 2]", "[1]"))
+    assert "\nhot switch: no launch can be shared\n" in told
+
+
+def test_without_sglang_one_line_says_why_nothing_is_switched(tuner, call):
+    (tuner.folder / "llama.yaml").write_text(STUDY)
+    told, _ = call("sweep", "--study", "./llama.yaml", "--runner", "sglang", "--dry-run")
+    about = [line for line in told.splitlines() if "hot switch" in line or "draft steps" in line]
+    works = "no SGLang was found (the plugin works with 0.5.17 and 0.5.23)"
+    assert about == [f"hot switch: off: {works}"]
+    assert "shared" not in told

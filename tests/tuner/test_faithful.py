@@ -58,6 +58,9 @@ def test_equal_windows_are_faithful_and_the_clock_is_named():
     assert {"accept length", "cycle at batch 1", "verify at batch 1"} <= whats
     assert "tok/s" not in whats
     assert "graphs of draft_extend at batch 1" in whats
+    assert str(same) == f"{len(same.differences)} figures agree, all equal"
+    slower = verdict(measured(cycle=clock()), measured(cycle=clock(verify=5.83)))
+    assert "figures agree; the farthest: verify at batch 1 +" in str(slower)
 
 
 def test_draft_extend_without_its_graph_is_found_although_nothing_else_differs():
@@ -65,7 +68,7 @@ def test_draft_extend_without_its_graph_is_found_although_nothing_else_differs()
     eager = clock(graphs={"draft_extend": 0.0})
     found = verdict(measured(cycle=clock()), measured(cycle=eager))
     assert not found.faithful
-    assert "graphs of draft_extend at batch 1 100% and 0%" in str(found)
+    assert "graphs of draft_extend at batch 1: own 100%, switched 0%" in str(found)
 
 
 def test_a_host_that_wanders_between_the_kernels_is_no_fault():

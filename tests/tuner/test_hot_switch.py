@@ -511,6 +511,12 @@ def killed_at(study, store, window):
     return stored
 
 
+def end_leftovers_of(store, stored):
+    """What `tuner resume` does first."""
+    for launch in store.unfinished(stored.id).launches:
+        store.finish_launch(stored.id, launch.id, LaunchState.LOST)
+
+
 def test_killed_in_the_anchors_window_the_check_is_made_again(small, store):
     study = small(steps="{from: 1, to: 4}")
     stored = killed_at(study, store, 1)
@@ -658,6 +664,42 @@ def test_a_launch_that_runs_and_a_trial_that_needed_no_server_saved_nothing(smal
     assert saved() == 12 - 5
     assert saved(resolved=None) == 12 - 5 - 1
     assert saved(state=LaunchState.RUNNING) == 12 - 5 - (len(inside) - 1)
+
+
+def test_launches_that_came_to_nothing_are_told_beside_those_that_measured(small, store, capsys):
+    study = small(steps="{from: 1, to: 4}")
+    stored = killed_at(study, store, 1)
+    before = store.launches_spent(stored.id)
+    end_leftovers_of(store, stored)
+    lost = hot_switch_report(store, stored, store.trials(stored.id), store.launches(stored.id))
+    assert list(lost.lines()) == ["hot switch: nothing measured, 1 launch was lost (3)"]
+    assert store.launches_spent(stored.id) == before
+    report = play(study, store, Switchable(study, clocked), hot_switch=True)
+    [first, *_] = report.hot_switch.lines()
+    assert first == (
+        "hot switch: 7 settings measured in 2 launches, 1 more was lost (3), "
+        "5 launches fewer than with one each"
+    )
+    assert report.hot_switch.saved == 5
+
+
+def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store):
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+    stored = killed_at(study, store, 3)
+    before = store.launches_spent(stored.id)
+    end_leftovers_of(store, stored)
+    assert store.launches_spent(stored.id) == before, "what is spent stays spent, and only that"
+    report = play(study, store, Switchable(study, clocked), hot_switch=True)
+    [first, *_] = report.hot_switch.lines()
+    assert first == (
+        "hot switch: 3 settings measured in 2 launches, 1 launch fewer than with one each"
+    )
+
+
+def test_a_study_without_it_says_so(small, store):
+    study = small()
+    report = play(study, store, Switchable(study, clocked), hot_switch=False)
+    assert list(report.hot_switch.lines()) == ["hot switch: off (--no-hot-switch)"]
 
 
 def test_a_study_that_gave_up_says_why_and_what_it_cost(small, store, capsys):

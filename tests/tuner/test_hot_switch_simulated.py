@@ -33,7 +33,10 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
     report = json.loads(out)
     jsonschema.validate(report, json.loads(SCHEMA.read_text()))
     assert report["budget"]["stopped"] == "exhausted"
-    assert "graphs of draft_extend at batch 1 100% and 0%" in report["hot_switch"]["gave_up"]
+    assert (
+        "graphs of draft_extend at batch 1: own 100%, switched 0%"
+        in report["hot_switch"]["gave_up"]
+    )
     assert "a launch per setting from here on" in told
     [unfaithful] = [x for x in report["launches"] if x["state"] == "failed"]
     assert unfaithful["failure"]["kind"] == "unfaithful"

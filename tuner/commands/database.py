@@ -21,6 +21,7 @@ from tuner import assembly
 from tuner.commands.stored import report_of
 from tuner.database_check import Problem, problems_of
 from tuner.errors import CommandError, Exit
+from tuner.hints import copyable
 from tuner.json_text import dump
 from tuner.words import counted, describe
 
@@ -113,7 +114,7 @@ def check(*, storage: str, as_json: bool) -> Exit:
     else:
         for problem in problems:
             about = f"study {problem.study}: " if problem.study is not None else ""
-            sys.stdout.write(f"{about}{problem.message}\n  {problem.advice}\n")
+            sys.stdout.write(copyable(f"{about}{problem.message}\n  {problem.advice}\n"))
         if not problems:
             sys.stdout.write(f"{shown}: {_count(studies)}, nothing wrong\n")
     return Exit.FAULT if problems else Exit.DONE

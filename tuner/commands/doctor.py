@@ -20,6 +20,7 @@ from runners.server_environment import (
 )
 from runners.sglang_judgement import NotAskedError, ask
 from tuner.errors import Exit
+from tuner.hints import copyable
 from tuner.json_text import dump
 
 
@@ -49,7 +50,8 @@ def doctor(*, storage: str, as_json: bool) -> Exit:
         )
         return Exit.DONE
     for check in checks:
-        sys.stdout.write(f"{'ok     ' if check.ok else 'missing'}  {check.name}: {check.found}\n")
+        line = f"{'ok     ' if check.ok else 'missing'}  {check.name}: {check.found}\n"
+        sys.stdout.write(copyable(line))
     if not all(check.ok for check in checks[:-1]):
         sys.stdout.write(
             "Real servers cannot be started here as it is; `--runner simulated` works anywhere.\n"

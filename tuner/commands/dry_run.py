@@ -27,7 +27,7 @@ _ASSUMED_MIN = 5
 def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
     """Says what a sweep would search, how long that may take, and what it would launch first."""
     points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
-    switched = switch_plan(problem)
+    switched = switch_plan(problem, servers.no_switch())
     notes = [*problem.notes, *servers.remarks()]
     needed = switched.needed.launches
     if as_json:
@@ -59,9 +59,10 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
     )
     lines = [
         head,
-        *(f"note: {note}" for note in notes),
+        # Its line says why nothing is switched.
+        *(f"note: {note}" for note in notes if note != switched.remark),
         *switched.lines(),
-        *_duration(launches, hours, servers),
+        *_duration(launches, hours, servers, most=switched.most_settings),
         "",
         "searched:",
         *(f"  {name}: {choices}" for name, choices in describe_choices(problem.study.space)),
@@ -74,14 +75,15 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _duration(launches: int, hours: float | None, servers: Runner) -> Iterator[str]:
+def _duration(launches: int, hours: float | None, servers: Runner, *, most: int) -> Iterator[str]:
     minutes = launches * _ASSUMED_MIN
     whole = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.3g} hours"
+    many = f", and more where one measures up to {most} settings" if most > 1 else ""
     limit = f"; budget.hours ends it after {hours:g} hours at work" if hours is not None else ""
     yield (
         "time: not known before the first launch. A large model takes minutes to start, and its "
         f"windows come on top: at {_ASSUMED_MIN} minutes each {counted(launches, 'launch')} would "
-        f"take {whole}{limit}"
+        f"take {whole}{many}{limit}"
     )
     if servers.simulated:
         yield f"  (of the study's clock, which runs {servers.time_scale:g} times as fast simulated)"

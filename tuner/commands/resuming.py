@@ -15,6 +15,7 @@ from tuner.commands.forking import start_fork
 from tuner.commands.running import holding, run_study
 from tuner.commands.stored import opened, print_report, report_of, told
 from tuner.errors import CommandError, Exit
+from tuner.hints import copyable
 from tuner.identity import Difference, study_differences
 from tuner.prompt_check import check_prompts
 from tuner.sglang_judgement import heeded
@@ -93,11 +94,13 @@ def _go_on(
         _refuse(stored, found, shown)
     if stored.stopped in _FINISHED:
         sys.stderr.write(
-            f"study {stored.name} is finished already: {stored.stop_reason}; `tuner resume "
-            f"--study {shown} --fork NEW --launches N` goes on from it\n"
+            copyable(
+                f"study {stored.name} is finished already: {stored.stop_reason}; `tuner resume "
+                f"--study {shown} --fork NEW --launches N` goes on from it\n"
+            )
         )
         for note in notes:
-            sys.stderr.write(f"note: {note}\n")
+            sys.stderr.write(copyable(f"note: {note}\n"))
         _, report = report_of(store, stored, study)
         print_report(report, as_json=as_json)
         return Exit.DONE

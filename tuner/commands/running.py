@@ -18,6 +18,7 @@ from tuner import assembly
 from tuner.commands.dry_run import dry_run
 from tuner.commands.stored import exit_code, print_report
 from tuner.errors import CommandError, Exit
+from tuner.hints import copyable
 from tuner.interrupts import Interrupts
 from tuner.leftovers import end_leftovers, seconds_seen
 from tuner.progress import Lines
@@ -160,7 +161,7 @@ def run_study(
     try:
         with (
             locks as held,
-            Interrupts(end_at_once, f"; {go_on} cleans up and goes on") as interrupts,
+            Interrupts(end_at_once, copyable(f"; {go_on} cleans up and goes on")) as interrupts,
             _mirrored(store, stored, problem, progress) as mirror,
         ):
             _clean_up(store, stored, servers, progress)

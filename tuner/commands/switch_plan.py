@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runners.process_runner import launches_alone
 from search_spaces.baseline import PRODUCTION
+from tuner.hot_switch_report import NOT_ASKED
 from tuner.words import counted
 
 if TYPE_CHECKING:
@@ -63,11 +65,26 @@ class SwitchPlan:
         asked: Whether it may.
         needed: Launches with and without it.
         shared: By drafter.
+        impossible: Why no server of the study can be switched; `None`: some can.
     """
 
     asked: bool
     needed: Needed
     shared: tuple[Shared, ...]
+    impossible: str | None = None
+
+    @property
+    def remark(self) -> str | None:
+        """What the runner says of it where nothing can be switched: the lines say it shorter."""
+        return launches_alone(self.impossible) if self.impossible is not None else None
+
+    @property
+    def most_settings(self) -> int:
+        """Of one launch."""
+        shared = {drafter.drafter for drafter in self.shared if drafter.launches}
+        return max(
+            (len(g) for g in self.needed.shared if g[0].speculation.drafter in shared), default=1
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """`hot_switch` of a dry run's JSON."""
@@ -81,6 +98,13 @@ class SwitchPlan:
     def lines(self) -> Iterator[str]:
         """The same in words."""
         if not self.asked:
+            yield NOT_ASKED
+            return
+        if self.impossible is not None:
+            yield f"hot switch: off: {self.impossible}"
+            return
+        if not self.shared:
+            yield "hot switch: no launch can be shared"
             return
         shared = [part for part in self.shared if part.launches]
         if not shared:
@@ -104,8 +128,13 @@ class SwitchPlan:
         yield "  nothing switched is scored before an anchor agrees; else each has its own launch"
 
 
-def switch_plan(problem: Problem) -> SwitchPlan:
-    """Works it out from the space."""
+def switch_plan(problem: Problem, impossible: str | None = None) -> SwitchPlan:
+    """Works it out from the space.
+
+    Args:
+        problem: What is to be solved.
+        impossible: `Runner.no_switch`.
+    """
     needed = problem.needed()
     by_drafter: dict[Drafter, list[tuple[Configuration, ...]]] = {}
     for group in needed.shared:
@@ -120,7 +149,7 @@ def switch_plan(problem: Problem) -> SwitchPlan:
         )
         for drafter, groups in by_drafter.items()
     )
-    return SwitchPlan(problem.launches.hot_switch, needed, shared)
+    return SwitchPlan(problem.launches.hot_switch, needed, shared, impossible)
 
 
 def _switched(groups: list[tuple[Configuration, ...]]) -> int:
