@@ -21,7 +21,13 @@ DECODE_MS = 11.0
 
 def part(ms: float, count: int = 100, graph_share: float | None = 1.0) -> PartTime:
     """A part that always takes as long."""
-    return PartTime(count, count * ms / 1000, ms / 1000, 1.1 * ms / 1000, graph_share)
+    return PartTime(
+        count,
+        count * ms / 1000,
+        median_s=ms / 1000,
+        p95_s=1.1 * ms / 1000,
+        graph_share=graph_share,
+    )
 
 
 def batch(size: int = 1, count: int = 100, **ms: float) -> BatchCycles:
