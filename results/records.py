@@ -128,7 +128,7 @@ class LaunchIntent:
 
     Attributes:
         configuration: Of the first trial that is to be judged. The server starts with it where
-            nothing is switched, else with the largest of the settings.
+            nothing is switched, else at the most steps and the most draft tokens of the settings.
         settings: The settings to be switched through, in order; empty where none is switched.
         mark: Unique mark; every process of the launch carries `TUNER_LAUNCH=<mark>`.
         log: Path of the server's log file.

@@ -38,7 +38,8 @@ class LaunchPlan:
             every operating point of the study.
         anchor: Measured before them: what tells whether figures of this server may be scored.
         spare: A setting that the server is started at and that is not measured: a server starts at
-            its largest one, and an anchor says something only as one that was switched to.
+            the most steps and draft tokens of all, and an anchor says something only as one that
+            was switched to.
     """
 
     trials: tuple[PlannedTrial, ...]
