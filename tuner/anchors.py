@@ -56,21 +56,32 @@ class Anchors:
             elsewhere: Whether a launch for other points may come first, since those have an anchor.
         """
         first = plan.trials[0]
-        drafter = first.configuration.speculation.drafter
-        if not first.configuration.speculation.enabled or switching.is_faithful(drafter):
+        if first.purpose is Purpose.BASELINE or not first.configuration.speculation.enabled:
             return plan
+        if not switching.is_faithful(first.configuration.speculation.drafter):
+            return self._unproven(plan, switching, seen, elsewhere=elsewhere)
+        if plan.settings and not _measures_its_start(plan):
+            # No state of it is known to be SGLang's own: the anchor tells once more.
+            return self._anchored(plan, switching) or plan
+        return _start_first(plan)
+
+    def _unproven(
+        self, plan: LaunchPlan, switching: Switching, seen: Collection[str], *, elsewhere: bool
+    ) -> LaunchPlan:
+        """The same while no anchor of the drafter agreed."""
+        drafter = plan.trials[0].configuration.speculation.drafter
         several = len(plan.trials) > 1
         if (anchored := self._anchored(plan, switching)) is not None:
             known = {*seen, *(t.configuration.key for t in plan.trials)}
             # One that has a launch of its own in any case tells by the way whether later
             # launches may be switched through.
             if several or self._launches.could_share(drafter, known):
-                return anchored
+                return _start_first(anchored)
             return plan
         if not several:
             return plan
         if elsewhere and (other := self._elsewhere(drafter, switching, seen)) is not None:
-            return other
+            return _start_first(other)
         return LaunchPlan((_first_alone(plan),))
 
     def sizes(self, plans: Sequence[LaunchPlan], switching: Switching) -> list[int]:
@@ -169,6 +180,24 @@ def _is_too_large(start: Configuration, switching: Switching) -> bool:
         for failed in switching.cannot_run
         if failed.speculation.drafter == start.speculation.drafter
     )
+
+
+def _start(plan: LaunchPlan) -> Setting:
+    """The setting that a switched server of the plan is started at."""
+    return largest(plan.settings)
+
+
+def _measures_its_start(plan: LaunchPlan) -> bool:
+    return any(t.configuration.setting == _start(plan) for t in plan.trials)
+
+
+def _start_first(plan: LaunchPlan) -> LaunchPlan:
+    """The plan with the setting of the start before the others, which are held against it."""
+    if not plan.settings:
+        return plan
+    start = _start(plan)
+    ordered = sorted(plan.trials, key=lambda t: t.configuration.setting != start)
+    return replace(plan, trials=tuple(ordered))
 
 
 def _depth(configuration: Configuration) -> int:

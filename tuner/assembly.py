@@ -86,7 +86,7 @@ class Problem:
     def needed(self) -> Needed:
         """What the baselines and all points take that are likely to need a launch."""
         left = everything(self.space, self.baselines.values(), without=self.expected)
-        return self.launches.needed(left)
+        return self.launches.needed(left, baselines=self.baselines.values())
 
 
 def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> ProcessRunner:

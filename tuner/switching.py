@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from results.records import LaunchState, Purpose, TrialState
 from runners.plugin_protocol import CLOCK_VARIABLE
 from runners.plugin_status import status_of
+from tuner.blame import KILLED
 from tuner.faithful import Comparison, compare
 from tuner.scoring import comparable, was_disturbed
 from tuner.words import counted, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from results.records import Launch, Trial
     from results.store import Store
@@ -37,6 +38,9 @@ ANCHOR_DISTURBED = "anchor_disturbed"
 _DISTURBED_AT_MOST = 2
 """Launches in which a drafter's anchor may be disturbed before it is no longer tried: each costs
 as much as one that measures something."""
+
+_KILLED_AT_MOST = 2
+"""Switched servers that somebody may kill before launches have one setting again."""
 
 SWITCH_FAULTS = frozenset(
     {
@@ -217,7 +221,7 @@ def _why(
 ) -> str | None:
     found = {check.launch: check.comparison for check in checks}
     faithful = {check.drafter for check in checks if check.comparison.faithful}
-    disturbed: dict[Drafter, list[Launch]] = {}
+    repeated = _repeated(switched, faithful)
     for launch in switched:
         comparison = found.get(launch.id)
         if comparison is not None and not comparison.faithful:
@@ -228,11 +232,8 @@ def _why(
         drafter = launch.intent.configuration.speculation.drafter
         if failure.kind in _OF_ONE_GROUP and drafter in faithful:
             continue
-        if failure.kind == ANCHOR_DISTURBED and drafter not in faithful:
-            disturbed.setdefault(drafter, []).append(launch)
-            if len(disturbed[drafter]) == _DISTURBED_AT_MOST:
-                numbers = " and ".join(str(one.id) for one in disturbed[drafter])
-                return f"launches {numbers}: {shorten(failure.message)}"
+        if launch.id in repeated:
+            return repeated[launch.id]
         if failure.kind in SWITCH_FAULTS:
             return f"launch {launch.id}: {shorten(failure.message)}"
         if failure.fault == "configuration" and _died_at_anchor(launch, trials, found):
@@ -244,6 +245,36 @@ def _why(
                 f"{shorten(failure.message)}), and each of them runs in a launch of its own"
             )
     return None
+
+
+def _repeated(switched: Sequence[Launch], faithful: Collection[Drafter]) -> dict[int, str]:
+    """Why the study goes back, by the launch that was one too many."""
+    found: dict[int, str] = {}
+    disturbed: dict[Drafter, list[Launch]] = {}
+    killed: list[Launch] = []
+    for launch in switched:
+        failure = launch.failure
+        if launch.state is not LaunchState.FAILED or failure is None:
+            continue
+        drafter = launch.intent.configuration.speculation.drafter
+        if failure.kind == ANCHOR_DISTURBED and drafter not in faithful:
+            disturbed.setdefault(drafter, []).append(launch)
+            if len(disturbed[drafter]) == _DISTURBED_AT_MOST:
+                found[launch.id] = (
+                    f"launches {_numbers(disturbed[drafter])}: {shorten(failure.message)}"
+                )
+        # States take memory of the host, too, and who kills for it leaves no word.
+        if failure.kind in KILLED and failure.fault == "host":
+            killed.append(launch)
+            if len(killed) == _KILLED_AT_MOST:
+                found[launch.id] = (
+                    f"the switched servers of launches {_numbers(killed)} were killed"
+                )
+    return found
+
+
+def _numbers(launches: Sequence[Launch]) -> str:
+    return " and ".join(str(launch.id) for launch in launches)
 
 
 def unfaithful(launch: Launch, found: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from results.records import Purpose, Trial, TrialState
@@ -55,7 +57,7 @@ def test_one_that_drafts_forwards_goes_before_one_that_does_not_though_it_costs_
 
 def test_one_that_needs_no_spare_goes_before_one_that_does(secured):
     plan = secured([5, 3], [1, 2, 4])
-    assert steps(plan) == (3, [1, 2, 4])
+    assert steps(plan) == (3, [4, 1, 2])
     assert plan.spare is None
 
 
@@ -81,19 +83,21 @@ def test_what_failed_in_a_launch_of_its_own_is_prepared_for_no_anchor(secured, f
     plan = secured([2], [1], failed=[failed])
     assert (plan.anchor, plan.spare, plan.settings) == (None, None, ())
     assert secured([2], [1], failed=[4]).spare.num_steps == 3, "a larger one says nothing of it"
-    assert steps(secured([2], [1, 4], failed=[3])) == (2, [1, 4]), "no spare is needed"
+    assert steps(secured([2], [1, 4], failed=[3])) == (2, [4, 1]), "no spare is needed"
 
 
 def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):
     study = small(steps="{from: 1, to: 4}", protos="[LL]")
     builder = LaunchBuilder(Space(study), chains)
-    baselines = {"default": point(study, 3, "LL")}
-    agenda = Agenda(baselines, None, builder, Anchors(builder, lambda _: True))
+    proposed = LaunchPlan((PlannedTrial(point(study, 1, "LL"), Purpose.SEARCH),))
+    planner = SimpleNamespace(propose=lambda: proposed)
+    same = SimpleNamespace(before=lambda *_: point(study, 3, "LL"))
+    agenda = Agenda({}, planner, builder, Anchors(builder, lambda _: True), same)
     known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),))
     assert known.is_faithful(CHAIN)
-    assert steps(agenda.next([], [], known)) == (None, [3, 1, 2, 4])
+    assert steps(agenda.next([], [], known)) == (None, [4, 3, 1, 2])
     aside = {point(study, 2, "LL").key}
-    assert steps(agenda.next([], [], known, aside=aside)) == (None, [3, 1, 4])
+    assert steps(agenda.next([], [], known, aside=aside)) == (None, [4, 3, 1])
 
 
 def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
@@ -172,7 +176,7 @@ def shapes(plan):
 
 def test_a_tree_is_anchored_by_a_tree_of_its_topk(secured_trees):
     alone = [(1, "3"), (4, "3/6"), (2, "2/6")]
-    assert shapes(secured_trees(alone, ["1/3", "3/4", "3/8"])) == ("2: 2/6", ["1/3", "3", "3/8"])
+    assert shapes(secured_trees(alone, ["1/3", "3/4", "3/8"])) == ("2: 2/6", ["3/8", "1/3", "3"])
 
 
 @pytest.mark.parametrize("alone", [[(1, "3")], [(4, "3/6")], [(2, "1/3")]])
@@ -185,7 +189,7 @@ def test_the_check_of_a_chain_or_another_topk_is_none_of_a_tree(secured_trees, c
     planned = ["2/4", "3/8"]
     assert shapes(secured_trees([], planned, checks=[checked])) == (None, ["2/4"])
     known = secured_trees([], planned, checks=[Drafter("EAGLE3", 2)])
-    assert shapes(known) == (None, planned)
+    assert shapes(known) == (None, planned[::-1])
 
 
 def test_an_anchor_with_the_most_tokens_is_switched_to_where_another_has_more_steps(secured_trees):

@@ -136,7 +136,7 @@ def test_a_launch_for_one_point_checks_by_the_way_what_later_ones_need(small, st
     runner = Switchable(study, clocked)
     play(study, store, runner, hot_switch=True, planner="exhaustive")
     chained = [steps(i) for i in runner.intents if i.configuration.speculation.enabled]
-    assert chained == [[], [3, 2, 4], [2, 3], [2, 3]]
+    assert chained == [[], [3, 2, 4], [3, 2], [3, 2]]
 
 
 def of_trees(intents):
@@ -186,7 +186,7 @@ def test_an_unfaithful_tree_costs_no_chain_its_figures(small, store):
     assert any(by_id[t.judged_in].intent.settings for t in report.standing.trials)
     assert "verify at batch 1" in report.hot_switch.switching.gave_up
     # The tree that was to be an anchor had its launch; the other two have theirs after it.
-    assert of_trees(runner.intents) == [[], ["2/4", "3", "3/8"], [], []]
+    assert of_trees(runner.intents) == [[], ["2/4", "3/8", "3"], [], []]
 
 
 def test_llamas_default_is_the_anchor_of_trees_without_a_launch_more(store):
@@ -209,7 +209,33 @@ def test_llamas_default_is_the_anchor_of_trees_without_a_launch_more(store):
     assert len(runner.intents) == 6
 
 
-def test_todays_command_waits_for_the_launch_that_has_an_anchor(store):
+def test_a_server_whose_states_are_of_another_one_scores_none_of_them(small, store):
+    """The anchor agreed, at other settings of the system than this server has."""
+    study = small(steps="{from: 1, to: 4}", protos="[null, LL]")
+
+    def bend(configuration, measurement, intent):
+        slow = ("NCCL_PROTO", "LL") in configuration.env and configuration.setting != Setting(4)
+        return clocked(configuration, measurement, intent, switched_verify=9 if slow else 5.8)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert [steps(i) for i in runner.intents if i.settings] == [[3, 4, 1, 2], [4, 1, 2, 3]]
+    assert (
+        "verify takes 5.68 ms as started, 8.82 ms switched" in report.hot_switch.switching.gave_up
+    )
+    by_id = {launch.id: launch for launch in report.launches}
+    for trial in report.standing.trials:
+        verify = trial.measurements[0].cycle.batches[0].parts["verify"]
+        assert verify.median_s == pytest.approx(5.8e-3), trial.number
+        if ("NCCL_PROTO", "LL") in trial.configuration.env:
+            # What the server was started at is its own state, and stays.
+            switched = bool(by_id[trial.judged_in].intent.settings)
+            assert switched == (trial.configuration.setting == Setting(4))
+
+
+def test_todays_command_has_a_launch_of_its_own(store):
     command = (
         "NCCL_PROTO=LL python -m sglang.launch_server --model moonshotai/Kimi-K2.5 --tp 8 "
         "--max-running-requests 64 --speculative-algo EAGLE3 --speculative-draft-model-path "
@@ -222,7 +248,7 @@ def test_todays_command_waits_for_the_launch_that_has_an_anchor(store):
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
     assert report.standing.baselines["production"].purpose is Purpose.BASELINE
-    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [2, 1, 3, 4], []]
+    assert [steps(i) for i in runner.intents] == [[], [], [], [], [3, 4, 1, 2], [4, 1, 3]]
     assert len(report.standing.trials) == 10
 
 
@@ -312,7 +338,7 @@ def test_an_anchor_that_was_disturbed_says_nothing_and_is_measured_again(small, 
     runner = Switchable(study, bend)
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [3, 1, 2, 4]]
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], [3, 4, 1, 2]]
     lost = report.launches[2]
     assert (lost.failure.kind, lost.is_lost) == ("anchor_disturbed", True)
     assert report.hot_switch.switching.gave_up is None
@@ -331,7 +357,7 @@ def test_an_anchor_that_stays_disturbed_sends_the_study_back_and_does_not_end_it
     runner = Switchable(study, bend)
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [3, 1, 2, 4], [], [], []]
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], [3, 4, 1, 2], [], [], []]
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
     assert "launches 2 and 3: the anchor was disturbed" in report.hot_switch.switching.gave_up
 
@@ -350,6 +376,26 @@ def test_a_server_that_dies_at_its_anchor_sends_the_study_back(small, store):
     assert sum(bool(i.settings) for i in runner.intents) == 1
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
     assert ", at its anchor: server_died: illegal address" in report.hot_switch.switching.gave_up
+
+
+def test_switched_servers_that_somebody_kills_send_the_study_back(small, store):
+    """As the kernel does where the states take more of the host's memory than there is."""
+    study = small(steps="{from: 1, to: 4}", protos="[null, LL, LL128]")
+
+    def bend(configuration, measurement, intent):
+        if intent.settings and configuration.setting == Setting(2):
+            raise RunnerError(Failure("scheduler_killed", "load", "host", "killed by signal 9"))
+        return clocked(configuration, measurement, intent)
+
+    runner = Switchable(study, bend)
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    killed = [launch.id for launch in report.launches if launch.failure is not None]
+    assert len(killed) == sum(bool(i.settings) for i in runner.intents) == 2
+    numbers = " and ".join(map(str, killed))
+    said = f"the switched servers of launches {numbers} were killed"
+    assert report.hot_switch.switching.gave_up == said
 
 
 @pytest.mark.parametrize("said_by", ["window", "server"])
@@ -386,7 +432,7 @@ def test_a_setting_that_was_not_in_force_is_measured_alone(small, store, said_by
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [], []]
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], []]
     assert report.launches[2].failure.kind == "setting_not_in_force"
     assert "3" in report.hot_switch.switching.gave_up
     two = next(t for t in report.standing.trials if t.configuration.speculation.num_steps == 2)
@@ -411,7 +457,7 @@ def test_an_anchor_that_was_not_in_force_is_found_before_its_windows(small, stor
     runner = Ignores(study, clocked)
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4], [], [], []]
+    assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], [], [], []]
     default = report.standing.baselines["default"].number
     assert {m.launch for m in store.measurements(report.study.id, default)} == {1}
     assert "asked 3, runs 4" in report.hot_switch.switching.gave_up
@@ -525,7 +571,7 @@ def test_killed_in_the_anchors_window_the_check_is_made_again(small, store):
     runner = Switchable(study, clocked)
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert steps(runner.intents[0]) == [3, 1, 2, 4]
+    assert steps(runner.intents[0]) == [3, 4, 1, 2]
     default = report.standing.baselines["default"]
     assert default.state is TrialState.COMPLETE
     assert len(default.launches) == 3
@@ -537,11 +583,11 @@ def test_killed_behind_it_what_was_measured_is_kept_and_the_check_holds(small, s
     study = small(steps="{from: 1, to: 4}")
     stored = killed_at(study, store, 3)
     before = {t.number: t for t in store.trials(stored.id) if t.state is TrialState.COMPLETE}
-    assert {t.configuration.speculation.num_steps for t in before.values()} == {None, 3, 1}
+    assert {t.configuration.speculation.num_steps for t in before.values()} == {None, 3, 4}
     runner = Switchable(study, clocked)
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert steps(runner.intents[0]) == [2, 4]  # no anchor again
+    assert steps(runner.intents[0]) == [2, 1]  # no anchor again
     for number, trial in before.items():
         assert report.standing.trials[number].measurements == trial.measurements
 
@@ -598,7 +644,7 @@ def test_a_fork_knows_what_was_found_of_its_servers(small, store, faithful):
     assert report.study.stopped == "exhausted"
     assert report.hot_switch.switching.gave_up is None or not faithful
     chained = [steps(i) for i in runner.intents if i.configuration.speculation.enabled]
-    assert chained == ([[1, 2, 3, 4]] if faithful else [[]] * 4)
+    assert chained == ([[4, 1, 2, 3]] if faithful else [[]] * 4)
     # What it took over was not spent by it, and saved nothing for it.
     assert report.hot_switch.saved == (3 if faithful else 0)
 

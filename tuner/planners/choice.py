@@ -35,8 +35,9 @@ def choose_planner(
         baselines: What is measured before them.
         without: Points that will likely need no launch.
     """
-    left = everything(space, baselines, without=without)
-    needed = launches.needed(left, at_most=budget).launches
+    own = tuple(baselines)
+    left = everything(space, own, without=without)
+    needed = launches.needed(left, baselines=own, at_most=budget).launches
     return "exhaustive" if needed <= budget else "tpe"
 
 

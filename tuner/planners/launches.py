@@ -84,6 +84,9 @@ class LaunchBuilder:
     def plan(self, first: PlannedTrial, seen: Collection[str]) -> LaunchPlan:
         """A launch for `first`, and for its siblings that are not among the keys in `seen`."""
         origin = first.configuration
+        if first.purpose is Purpose.BASELINE:
+            # What all else is held against is never a switched figure.
+            return LaunchPlan((first,))
         others = (other for other in self.siblings(origin, seen) if other != origin)
         return LaunchPlan((first, *(PlannedTrial(other, Purpose.SEARCH) for other in others)))
 
@@ -115,7 +118,8 @@ class LaunchBuilder:
         # many launches, and to compare each point with all of them takes hours.
         alike: dict[Hashable, list[list[PlannedTrial]]] = defaultdict(list)
         for trial in trials:
-            near = alike[_server(trial.configuration)] if self._hot_switch else []
+            shares = self._hot_switch and trial.purpose is not Purpose.BASELINE
+            near = alike[_server(trial.configuration)] if shares else []
             for plan in near:
                 if self._can_switch(plan[0].configuration, trial.configuration):
                     plan.append(trial)
@@ -126,39 +130,44 @@ class LaunchBuilder:
         return tuple(LaunchPlan(tuple(plan)) for plan in plans)
 
     def needed(
-        self, configurations: Iterable[Configuration], *, at_most: int | None = None
+        self,
+        configurations: Iterable[Configuration],
+        *,
+        baselines: Collection[Configuration] = (),
+        at_most: int | None = None,
     ) -> Needed:
         """What measuring all of `configurations` takes from the beginning.
 
         Switched figures of a drafter are scored once one of its settings was measured in a
-        launch of its own as well (`tuner.anchors`): that is one launch more for each.
+        launch of its own as well (`tuner.anchors`): that is one launch more for each, but where a
+        baseline is such a setting.
 
         Args:
             configurations: Distinct ones.
+            baselines: Those of them that have a launch of their own in any case.
             at_most: Where counting stops, if more launches are needed than this.
         """
-        launches = alone = 0
-        servers: dict[Hashable, list[tuple[Configuration, list[Configuration]]]] = {}
-        switched: set[Drafter] = set()
+        alone = 0
+        groups: list[list[Configuration]] = []
+        servers: dict[Hashable, list[list[Configuration]]] = {}
         for configuration in configurations:
-            if at_most is not None and launches > at_most:
+            if at_most is not None and len(groups) > at_most:
                 break
             alone += 1
-            if self._hot_switch:
-                started = servers.setdefault(_server(configuration), [])
-                near = [
-                    others for first, others in started if self._can_switch(first, configuration)
-                ]
-                if near:
-                    near[0].append(configuration)
-                    drafter = configuration.speculation.drafter
-                    launches += drafter not in switched
-                    switched.add(drafter)
-                    continue
-                started.append((configuration, [configuration]))
-            launches += 1
-        shared = (group for started in servers.values() for _, group in started if len(group) > 1)
-        return Needed(launches, alone, tuple(map(tuple, shared)))
+            near = servers.setdefault(_server(configuration), []) if self._hot_switch else []
+            for group in near:
+                if self._can_switch(group[0], configuration):
+                    group.append(configuration)
+                    break
+            else:
+                groups.append([configuration])
+                near.append(groups[-1])
+        shared = tuple(tuple(group) for group in groups if len(group) > 1)
+        own = set(baselines)
+        launches = sum(len(own & set(group)) + (not own.issuperset(group)) for group in groups)
+        drafters = {group[0].speculation.drafter for group in shared}
+        anchored = {g[0].speculation.drafter for g in shared if not own.isdisjoint(g)}
+        return Needed(launches + len(drafters - anchored), alone, shared)
 
     def launches_left(self, configurations: Iterable[Configuration]) -> int:
         """The same on the way, where the launch of an anchor was made."""
