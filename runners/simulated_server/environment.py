@@ -57,9 +57,12 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
     seed = _number(env, "TUNER_SIM_SEED", "0")
     steps = env.get(STEPS_VARIABLE, "")
     try:
-        switchable = {Setting.read(part) for part in steps.split(",") if part.strip()}
+        switchable = {_setting(word) for word in steps.split(",")} if steps else set()
     except ValueError:
         raise ValueError(f"{STEPS_VARIABLE} must be like 1,2,3 or 2/4,3/6, got {steps!r}") from None
+    clock = env.get(CLOCK_VARIABLE) or "0"
+    if clock not in {"0", "1"}:
+        raise ValueError(f"{CLOCK_VARIABLE} is {clock!r}, neither 1 nor 0")
     mark = env.get("TUNER_LAUNCH", "")
     launch = env.get("TUNER_SIM_LAUNCH_INDEX") or mark
     return SimulationEnvironment(
@@ -68,10 +71,18 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
         seed=int(seed),
         launch=launch or f"{os.getpid()}@{time.time_ns()}",
         switchable=tuple(sorted(switchable, key=lambda setting: setting.size)),
-        cycle_clock=env.get(CLOCK_VARIABLE) == "1",
+        cycle_clock=clock == "1",
         mark=mark,
         misbehave=_misbehaviour(env.get("TUNER_SIM_MISBEHAVE", "")),
     )
+
+
+def _setting(word: str) -> Setting:
+    """As strictly as the plugin reads it."""
+    steps, slash, draft_tokens = word.partition("/")
+    if not all(part.isascii() and part.isdigit() for part in (steps, draft_tokens or "0")):
+        raise ValueError(word)
+    return Setting(int(steps), int(draft_tokens) if slash else None)
 
 
 def _number(env: Mapping[str, str], name: str, default: str) -> float:

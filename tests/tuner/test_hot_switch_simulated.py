@@ -80,7 +80,7 @@ def test_trees_of_one_topk_are_measured_in_one_launch(tuner, write_small, call):
     jsonschema.validate(report, json.loads(SCHEMA.read_text()))
     assert report["budget"]["stopped"] == "exhausted"
     # The default is a chain, which proves no tree.
-    assert [x["draft_tokens"] for x in report["launches"]] == [[], [], [], [4, 4, 8]]
+    assert [x["draft_tokens"] for x in report["launches"]] == [[], [], [], [4, 8, 4]]
     assert report["launches"][-1]["steps"] == [2, 3, 3]
     (check,) = report["hot_switch"]["checks"]
     assert (check["algorithm"], check["topk"], check["faithful"]) == ("EAGLE3", 2, True)

@@ -13,12 +13,15 @@ STEPS_VARIABLE = "TUNER_SWITCHABLE_STEPS"
 """Asks for the hot switch, among these draft steps: `1,2,5`."""
 
 CLOCK_VARIABLE = "TUNER_CYCLE_CLOCK"
-"""Asks for the cycle's clock: `1`."""
+"""Asks for the cycle's clock: `1` (`0`: as if it were not there)."""
 
 
 def asked_for() -> bool:
     """Whether the tuner asks for anything."""
-    return any(os.environ.get(name) for name in (STEPS_VARIABLE, CLOCK_VARIABLE))
+    return bool(os.environ.get(STEPS_VARIABLE)) or os.environ.get(CLOCK_VARIABLE, "0") not in _OFF
+
+
+_OFF = ("", "0")
 
 
 def register() -> None:

@@ -68,7 +68,10 @@ def load() -> None:
     capabilities: list[Capability] = []
     if steps := os.environ.get(STEPS_VARIABLE):
         capabilities.append(HotSwitch.from_environment(steps))
-    if os.environ.get(CLOCK_VARIABLE):
+    clock = os.environ.get(CLOCK_VARIABLE) or "0"
+    if clock not in {"0", "1"}:
+        refuse(CycleClock.name, f"{CLOCK_VARIABLE} is {clock!r}, neither 1 nor 0")
+    if clock == "1":
         capabilities.append(CycleClock())
     version = _sglang_version()
     status = Status(version, capabilities)

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from runners.inside_sglang.tuner_sglang_plugin import asked_for
 from runners.inside_sglang.tuner_sglang_plugin.hot_switch import HotSwitch
 from runners.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
 
@@ -28,6 +29,20 @@ def test_without_variables_nothing_is_hooked_and_nothing_is_imported(launch):
     hooks, modules = server.told["scheduler"]
     assert hooks == []
     assert modules == ["tuner_sglang_plugin"]
+
+
+def test_a_clock_that_is_off_is_not_asked_for(monkeypatch):
+    for value in ("", "0"):
+        monkeypatch.setenv("TUNER_CYCLE_CLOCK", value)
+        assert not asked_for()
+    monkeypatch.setenv("TUNER_CYCLE_CLOCK", "1")
+    assert asked_for()
+
+
+def test_a_clock_that_is_asked_for_in_other_words_is_refused(launch):
+    server = launch(env={"TUNER_CYCLE_CLOCK": "on"})
+    assert server.code == EXIT_CODE
+    assert "REFUSED clock: TUNER_CYCLE_CLOCK is 'on', neither 1 nor 0" in server.log
 
 
 def test_only_schedulers_are_hooked(launch):
