@@ -534,6 +534,31 @@ def test_the_device_timer_knows_the_forwards_alone(report, study):
     assert explain(timer, study).points[0].break_even is None
 
 
+def test_a_draft_that_the_clock_does_not_tell_apart_is_not_free(report, study, monkeypatch):
+    """As with NGRAM: its proposals are made between the forwards."""
+
+    def change(trial):
+        if not trial.configuration.speculation.enabled:
+            return trial
+        return with_cycles(trial, plugin(batch(verify=9.0, rest=3.0)))
+
+    found = explain(with_trials(report, change), study)
+    [point] = found.points
+    assert any("its time is in rest" in note for note in point.notes)
+    assert "draft and draft extend take" not in told(found)
+    # Whatever makes the draft faster acts on some of the rest.
+    assert point.bounds["draft_tp"] == pytest.approx(3.0 / 9.0)
+    data = checked(dump(to_dict(found)))
+    shares = data["shares"]
+    assert (shares["draft"], shares["draft_extend"]) == (None, None)
+    assert (shares["verify"], shares["rest"]) == pytest.approx((0.75, 0.25))
+    assert data["instant"].keys() == {"verify", "rest", "collective"}
+    out = io.StringIO()
+    monkeypatch.setattr("tuner.explain.render.reader", lambda: Console(file=out, width=200))
+    render(found)
+    assert "draft extend" not in out.getvalue().split("knob")[0]
+
+
 def test_a_device_timer_beside_a_wall_clock_says_what_its_rest_is(report, study):
     totals = {"draft": 0.3, "draft_extend": 0.4, "verify": 23.0, "rest": 1.3}
     parts = {name: PartTime(100, ms / 10) for name, ms in totals.items()}

@@ -38,13 +38,16 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
 
 
 def _point(point: PointExplanation) -> dict[str, Any]:
-    shares = point.cycle.shares
+    shares = {n: share if n in point.told else None for n, share in point.cycle.shares.items()}
     return {
         "point": point.measurement.point.to_dict(),
         "source": point.times.source,
         "cycles": point.cycle.count,
         "cycle_ms": 1000 * point.cycle.total_s,
-        "parts_ms": {name: 1000 * seconds for name, seconds in point.cycle.parts.items()},
+        "parts_ms": {
+            name: 1000 * seconds if name in point.told else None
+            for name, seconds in point.cycle.parts.items()
+        },
         "accept_length": point.measurement.accept_length,
         "dominant": point.cycle.dominant,
         "shares": shares,

@@ -11,7 +11,7 @@ from tuner.explain.bounds import Chain, gain_if_instant, widest_gain
 from tuner.explain.break_even import break_even, decode_forward_s
 from tuner.explain.choice import choose, given, has_clock, no_clock
 from tuner.explain.left import values_left
-from tuner.explain.levers import Limit, collective_parts, levers
+from tuner.explain.levers import DRAFTING, Limit, collective_parts, levers
 from tuner.explain.mean_cycle import mean_cycle
 from tuner.explain.notes import point_notes
 from tuner.explain.seen import best_seen
@@ -42,6 +42,8 @@ class PointExplanation:
         measurement: What was measured there.
         times: Its clock.
         cycle: The mean cycle.
+        told: The parts that its clock tells apart: of NGRAM, DFLASH and multi-layer EAGLE the draft
+            is in the rest.
         bounds: Largest possible gain per lever, where there is one that is known: of steps, among
             those that are left, or among all others where none is.
         depth: The number of steps, among those, of which most can be hoped.
@@ -53,6 +55,7 @@ class PointExplanation:
     measurement: Measurement
     times: CycleTimes
     cycle: MeanCycle
+    told: tuple[str, ...]
     bounds: dict[str, float]
     depth: int | None
     instant: dict[str, float]
@@ -186,7 +189,9 @@ def _point(  # noqa: PLR0917 - all that a point is made of
     if times is None or cycle is None:
         return None
     speculates = trial.configuration.speculation.enabled
-    instant = {name: gain_if_instant(cycle.share((name,))) for name in PARTS}
+    drafts = any(cycle.parts[name] for name in DRAFTING)
+    told = PARTS if drafts or not speculates else tuple(n for n in PARTS if n not in DRAFTING)
+    instant = {name: gain_if_instant(cycle.share((name,))) for name in told}
     if collectives:
         instant["collective"] = gain_if_instant(cycle.share(collectives))
     chain = _chain(measurement, trial, cycle, decode_forward_s(plain.alike, index, measurement))
@@ -194,7 +199,9 @@ def _point(  # noqa: PLR0917 - all that a point is made of
     depth = None
     for lever in found:
         if lever.limit is Limit.PARTS:
-            bounds[lever.name] = gain_if_instant(cycle.share(lever.parts))
+            # A part that is not told apart is somewhere in the rest.
+            parts = {name if name in told else "rest" for name in lever.parts}
+            bounds[lever.name] = gain_if_instant(cycle.share(parts))
         elif lever.limit is Limit.NOTHING:
             bounds[lever.name] = 0.0
         elif chain is not None and lever.limit is Limit.WIDTH:
@@ -207,11 +214,12 @@ def _point(  # noqa: PLR0917 - all that a point is made of
         measurement=measurement,
         times=times,
         cycle=cycle,
+        told=told,
         bounds=bounds,
         depth=depth,
         instant=instant,
         break_even=break_even(trial, index, plain.baseline),
-        notes=point_notes(measurement, times, cycle, speculates=speculates),
+        notes=point_notes(measurement, times, cycle, speculates=speculates, drafts=drafts),
     )
 
 

@@ -22,14 +22,25 @@ UNEVEN = 1.5
 _MATTERS = 0.1
 """Share of a cycle below which that is not worth a word."""
 
+_DRAFT_IN_REST = (
+    "the clock does not tell this draft apart (NGRAM's, DFLASH's, multi-layer EAGLE's): its time "
+    "is in rest"
+)
+
 
 def point_notes(
-    measurement: Measurement, times: CycleTimes, cycle: MeanCycle, *, speculates: bool
+    measurement: Measurement,
+    times: CycleTimes,
+    cycle: MeanCycle,
+    *,
+    speculates: bool,
+    drafts: bool,
 ) -> tuple[str, ...]:
     """In sentences, the gravest first."""
     return (
         *(f"do not believe it: {reason}" for reason in measurement.invalid),
         *_of_source(times, cycle),
+        *((_DRAFT_IN_REST,) if speculates and not drafts else ()),
         *_of_graphs(times, speculates=speculates),
         *_of_spread(times, cycle, speculates=speculates),
     )

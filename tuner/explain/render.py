@@ -105,7 +105,7 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
     headers = ("share", "ms", "if free", *(() if narrow else (f"if {MUCH_SHORTER:.0%} less",)))
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
-    names = [n for n in PARTS if cycle.parts[n] > 0 or (speculates and n != "rest")]
+    names = [n for n in point.told if cycle.parts[n] > 0 or (speculates and n != "rest")]
     for name in sorted(names, key=lambda name: -shares[name]):
         share = shares[name]
         cells = (

@@ -128,6 +128,8 @@ def _dominant(explanation: Explanation, point: PointExplanation) -> Iterator[str
 def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
     if all(lever.name != DRAFT_TP.name for lever in explanation.levers):
         return
+    if not set(DRAFTING) <= set(point.told):
+        return
     share = point.cycle.share(DRAFTING)
     bound = point.bounds[DRAFT_TP.name]
     yield (
