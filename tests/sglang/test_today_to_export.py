@@ -37,8 +37,9 @@ def todays_command(cpu: CpuServer, port: int) -> str:
         f"{cpu.python} -m sglang.launch_server --model-path {models}/tiny --device cpu "
         "--dtype float32 --max-total-tokens 20000 --max-running-requests 16 "
         "--chunked-prefill-size 512 --speculative-algorithm STANDALONE "
-        f"--speculative-draft-model-path {models}/noisy --speculative-num-steps 2 "
-        f"--speculative-eagle-topk 1 --speculative-num-draft-tokens 3 --port {port}"
+        # The default, too: two baselines in one launch.
+        f"--speculative-draft-model-path {models}/noisy --speculative-num-steps 3 "
+        f"--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --port {port}"
     )
 
 
@@ -61,22 +62,22 @@ def what_is_started_again(tuner: Any, cpu: CpuServer, forms: set[str]) -> None:
     today = todays_command(cpu, port)
     tuner.run(
         *("init", "--yes", "--from-command", today, "--output", "today.yaml", "--name", "today"),
-        *("--output-tokens", "48", "--launches", "3"),
+        *("--output-tokens", "48", "--launches", "2"),
     )
     text = (tuner.folder / "today.yaml").read_text()
     (point,) = re.findall(r"^ +points: .*\n", text, re.MULTILINE)
     short = f"{point}  requests: 4\n  warmup_requests: 1\n"
     (tuner.folder / "today.yaml").write_text(text.replace(point, short))
     assert load_study(tuner.folder / "today.yaml").production is not None
-    report = swept_with_a_kill(tuner, "./today.yaml", "today", launches=3)
+    report = swept_with_a_kill(tuner, "./today.yaml", "today", launches=2)
     check_against_the_samples(tuner, report)
     number = report["baselines"]["production"]
     trial = report["trials"][number]
     assert trial["configuration"]["speculation"] == {
         "algorithm": "STANDALONE",
-        "num_steps": 2,
+        "num_steps": 3,
         "topk": 1,
-        "num_draft_tokens": 3,
+        "num_draft_tokens": 4,
     }
     asked = Configuration.from_dict(trial["configuration"])
     assert Configuration.from_dict(trial["resolved"]) == asked

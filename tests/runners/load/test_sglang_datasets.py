@@ -113,6 +113,7 @@ def test_without_sglang(tmp_path):
 
 
 @pytest.mark.sglang
+@pytest.mark.sglang_long
 def test_with_the_real_sglang(tmp_path):
     python = os.environ.get("TUNER_SGLANG_PYTHON")
     if not python:
