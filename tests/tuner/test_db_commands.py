@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from typing import get_args
 import httpx
 import pytest
 
+from results.database import address_without_password
 from tuner import cli
 from tuner.database_check import Kind
 
@@ -112,7 +114,12 @@ def copied(swept, request, tmp_path_factory):
 def test_both_databases_give_the_same_answers(swept, copied):
     assert swept.json("show") == swept.json("show", storage=copied)
     shown = [swept.run("show", storage=storage)[0] for storage in (swept.storage, copied)]
-    assert shown[0] == shown[1]
+    named = [
+        f"--storage {shlex.quote(address_without_password(address))}`"
+        for address in (swept.storage, copied)
+    ]
+    assert all(name in text for name, text in zip(named, shown, strict=True))
+    assert shown[0].replace(named[0], named[1]) == shown[1]
     for number in range(4):
         trial = ("show", "--trial", str(number))
         assert swept.json(*trial) == swept.json(*trial, storage=copied)
