@@ -3,9 +3,9 @@
 #
 #   benchmarks/gpu/run.sh STUDY FOLDER
 #
-# STUDY is one-gpu-eagle3, one-gpu-standalone or two-gpus-nccl; one-gpu-depths and two-gpus-depths
-# are run twice, with hot switching and without (benchmarks/hot_switch.py; ORDER=alone or
-# ORDER=switched is one of the two, where a time limit has room for no more).
+# STUDY is one-gpu-eagle3, one-gpu-standalone or two-gpus-nccl; one-gpu-depths, one-gpu-trees and
+# two-gpus-depths are run twice, with hot switching and without (benchmarks/hot_switch.py;
+# ORDER=alone or ORDER=switched is one of the two, where a time limit has room for no more).
 #
 # FOLDER is made, and holds everything: models, database, logs, exports, tables. The same command
 # again goes on where the last one stopped (Ctrl-C, a time limit). TUNER_SGLANG_PYTHON names the
@@ -14,7 +14,7 @@ set -euo pipefail
 fail() { echo "run.sh: $1" >&2; exit 2; }
 # What follows runs in FOLDER, where a relative path would be another one.
 absolute() { case $1 in /*) echo "$1" ;; */*) echo "$PWD/$1" ;; *) echo "$1" ;; esac; }
-studies="one-gpu-eagle3, one-gpu-standalone, two-gpus-nccl, one-gpu-depths or two-gpus-depths"
+studies="one-gpu-eagle3, one-gpu-standalone, two-gpus-nccl, one-gpu-depths, one-gpu-trees or two-gpus-depths"
 [ $# = 2 ] || fail "usage: run.sh STUDY FOLDER, with STUDY one of $studies"
 study=$1 folder=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,7 +23,8 @@ tuner=("$python" -m tuner)
 [ -z "${TUNER:-}" ] || read -ra tuner <<< "$TUNER"
 tuner[0]=$(absolute "${tuner[0]}")
 case $study in
-  one-gpu-eagle3 | one-gpu-standalone | two-gpus-nccl | one-gpu-depths | two-gpus-depths) ;;
+  one-gpu-eagle3 | one-gpu-standalone | two-gpus-nccl) ;;
+  one-gpu-depths | one-gpu-trees | two-gpus-depths) ;;
   *) fail "no study '$study': name $studies" ;;
 esac
 [ -n "$(command -v "$python")" ] ||
@@ -48,7 +49,7 @@ fi
 cd "$folder"
 storage=sqlite:///tuner.db
 case $study in
-  *-depths)
+  *-depths | *-trees)
     cp "$here/$study.yaml" "$study.yaml"
     exec "$python" "$here/../hot_switch.py" --study "./$study.yaml" --storage "$storage" \
       --tuner "$(printf '%q ' "${tuner[@]}")" --order "${ORDER:-switched,alone}" --output "$study.md"

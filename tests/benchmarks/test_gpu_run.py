@@ -70,7 +70,7 @@ def test_three_drafts(run):
     ]
 
 
-@pytest.mark.parametrize("study", ["one-gpu-depths", "two-gpus-depths"])
+@pytest.mark.parametrize("study", ["one-gpu-depths", "one-gpu-trees", "two-gpus-depths"])
 def test_depths_are_measured_both_ways(run, study, tmp_path):
     done, calls = run(study, "a folder/d", ORDER="alone")
     assert done.returncode == 0, done.stderr
