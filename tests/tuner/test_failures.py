@@ -34,7 +34,7 @@ def test_a_launch_for_many_settings_that_fails_blames_none(small, store):
     # The start-up configuration of the switched launch cannot run; its siblings can.
     study = small()
     oom = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
-    bad = point(study, 1, "LL,LL128,Simple")
+    bad = point(study, 3, "LL,LL128,Simple")
     report = replay(
         study, table(study, failures={bad.key: oom}), store, name="s", can_switch=chains
     )
@@ -235,7 +235,7 @@ def test_a_study_that_reached_its_target_leaves_nothing_running(small, store):
     # The shared launch of the last three settings fails, and the budget ends among the retries.
     study = small()
     oom = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
-    bad = point(study, 1, "LL,LL128,Simple")
+    bad = point(study, 3, "LL,LL128,Simple")
     report = replay(
         study, table(study, failures={bad.key: oom}), store, name="s", can_switch=chains, launches=4
     )
