@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+from collections import deque
 from typing import TYPE_CHECKING
 
 import psutil
@@ -18,6 +20,10 @@ _LOWEST, _HIGHEST = 20000, 32000
 """Below Linux's ephemeral range (32768), so no outgoing connection takes one in between."""
 
 
+_claimed: deque[int] = deque()
+"""Sockets that hold this process's latest blocks, the one that is served and the one before."""
+
+
 class NoFreePortError(Exception):
     """No block of free ports was found."""
 
@@ -27,6 +33,8 @@ def free_port_block(size: int = BLOCK, attempts: int = 200) -> int:
 
     Blocks are drawn at random, so that launches in a row do not meet on one port: after a kill, a
     relaunch on the same port has been seen to serve for a while and then hang (sglang#22779).
+    Another tuner on this machine does not get the same one: a server listens long after its port
+    was chosen.
 
     Raises:
         NoFreePortError: All that were tried are in use.
@@ -34,11 +42,28 @@ def free_port_block(size: int = BLOCK, attempts: int = 200) -> int:
     choose = random.SystemRandom()
     for _ in range(attempts):
         first = choose.randrange(_LOWEST, _HIGHEST - size, size)
-        if all(is_free(port) for port in range(first, first + size)):
+        if all(is_free(port) for port in range(first, first + size)) and _claim(first):
             return first
     raise NoFreePortError(
         f"no {size} free ports in a row among {attempts} blocks of {_LOWEST}-{_HIGHEST}"
     )
+
+
+def _claim(port: int) -> bool:
+    """Takes the UDP port of that number, which no server wants, until this process ends.
+
+    Blocks begin at multiples of their size, so that one port stands for its block.
+    """
+    claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        claim.bind(("127.0.0.1", port))
+    except OSError:
+        claim.close()
+        return False
+    _claimed.append(claim.detach())
+    if len(_claimed) > 2:
+        os.close(_claimed.popleft())
+    return True
 
 
 def is_free(port: int) -> bool:
