@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from results import Store, StoreError
 from results.records import Purpose
 from runners.replay_table import COLUMNS as OF_REPLAYS
+from tuner.explain.mean_cycle import mean_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from results.records import Launch, Machine, Measurement, Trial
+    from results.records import CycleTimes, Launch, Machine, Measurement, Trial
     from results.studies import StoredStudy
     from search_spaces.configuration import Configuration
 
@@ -73,7 +74,8 @@ def of_measurement(measurement: Measurement) -> dict[str, Any]:
     """The columns that say what a window saw; requests of it are needed for its cycles.
 
     `cycle_ms` is what a client sees of a cycle: the time from a request's first token to its last,
-    per verify of it (per token after the first, without speculation).
+    per verify of it (per token after the first, without speculation). The parts are those of the
+    mean cycle by the server's clock: one that never ran is empty.
     """
     good = [sample for sample in measurement.samples if sample.error is None]
     verify_calls = sum(sample.verify_calls for sample in good)
@@ -92,10 +94,18 @@ def of_measurement(measurement: Measurement) -> dict[str, Any]:
         "correct_drafts_histogram": ";".join(str(count) for count in measurement.histogram),
         "verify_calls": verify_calls or None,
         "cycle_ms": 1000 * decoding_s / cycles if cycles else None,
+        **of_cycle(measurement.cycle),
         "fingerprint": measurement.workload_fingerprint,
         "provenance": "simulated" if measurement.simulated else "measured",
         "failure": measurement.invalid[0].split(":")[0] if measurement.invalid else "",
     }
+
+
+def of_cycle(times: CycleTimes | None) -> dict[str, float | None]:
+    """The columns of a cycle's parts, in ms; empty without a clock."""
+    if times is None or (cycle := mean_cycle(times)) is None:
+        return {}
+    return {f"{name}_ms": 1000 * seconds or None for name, seconds in cycle.parts.items()}
 
 
 def of_launch(launch: Launch) -> dict[str, Any]:

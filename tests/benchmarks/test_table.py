@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.table import OpenLoopError, rows, shown
+from benchmarks.table import OpenLoopError, of_cycle, rows, shown
 from results import Store
-from results.records import Failure
+from results.records import BatchCycles, CycleTimes, Failure, PartTime
 from runners.replay import ReplayEntry, ReplayRow, read_replay_table, table_of
 from search_spaces import Space, baselines, parse_study
 from search_spaces.workload import OperatingPoint
@@ -158,3 +158,31 @@ def test_what_cannot_be_read_or_written_is_said(replayed, storage, name, output,
 
 def test_a_figure_without_an_end_is_an_empty_cell():
     assert [shown(value) for value in (math.inf, math.nan, 1 / 3, 4)] == ["", "", "0.333333", 4]
+
+
+def test_the_clocks_parts_are_those_of_the_mean_cycle():
+    def batch(size: int, cycles: int, **total_ms: float) -> BatchCycles:
+        parts = {name: PartTime(cycles, ms / 1000) for name, ms in total_ms.items()}
+        return BatchCycles(size, PartTime(cycles, sum(total_ms.values()) / 1000), parts)
+
+    plain = CycleTimes("plugin", (batch(1, 10, verify=40.0, rest=2.0),))
+    assert of_cycle(plain) == {
+        "verify_ms": pytest.approx(4.0),
+        "rest_ms": pytest.approx(0.2),
+        "draft_ms": None,
+        "draft_extend_ms": None,
+    }
+    two = CycleTimes(
+        "plugin",
+        (
+            batch(1, 10, draft=5.0, draft_extend=3.0, verify=40.0, rest=2.0),
+            batch(2, 30, draft=30.0, draft_extend=18.0, verify=180.0, rest=9.0),
+        ),
+    )
+    assert of_cycle(two) == {
+        "draft_ms": pytest.approx(35 / 40),
+        "draft_extend_ms": pytest.approx(21 / 40),
+        "verify_ms": pytest.approx(220 / 40),
+        "rest_ms": pytest.approx(11 / 40),
+    }
+    assert of_cycle(None) == of_cycle(CycleTimes("plugin", ())) == {}
