@@ -18,9 +18,10 @@ from search_spaces.launch_commands import read_launch_text
 from tuner import cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble
+from tuner.replay import replay
 
 from .conftest import small_text
-from .replays import Odd, play
+from .replays import Odd, chains, play, table
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 KEY, TOKEN = "sk-live-0123456789", "hf_0123456789abcdefghij"
@@ -84,6 +85,22 @@ def test_warnings_go_with_the_command(small, store):
         assert "\x1b" not in text, name
     script = format_of("shell").write(exported_of(study, report))
     assert "# WARNING: degenerate_output" in script
+
+
+def test_a_figure_of_a_switched_server_says_so_and_one_of_its_own_launch_does_not(small, store):
+    study = small()
+    report = replay(study, table(study), store, name="s", can_switch=chains)
+    for trial in report.standing.trials:
+        judged = next(x for x in report.launches if x.id == trial.judged_in)
+        head = format_of("shell").write(exported_of(study, report, trial)).splitlines()
+        found = [line for line in head if "switched through" in line]
+        if settings := len(judged.intent.settings):
+            [line] = found
+            assert f"launch {judged.id}, a server that was switched through {settings} " in line
+        else:
+            assert not found
+    # The first switched launch has the anchor, too.
+    assert {len(x.intent.settings) for x in report.launches} == {0, 3, 4}
 
 
 def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):

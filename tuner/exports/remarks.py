@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from results.records import TrialState
 from search_spaces.figures import OUTPUT_TOK_S
-from tuner.words import describe, describe_gain, describe_resolved, describe_result
+from tuner.words import counted, describe, describe_gain, describe_resolved, describe_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +60,7 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
             + (f", accept length {accept:.2f}" if accept is not None else "")
         )
         lines += (f"WARNING: {reason}" for reason in measurement.warnings)
+    lines += switched(report, trial)
     for name, base, gain in report.standing.leads(trial):
         gained = describe_gain(gain, len(trial.measurements))
         lines.append(f"{gained} on baseline '{name}' (trial {base.number})")
@@ -69,6 +70,19 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
     lines += versions(report, trial)
     lines += (f"WARNING: {caution}" for caution in cautions)
     return [one_line(line) for line in lines]
+
+
+def switched(report: StudyReport, trial: Trial) -> list[str]:
+    """That its figures are of a server with several settings, where they are: `docs/hot-switch.md`.
+
+    What is exported starts a server of one setting.
+    """
+    judged = next((x for x in report.launches if x.id == trial.judged_in), None)
+    if judged is None or not judged.intent.settings:
+        return []
+    settings = counted(len(judged.intent.settings), "setting")
+    where = f"launch {judged.id}, a server that was switched through {settings}"
+    return [f"Taken in {where}: a lead of a few percent needs a launch of its own"]
 
 
 def versions(report: StudyReport, trial: Trial) -> list[str]:
