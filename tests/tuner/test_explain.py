@@ -818,6 +818,22 @@ def test_every_point_is_explained(tuner, small, call):
     assert "(and 2 more batch sizes, in --json)" in out
 
 
+def test_a_point_without_a_clock_is_named(small):
+    study = small(steps="[1, 2]", points="[{concurrency: 1}, {concurrency: 8}]")
+
+    def bend(configuration, measurement):
+        cycle = timed(configuration, measurement).cycle
+        return replace(measurement, cycle=cycle if measurement.point.concurrency == 8 else None)
+
+    with Store.open("sqlite://") as store:
+        found = explain(replayed(study, store, bend), study)
+    assert [point.measurement.point.concurrency for point in found.points] == [8]
+    assert found.choice.notes == (
+        "at concurrency 1 nobody recorded where the time of a cycle goes",
+    )
+    assert told(found).startswith("At concurrency 8: verify takes")
+
+
 def test_where_there_is_nothing_to_explain(tuner, small, call):
     def untimed(configuration, measurement):
         return replace(timed(configuration, measurement), cycle=None)

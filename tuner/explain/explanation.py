@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from results.records import PARTS
@@ -152,6 +152,10 @@ def explain(
     }
     if not points:
         raise no_clock(report, trial)
+    untold = [m.point.name for n, m in enumerate(trial.measurements) if n not in points]
+    if untold:
+        note = f"at {' and '.join(untold)} nobody recorded where the time of a cycle goes"
+        choice = replace(choice, notes=(*choice.notes, note))
     acting = any(lever.collective for lever in found)
     return Explanation(
         report=report,

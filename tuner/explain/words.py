@@ -90,13 +90,12 @@ def summary(explanation: Explanation) -> list[str]:
 
 
 def _at(explanation: Explanation, sentence: str) -> str:
-    """With the operating point, where there are several."""
-    points = explanation.points
-    if len(points) == 1:
+    """With the operating point, where several were measured."""
+    if len(explanation.trial.measurements) == 1:
         return sentence
     name = sentence[:2].isupper()
     rest = sentence if name else sentence[0].lower() + sentence[1:]
-    return f"At {points[0].measurement.point.name}: {rest}"
+    return f"At {explanation.points[0].measurement.point.name}: {rest}"
 
 
 def assumptions(explanation: Explanation) -> list[str]:
