@@ -116,9 +116,11 @@ def of_kinds(*kinds: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("server", each, indirect=True)
 
 
-_THROUGHOUT = [name for name, kind in KINDS.items() if not kind.steps]
-every_kind = of_kinds(*_THROUGHOUT)
-speculating = of_kinds(*(kind for kind in _THROUGHOUT if kind != "plain"))
+THROUGHOUT = [name for name, kind in KINDS.items() if not kind.steps]
+"""Those that are what they were started as to the end."""
+
+every_kind = of_kinds(*THROUGHOUT)
+speculating = of_kinds(*(kind for kind in THROUGHOUT if kind != "plain"))
 
 
 _GRAPHS: dict[bool, dict[str, bool]] = {True: {"disable-cuda-graph": True}, False: {}}

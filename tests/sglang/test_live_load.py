@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.workload import OperatingPoint
 
-from .servers import KINDS, TOKENS
+from .servers import THROUGHOUT, TOKENS
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
 
@@ -37,7 +37,7 @@ def window(server, concurrency: int, requests: int):
     ("server", "concurrency", "requests"),
     [
         pytest.param(kind, *load, marks=pytest.mark.kind(kind))
-        for kind in KINDS
+        for kind in THROUGHOUT
         for load in (LOADS if kind == "plain" else LOADS[:2])
     ],
     indirect=["server"],
