@@ -3,8 +3,8 @@
 `SGLANG_ENABLE_METRICS_DEVICE_TIMER=1 --enable-metrics` makes the counter
 `sglang:forward_execution_seconds_total{category=...}` (0.5.17, 0.5.23). It knows totals alone, does
 not tell batch sizes apart, and sees nothing of what lies between the forwards. On a CPU it ends the
-server. What it costs has not been measured, so launches have it only where `TUNER_DEVICE_TIMER=1`
-asks for it.
+server. Whether it costs time to the first token is not known (`docs/plugin.md`), so launches have
+it only where `TUNER_DEVICE_TIMER=1` asks for it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from search_spaces.workload import OperatingPoint
 
 _CLOCK_LOST = (
-    "a server was asked for the plugin's clock of its cycles, and says nothing of it: see that "
+    "a server was asked for it, and says nothing of it: see that "
     f"what starts it passes PYTHONPATH and {CLOCK_VARIABLE} on"
 )
 
@@ -324,9 +324,6 @@ class ProcessRunner(Runner):
         effective = effective_environment(process.members())
         effective = self.without_instruments(effective, intent.configuration)
         resolved = replace(resolved, environment=effective)
-        status = status_of(resolved.server_info)
-        if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
-            self.notice(_CLOCK_LOST)
 
         def in_force() -> Setting | None:
             return session.resolved.configuration.setting if prepared else None
@@ -345,6 +342,11 @@ class ProcessRunner(Runner):
             sees_processes=self.environment.sees_processes,
             host=self.environment.trial_host(self._study),
         )
+        status = status_of(resolved.server_info)
+        if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
+            # Not asked for again: what can stand in for it does so from the next launch on.
+            self._clock_refused[_flags_set(intent.configuration)] = _CLOCK_LOST
+            self.notice(without_clock(_CLOCK_LOST))
         return session
 
     def cycle_watch(

@@ -165,10 +165,7 @@ class SGLangRunner(ProcessRunner):
         return found
 
     def _device_timer(self, configuration: Configuration) -> bool:
-        """Whether SGLang's own timer takes the place of the plugin's clock: where it is asked for.
-
-        What it costs a server that is scored has not been measured.
-        """
+        """Whether SGLang's own timer stands in for the plugin's clock: where it is asked for."""
         if os.environ.get(device_timer.ASKED) != "1" or self.no_clock(configuration) is None:
             return False
         flags = {**self._study.server.flags, **dict(configuration.flags)}

@@ -60,17 +60,13 @@ class _Runner(SGLangRunner):
         return IdentityRenderer()
 
 
-@pytest.fixture
-def runner(tmp_path, with_sglang, monkeypatch):
-    """Of a version that the plugin was not verified with."""
-    monkeypatch.setenv("TUNER_DEVICE_TIMER", "1")
-    with_sglang("0.5.20")
-    monkeypatch.delenv("PYTHONPATH")
+def runner_of(tmp_path, python=sys.executable):
+    """For servers that an interpreter starts."""
     site = write_sglang(tmp_path, SERVES)
     root = Path(device_timer.__file__).parents[1]
     study = parse_study(
         "study: s\nmodel: {path: org/model, draft: org/draft}\n"
-        f"server: {{python: {sys.executable}, flags: {{tp-size: 2}}, env: {{"
+        f"server: {{python: {python}, flags: {{tp-size: 2}}, env: {{"
         f"PYTHONPATH: '{site}:{root}', TUNER_SIM_PROFILE: equal, TUNER_SIM_TIME_SCALE: 20}}}}\n"
         "space: {speculation: [{algorithm: none},\n"
         "                      {algorithm: EAGLE3, num_steps: [2, 3], topk: [1]}]}\n"
@@ -78,6 +74,15 @@ def runner(tmp_path, with_sglang, monkeypatch):
         "s",
     )
     return _Runner(study, seed=0, log_dir=tmp_path / "logs")
+
+
+@pytest.fixture
+def runner(tmp_path, with_sglang, monkeypatch):
+    """Of a version that the plugin was not verified with."""
+    monkeypatch.setenv("TUNER_DEVICE_TIMER", "1")
+    with_sglang("0.5.20")
+    monkeypatch.delenv("PYTHONPATH")
+    return runner_of(tmp_path)
 
 
 @pytest.mark.parametrize("speculation", [Speculation(), Speculation("EAGLE3", 2, 1, 3)], ids=str)
@@ -115,8 +120,29 @@ def test_what_launches_go_without_is_said(runner, intent):
     assert timer == "SGLang's device timer stands in for it, as TUNER_DEVICE_TIMER asks"
 
 
+def test_it_stands_in_from_the_launch_after_one_that_lost_the_plugin(
+    tmp_path, with_sglang, monkeypatch
+):
+    monkeypatch.setenv("TUNER_DEVICE_TIMER", "1")
+    with_sglang("0.5.23")
+    monkeypatch.delenv("PYTHONPATH")
+    loses = tmp_path / "python"
+    loses.write_text(f'#!/bin/sh\nunset TUNER_CYCLE_CLOCK\nexec {sys.executable} "$@"\n')
+    loses.chmod(0o755)
+    runner = runner_of(tmp_path, loses)
+    sources = []
+    for number, launched in enumerate((Configuration(), Configuration())):
+        intent = LaunchIntent(launched, (), f"mark-{number}", str(tmp_path / "logs" / f"{number}"))
+        with runner.start(intent, lambda *_: None) as session:
+            cycle = session.measure(OperatingPoint(1, requests=2)).cycle
+        sources.append(None if cycle is None else cycle.source)
+    assert sources == [None, "device_timer"]
+    lost, timer = runner.remarks()
+    assert "says nothing of it" in lost
+    assert timer == "SGLang's device timer stands in for it, as TUNER_DEVICE_TIMER asks"
+
+
 def test_it_is_not_there_unless_it_is_asked_for(runner, intent, monkeypatch):
-    """Nobody has measured what it costs a server that is scored."""
     monkeypatch.delenv("TUNER_DEVICE_TIMER")
     launched = runner.launch_command(intent(Configuration()), host="127.0.0.1", port=20010)
     assert "--enable-metrics" not in launched.argv
