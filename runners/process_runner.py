@@ -119,8 +119,11 @@ class ProcessRunner(Runner):
     def no_clock(self, configuration: Configuration) -> str | None:
         """Why a launch of this configuration goes without the cycle's clock; `None`: it has it.
 
-        One that was refused to a configuration with flags of its own may be had by others.
+        One that was refused to a configuration with flags of its own may be had by others. The
+        variable that asks a server for it turns it off in the tuner's own environment.
         """
+        if os.environ.get(CLOCK_VARIABLE) == "0":
+            return f"{CLOCK_VARIABLE}=0 is set"
         refused = self._clock_refused
         return refused.get(_flags_set(configuration)) or refused.get(frozenset())
 

@@ -127,9 +127,9 @@ class HotSwitchReport:
         for lost, what in ((True, "lost"), (False, "in vain")):
             numbers = [str(launch.id) for launch in empty if launch.lost is lost]
             if numbers:
-                more = f"{len(numbers)} more" if measured else counted(len(numbers), "launch")
-                were = "was" if len(numbers) == 1 else "were"
-                yield f"{more} {were} {what} ({', '.join(numbers)})"
+                one = len(numbers) == 1
+                which = f"launch{'' if one else 'es'} {', '.join(numbers)}"
+                yield f"{which} {'was' if one else 'were'} {what}"
         if measured or self.saved:
             yield _spared(self.saved)
 

@@ -14,18 +14,29 @@ if TYPE_CHECKING:
 def describe_role(launch: Launch, trial: Trial) -> str:
     """What a launch did for one of its trials, and how it ended.
 
-    `"judged here"`, `"judged here, then lost"`, `"as the anchor, switched to (not scored)"`,
+    `"judged here"`, `"judged here, switched to, then lost"`,
+    `"as the anchor, switched to (not scored)"`, `"to be the anchor, lost before it was ready"`,
     `"not judged here, failed"`.
     """
     ended = {LaunchState.LOST: "lost", LaunchState.FAILED: "failed"}.get(launch.state)
     if trial.judged_in == launch.id:
-        return f"judged here, then {ended}" if ended is not None else "judged here"
+        what = f"judged here{_how(launch, trial)}"
+        return f"{what}, then {ended}" if ended is not None else what
     if _is_anchor(launch, trial):
+        if ended is not None and launch.ready_s is None:
+            return f"to be the anchor, {ended} before it was ready"
         what = "as the anchor, switched to (not scored)"
         return f"{what}, then {ended}" if ended is not None else what
     if launch.state is LaunchState.RUNNING:
         return "running"
     return f"not judged here, {ended or launch.state}"
+
+
+def _how(launch: Launch, trial: Trial) -> str:
+    if not launch.intent.settings:
+        return ""
+    started = launch.intent.configuration.setting == trial.configuration.setting
+    return ", as the server was started" if started else ", switched to"
 
 
 def _is_anchor(launch: Launch, trial: Trial) -> bool:

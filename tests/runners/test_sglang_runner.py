@@ -101,6 +101,22 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
 OURS = {"PYTHONPATH", "TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"}
 
 
+def test_a_server_has_nothing_of_the_plugin_where_neither_part_is_wanted(
+    study, tmp_path, intent, with_sglang, monkeypatch
+):
+    with_sglang("0.5.23")
+    monkeypatch.setenv("TUNER_CYCLE_CLOCK", "0")
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    launched = runner.launch_command(intent(eagle3(2)), host="127.0.0.1", port=20010)
+    env = dict(launched.env)
+    assert "TUNER_SWITCHABLE_STEPS" not in env
+    assert "TUNER_CYCLE_CLOCK" not in env
+    assert "PYTHONPATH" not in env
+    assert {"TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"} <= set(launched.unset)
+    [remark] = runner.remarks()
+    assert remark.endswith("clock of their cycles: TUNER_CYCLE_CLOCK=0 is set")
+
+
 def test_the_exported_command_is_the_launched_one_but_for_the_port(
     study, tmp_path, intent, with_sglang
 ):

@@ -104,6 +104,18 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
     assert argv[()][at] == "1"
 
 
+def test_the_clock_is_turned_off_in_the_tuners_own_environment(
+    study, tmp_path, intent, monkeypatch
+):
+    monkeypatch.setenv("TUNER_CYCLE_CLOCK", "0")
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    assert runner.no_clock(eagle3(1)) == "TUNER_CYCLE_CLOCK=0 is set"
+    for steps in ((1, 5), ()):
+        env = dict(runner.launch_command(intent(eagle3(1), *steps), host="h", port=1).env)
+        assert env.get("TUNER_CYCLE_CLOCK") is None
+        assert env.get("TUNER_SWITCHABLE_STEPS") == ("1,5" if steps else None)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "together"),
     [

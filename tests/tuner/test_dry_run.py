@@ -110,7 +110,7 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
         "[1, 2], topk: 1", "{from: 1, to: 4}, topk: 1"
     )
     told = plan_of(tuner, call, text)
-    assert "hot switch: 3 launches in place of 5:" in told
+    assert "hot switch: 3 launches for all of it in place of 5:" in told
     assert "EAGLE: 4 configurations (steps 1, 2, 3, 4), 1 launch to be switched through" in told
     assert "its anchor: baseline 'default', launched by itself" in told
     assert "would take 15 minutes, and more where one measures up to 4 settings" in told
@@ -132,7 +132,7 @@ def test_trees_are_told_apart_with_their_topk_and_draft_tokens(tuner, call):
     told = plan_of(tuner, call, text)
     assert "EAGLE3, topk 4: 4 configurations (steps/draft tokens 3/8, 3/16, 5/8, 5/16)" in told
     assert "its anchor: baseline 'default', launched by itself" in told
-    assert "hot switch: 5 launches in place of 7:" in told
+    assert "hot switch: 5 launches for all of it in place of 7:" in told
     plan = json.loads(plan_of(tuner, call, text, "--json"))["hot_switch"]
     chains, trees = plan["shared"]
     assert (chains["topk"], chains["steps"], chains["draft_tokens"]) == (1, [3, 5], [4, 6])

@@ -93,12 +93,15 @@ def test_a_figure_of_a_switched_server_says_so_and_one_of_its_own_launch_does_no
     for trial in report.standing.trials:
         judged = next(x for x in report.launches if x.id == trial.judged_in)
         head = format_of("shell").write(exported_of(study, report, trial)).splitlines()
-        found = [line for line in head if "switched through" in line]
+        told = json.loads(format_of("json").write(exported_of(study, report, trial)))
+        found = [line for line in head if "a server prepared for" in line]
         if settings := len(judged.intent.settings):
             [line] = found
-            assert f"launch {judged.id}, a server that was switched through {settings} " in line
+            assert f"launch {judged.id}, a server prepared for {settings} settings" in line
+            assert told["switched"] == {"launch": judged.id, "settings": settings}
         else:
             assert not found
+            assert told["switched"] is None
     # The first switched launch has the anchor, too.
     assert {len(x.intent.settings) for x in report.launches} == {0, 3, 4}
 

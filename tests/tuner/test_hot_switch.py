@@ -718,12 +718,12 @@ def test_launches_that_came_to_nothing_are_told_beside_those_that_measured(small
     before = store.launches_spent(stored.id)
     end_leftovers_of(store, stored)
     lost = hot_switch_report(store, stored, store.trials(stored.id), store.launches(stored.id))
-    assert list(lost.lines()) == ["hot switch: nothing measured, 1 launch was lost (3)"]
+    assert list(lost.lines()) == ["hot switch: nothing measured, launch 3 was lost"]
     assert store.launches_spent(stored.id) == before
     report = play(study, store, Switchable(study, clocked), hot_switch=True)
     [first, *_] = report.hot_switch.lines()
     assert first == (
-        "hot switch: 7 settings measured in 2 launches, 1 more was lost (3), "
+        "hot switch: 7 settings measured in 2 launches, launch 3 was lost, "
         "5 launches fewer than with one each"
     )
     assert report.hot_switch.saved == 5
@@ -752,8 +752,8 @@ def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store
         "launch 2: as the anchor, switched to (not scored), then lost",
     ]
     first, second, _ = (t.number for t in report.standing.trials if t.purpose is Purpose.SEARCH)
-    assert told(first) == ["launch 2: judged here, then lost"]
-    assert told(second) == ["launch 2: not judged here, lost", "launch 3: judged here"]
+    assert told(first) == ["launch 2: judged here, as the server was started, then lost"]
+    assert told(second) == ["launch 2: not judged here, lost", "launch 3: judged here, switched to"]
 
 
 def test_a_study_without_it_says_so(small, store):

@@ -111,7 +111,7 @@ class SwitchPlan:
             yield "hot switch: no launch can be shared here, an anchor's own left aside"
             return
         yield (
-            f"hot switch: {counted(self.needed.launches, 'launch')} in place of "
+            f"hot switch: {counted(self.needed.launches, 'launch')} for all of it in place of "
             f"{self.needed.alone}:"
         )
         for part in shared:

@@ -20,6 +20,7 @@ from tuner.exports.remarks import (
     one_line,
     remarks,
     slowest_start_s,
+    switched_launch,
 )
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ def _facts(
     study, standing = report.study, report.standing
     is_best = standing.best is not None and standing.best.number == trial.number
     machine = measured_machine(report, trial)
+    switched = switched_launch(report, trial)
     told = [*(r for m in trial.measurements for r in m.warnings), *cautions]
     return {
         "study": study.name,
@@ -169,6 +171,9 @@ def _facts(
         "state": str(trial.state),
         "verdict": {"kind": report.verdict.kind, "reason": report.verdict.reason}
         if is_best
+        else None,
+        "switched": {"launch": switched.id, "settings": len(switched.intent.settings)}
+        if switched is not None
         else None,
         "sglang_version": measured_version(report, trial),
         "machine": machine.to_dict() if machine is not None else None,

@@ -60,7 +60,7 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
             + (f", accept length {accept:.2f}" if accept is not None else "")
         )
         lines += (f"WARNING: {reason}" for reason in measurement.warnings)
-    lines += switched(report, trial)
+    lines += _switched(report, trial)
     for name, base, gain in report.standing.leads(trial):
         gained = describe_gain(gain, len(trial.measurements))
         lines.append(f"{gained} on baseline '{name}' (trial {base.number})")
@@ -72,16 +72,21 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
     return [one_line(line) for line in lines]
 
 
-def switched(report: StudyReport, trial: Trial) -> list[str]:
-    """That its figures are of a server with several settings, where they are: `docs/hot-switch.md`.
+def switched_launch(report: StudyReport, trial: Trial) -> Launch | None:
+    """The launch that judged the trial, if it was prepared for several settings.
 
-    What is exported starts a server of one setting.
+    What is exported starts a server of one setting: `docs/hot-switch.md` says how far they agree.
     """
     judged = next((x for x in report.launches if x.id == trial.judged_in), None)
-    if judged is None or not judged.intent.settings:
+    return judged if judged is not None and judged.intent.settings else None
+
+
+def _switched(report: StudyReport, trial: Trial) -> list[str]:
+    launch = switched_launch(report, trial)
+    if launch is None:
         return []
-    settings = counted(len(judged.intent.settings), "setting")
-    where = f"launch {judged.id}, a server that was switched through {settings}"
+    settings = counted(len(launch.intent.settings), "setting")
+    where = f"launch {launch.id}, a server prepared for {settings}, one behind the other"
     return [f"Taken in {where}: a lead of a few percent needs a launch of its own"]
 
 
