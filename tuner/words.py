@@ -280,4 +280,4 @@ def describe_number(value: float | None, spec: str) -> str:
 def describe_gain(gain: float, points: int) -> str:
     """`"+4.6%"`; over several operating points, that it is their mean."""
     mean = f" (geometric mean over {points} points)" if points > 1 else ""
-    return f"{gain - 1:+.1%}{mean}"
+    return f"{gain - 1:+z.1%}{mean}"

@@ -251,4 +251,5 @@ def test_several_points_say_which_is_which():
         "90.0 tok/s at concurrency 1, 945.9 tok/s at concurrency 16"
     )
     assert describe_gain(1.046, 1) == "+4.6%"
+    assert describe_gain(0.9999, 1) == "+0.0%", "no sign of nothing"
     assert describe_gain(0.5, 2) == "-50.0% (geometric mean over 2 points)"

@@ -175,8 +175,8 @@ def _measured_collectives(explanation: Explanation) -> Iterator[str]:
         if seen is not None and change is not None:
             value = " not set" if seen.value is None else f"={seen.value}"
             yield (
-                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+.1%}, "
-                f"decoding by {seen.gain:+.1%} (trial {seen.trial}, all else equal)."
+                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+z.1%}, "
+                f"decoding by {seen.gain:+z.1%} (trial {seen.trial}, all else equal)."
             )
 
 
@@ -214,7 +214,7 @@ def _outcome(explanation: Explanation, lever: Lever) -> str:
 
 
 def _gain(gain: float | None) -> str:
-    return "?" if gain is None else f"{gain:+.1%}"
+    return "?" if gain is None else f"{gain:+z.1%}"
 
 
 def _break_even(point: PointExplanation) -> Iterator[str]:
