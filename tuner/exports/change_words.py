@@ -59,7 +59,8 @@ def describe_worth(change: Change, found: Contributions, *, simulated: bool) -> 
         before = describe_value(change.knob, change.before)
         text += f" on the next best value, {other}; {before} was not measured beside it"
     elif worth.pairs > 1 and worth.lowest is not None and worth.highest is not None:
-        text += f"; {worth.lowest - 1:+z.1%} to {worth.highest - 1:+z.1%} in {worth.pairs} such pairs"
+        low, high = worth.lowest - 1, worth.highest - 1
+        text += f"; {low:+z.1%} to {high:+z.1%} in {worth.pairs} such pairs"
     if found.within_noise(worth.gain):
         text += f"; no more than noise (launches of one configuration differ by {found.noise:.1%})"
     return text
