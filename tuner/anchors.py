@@ -61,8 +61,11 @@ class Anchors:
         if not switching.is_faithful(first.configuration.speculation.drafter):
             return self._unproven(plan, switching, seen, elsewhere=elsewhere)
         if plan.settings and not _measures_its_start(plan):
-            # No state of it is known to be SGLang's own: the anchor tells once more.
-            return self._anchored(plan, switching) or plan
+            # No state of it is known to be SGLang's own: an anchor tells once more, which is the
+            # first of them where there is none.
+            spoilt = switching.is_spoilt(first.configuration)
+            anchored = None if spoilt else self._anchored(plan, switching)
+            return anchored or LaunchPlan((_first_alone(plan),))
         return _start_first(plan)
 
     def _unproven(
@@ -94,6 +97,8 @@ class Anchors:
                 shared.setdefault(drafter, []).append(index)
         for drafter, indices in shared.items():
             if switching.is_faithful(drafter):
+                unanchored = [i for i in indices if self._needs_an_anchor(plans[i], switching)]
+                sizes += [1] * len(unanchored)
                 continue
             if any(t.configuration.speculation.drafter == drafter for t in switching.alone):
                 sizes[indices[0]] += 1
@@ -103,6 +108,10 @@ class Anchors:
                 if len(indices) == 1 and sizes[indices[0]] == 2:
                     sizes[indices[0]] = 1  # the other one has nothing to share a launch with
         return sizes
+
+    def _needs_an_anchor(self, plan: LaunchPlan, switching: Switching) -> bool:
+        """Whether one of them has a launch of its own first, and is measured again beside them."""
+        return not _measures_its_start(plan) and self._anchored(plan, switching) is None
 
     def _anchored(self, plan: LaunchPlan, switching: Switching) -> LaunchPlan | None:
         """The plan with a trial that was measured in a launch of its own before it."""

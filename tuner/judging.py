@@ -9,11 +9,12 @@ from results.records import Failure, Purpose, Trial, TrialState
 from runners.base import RunnerError
 from runners.readback import differences
 from search_spaces.configuration import largest
-from tuner.one_server import at_odds
+from tuner.one_server import State, held_against
 from tuner.same_load import SameLoad
 from tuner.scoring import has_stalled, judge, was_disturbed
 from tuner.switching import (
     ANCHOR_DISTURBED,
+    NOT_COMPARED,
     NOT_IN_FORCE,
     UNFAITHFUL,
     checked,
@@ -63,18 +64,20 @@ class Judge:
         self._progress = progress
         self._shielded = shielded
         self._same_load = SameLoad(stored, store)
-        self._as_started: tuple[int, list[Measurement]] | None = None
+        self._references: dict[int, list[State]] = {}
 
     def measure(self, session: Session, launch: Launch, number: int, planned: PlannedTrial) -> None:
         """Measures a trial at every operating point, and judges it.
 
         Raises:
             RunnerError: The server or its load failed, or a switched server was not at this
-                setting, or is another server at it, which is no fault of the setting; the trial is
-                as it was.
+                setting, is another server at it, or cannot be compared, which is no fault of the
+                setting; the trial is as it was.
         """
         asked = planned.configuration
         switched = bool(launch.intent.settings)
+        if switched:
+            self._require_reference(launch, asked)
         resolved = session.apply(asked.setting) if switched else session.resolved
         if switched:
             _require_in_force(_drafts_otherwise(asked, resolved))
@@ -84,7 +87,7 @@ class Judge:
             if switched:
                 _require_in_force(_said_not_in_force(measurements[-1]))
         if switched:
-            self._hold_against_the_start(launch, asked, measurements)
+            self._hold_against_references(launch, asked, measurements)
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
@@ -100,26 +103,37 @@ class Judge:
         )
         self.finish(launch, trial, resolved)
 
-    def _hold_against_the_start(
+    def _require_reference(self, launch: Launch, asked: Configuration) -> None:
+        """Of a setting that the server was not started at: there is something to hold it against.
+
+        What SGLang built itself needs none.
+        """
+        if asked.setting != largest(launch.intent.settings) and not self._known_of(launch):
+            why = "no window of the setting that it was started at is believed"
+            raise RunnerError(_not_compared(launch, asked, why))
+
+    def _hold_against_references(
         self, launch: Launch, asked: Configuration, measurements: list[Measurement]
     ) -> None:
-        """Compares a setting of a switched server with the one that the server was started at."""
+        """Compares a setting of a switched server with those of it that are known to be right."""
         if any(m.invalid for m in measurements):
+            return  # not scored, and no reference
+        state = State(asked.setting, tuple(measurements))
+        if asked.setting == largest(launch.intent.settings):
+            self._known_of(launch).append(state)
             return
-        if asked.setting == (start := largest(launch.intent.settings)):
-            self._as_started = (launch.id, measurements)
-            return
-        if self._as_started is None or self._as_started[0] != launch.id:
-            return
-        found = at_odds(
-            self._as_started[1],
-            measurements,
-            drafts=min(asked.setting.size[0], start.size[0]) > 1,
-            on_gpu=launch.machine is not None and bool(launch.machine.gpus),
-        )
-        if found is not None:
-            why = f"at {asked.setting} steps {found}"
-            raise RunnerError(Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why)))
+        on_gpu = launch.machine is not None and bool(launch.machine.gpus)
+        found = [held_against(r, state, on_gpu=on_gpu) for r in self._known_of(launch)]
+        if odds := [held.odds for held in found if held.odds is not None]:
+            why = unfaithful(launch, f"at {asked.setting} steps {odds[0]}")
+            raise RunnerError(Failure(UNFAITHFUL, "load", "configuration", why))
+        untold = [held.untold for held in found if held.untold is not None]
+        if len(untold) == len(found):
+            raise RunnerError(_not_compared(launch, asked, untold[0]))
+
+    def _known_of(self, launch: Launch) -> list[State]:
+        """The states of a launch that others are held against."""
+        return self._references.setdefault(launch.id, [])
 
     def check(self, session: Session, launch: Launch, anchor: Anchor) -> Failure | None:
         """Measures an anchor in a switched server, and compares it with its own launch.
@@ -134,8 +148,10 @@ class Judge:
         # Before its windows: who is killed behind them finds them, and compares them.
         if (ignored := _ignored(anchor.configuration, resolved)) is not None:
             return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
+        windows = []
         for point in self._workload.points:
             window = self._undisturbed(session, launch, anchor.trial, Purpose.ANCHOR, point)
+            windows.append(window)
             if was_disturbed(window):
                 reasons = f"the anchor was disturbed at {point.name}: {'; '.join(window.invalid)}"
                 raise RunnerError(Failure(ANCHOR_DISTURBED, "load", "host", reasons))
@@ -149,6 +165,7 @@ class Judge:
             why = str(found) if found is not None else "its launch was at other operating points"
             self._progress.message(f"  {what}: not the same: {why}")
             return Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why))
+        self._known_of(launch).append(State(anchor.configuration.setting, tuple(windows)))
         self._progress.message(f"  {what}: the same ({found})")
         return None
 
@@ -210,6 +227,12 @@ class Judge:
                 launch=launch.id,
             )
         self._progress.judged(trial)
+
+
+def _not_compared(launch: Launch, asked: Configuration, why: str) -> Failure:
+    """What of a switched server nobody can say whether it is faithful is measured by itself."""
+    message = f"{asked.setting} steps of launch {launch.id} cannot be checked: {why}"
+    return Failure(NOT_COMPARED, "load", "configuration", message)
 
 
 def _drafts_otherwise(asked: Configuration, resolved: Resolved) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from results.records import LaunchState
-from tuner.switching import SWITCH_FAULTS
+from tuner.switching import NOT_COMPARED, SWITCH_FAULTS
 
 if TYPE_CHECKING:
     from results.records import Failure, Launch, Trial
@@ -47,6 +47,6 @@ def _is_anchor(launch: Launch, trial: Trial) -> bool:
 
 def describe_fault(launch: Launch, failure: Failure) -> str:
     """`"a fault of the host"`; what only a switched server has is no configuration's."""
-    if launch.intent.settings and failure.kind in SWITCH_FAULTS:
+    if launch.intent.settings and failure.kind in SWITCH_FAULTS | {NOT_COMPARED}:
         return "a fault of the switched server"
     return f"a fault of the {failure.fault}"

@@ -7,6 +7,7 @@ a launch per setting.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from runners.plugin_protocol import CLOCK_VARIABLE
 from runners.plugin_status import status_of
 from tuner.blame import KILLED
 from tuner.faithful import Comparison, compare
-from tuner.scoring import comparable, was_disturbed
+from tuner.scoring import comparable, has_stalled, was_disturbed
 from tuner.words import counted, shorten
 
 if TYPE_CHECKING:
@@ -35,9 +36,13 @@ the check of a window that finds it (`docs/validity.md`)."""
 ANCHOR_DISTURBED = "anchor_disturbed"
 """Of a launch whose anchor could not be measured undisturbed."""
 
+NOT_COMPARED = "not_compared"
+"""Of a launch in which settings had nothing to be held against: they are measured by themselves."""
+
 _DISTURBED_AT_MOST = 2
-"""Launches in which a drafter's anchor may be disturbed before it is no longer tried: each costs
-as much as one that measures something."""
+"""Launches in which an anchor may be disturbed before it is no longer tried, for its drafter or,
+where that was found faithful, for servers of these flags: each costs as much as one that measures
+something."""
 
 _KILLED_AT_MOST = 2
 """Switched servers that somebody may kill before launches have one setting again."""
@@ -88,6 +93,8 @@ class Switching:
         alone: Trials with figures that are believed, of launches of their own.
         gave_up: Why the study went back to a launch per setting; `None`: it did not.
         cannot_run: What failed in a launch of its own.
+        spoilt: Of servers whose anchor was disturbed too often: their settings are launched by
+            themselves.
         silent: Why no server can be switched, as servers of single settings have told: to be
             heeded before the first that would be; `None`: nothing speaks against it.
     """
@@ -97,10 +104,15 @@ class Switching:
     gave_up: str | None = None
     cannot_run: tuple[Configuration, ...] = ()
     silent: str | None = None
+    spoilt: tuple[Configuration, ...] = ()
 
     def is_faithful(self, drafter: Drafter) -> bool:
         """Whether figures of its switched servers may be scored."""
         return any(c.drafter == drafter and c.comparison.faithful for c in self.checks)
+
+    def is_spoilt(self, configuration: Configuration) -> bool:
+        """Whether the server that is to be switched to it cannot be anchored."""
+        return any(c.with_setting(configuration.setting) == configuration for c in self.spoilt)
 
 
 def read_switching(
@@ -122,6 +134,20 @@ def read_switching(
         _why(switched, checks, by_number, by_id),
         tuple(t.configuration for t in trials if _failed_alone(t, by_id)),
         _silent(store, study_id, trials, by_id),
+        _spoilt(switched),
+    )
+
+
+def _spoilt(switched: Sequence[Launch]) -> tuple[Configuration, ...]:
+    disturbed = [
+        launch.intent.configuration
+        for launch in switched
+        if launch.failure is not None and launch.failure.kind == ANCHOR_DISTURBED
+    ]
+    return tuple(
+        c
+        for c in disturbed
+        if sum(c.with_setting(other.setting) == other for other in disturbed) >= _DISTURBED_AT_MOST
     )
 
 
@@ -172,17 +198,20 @@ def checked(
     `None` where some are missing, or a moment's disturbance spoiled them: that says nothing.
     """
     known = store.measurements(study_id, anchor.number, samples=True)
-    again = {
-        s.measurement.point: s.measurement
-        for s in known
-        if s.launch == launch.id and s.purpose is Purpose.ANCHOR
-    }
+    windows = [
+        s.measurement for s in known if s.launch == launch.id and s.purpose is Purpose.ANCHOR
+    ]
+    again = {window.point: window for window in windows}
     first = {
         s.measurement.point: s.measurement
         for s in known
         if s.launch == own.id and s.purpose is not Purpose.ANCHOR
     }
     if not first or not first.keys() <= again.keys() or any(map(was_disturbed, again.values())):
+        return None
+    # Who is killed before a stalled window was repeated knows no more than of a disturbed one.
+    met = Counter(window.point for window in windows)
+    if any(has_stalled(window) and met[point] == 1 for point, window in again.items()):
         return None
     on_gpu = any(m is not None and m.gpus for m in (launch.machine, own.machine))
     return compare(list(first.values()), [again[point] for point in first], on_gpu=on_gpu)

@@ -1,51 +1,98 @@
-"""What tells that a switched state is not of the server that it was built in."""
+"""What tells that a switched state is not of the server that another state of it is of."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.one_server import VERIFY_TIME, at_odds
+from results.records import PartTime
+from search_spaces.configuration import Setting
+from tuner.one_server import VERIFY_TIME, Held, State, held_against
 
 from .test_faithful import PARTS, clock, measured
 
+FIVE, TWO = Setting(5), Setting(2)
 
-def found(started, switched, *, drafts=True, on_gpu=True):
-    return at_odds([started], [switched], drafts=drafts, on_gpu=on_gpu)
+
+def found(first, then, *, known=FIVE, other=TWO, on_gpu=True):
+    reference = State(known, (measured(cycle=first),))
+    return held_against(reference, State(other, (measured(cycle=then),)), on_gpu=on_gpu)
 
 
 def test_fewer_steps_take_less_time_and_nothing_is_said():
     fewer = clock(draft=0.2, draft_extend=0.25, verify=5.6)
-    assert found(measured(cycle=clock()), measured(cycle=fewer)) is None
+    assert found(clock(), fewer) == Held()
 
 
 @pytest.mark.parametrize("part", ["draft", "draft_extend", "verify"])
 def test_a_part_that_lost_its_graphs_is_said(part):
     eager = clock(graphs={part: 0.0})
-    said = f"graphs of {part}: 100% as started, 0% switched at concurrency 1, batch 1"
-    assert found(measured(cycle=clock()), measured(cycle=eager), on_gpu=False) == said
+    said = f"graphs of {part}: 0%, and 100% at 5 steps at concurrency 1, batch 1"
+    assert found(clock(), eager, on_gpu=False) == Held(said)
 
 
 def test_one_step_has_no_draft_forwards_to_be_graphs():
     one = clock(graphs={"draft": 0.0})
-    assert found(measured(cycle=clock()), measured(cycle=one), drafts=False) is None
+    assert found(clock(), one, other=Setting(1)) == Held()
+    assert found(clock(), one).odds is not None
 
 
-@given(size=st.floats(-0.9, 1.0))
-def test_a_verify_of_fewer_tokens_takes_no_longer(size):
-    other = clock(verify=PARTS["verify"] * (1 + size))
-    said = found(measured(cycle=clock()), measured(cycle=other))
-    if size < 0.99 * VERIFY_TIME:
-        assert said is None
-    if size > 1.01 * VERIFY_TIME:
-        assert said is not None
-        assert "verify takes 5.68 ms as started" in said
+def test_a_part_that_is_missing_is_said():
+    without = clock()
+    [batch] = without.batches
+    parts = {name: part for name, part in batch.parts.items() if name != "draft_extend"}
+    odds = found(clock(), replace(without, batches=(replace(batch, parts=parts),))).odds
+    assert odds == "draft_extend is missing, and is there at 5 steps at concurrency 1, batch 1"
+
+
+@given(factor=st.floats(0.1, 4.0), known=st.integers(2, 9), other=st.integers(2, 9))
+def test_a_verify_takes_between_the_same_and_as_much_more_as_it_has_tokens(factor, known, other):
+    a, b = Setting(known), Setting(other)
+    odds = found(clock(), clock(verify=PARTS["verify"] * factor), known=a, other=b).odds
+    grows = (other + 1) / (known + 1)
+    least, most = min(1.0, grows), max(1.0, grows)
+    if least / (1 + 0.99 * VERIFY_TIME) < factor < most * (1 + 0.99 * VERIFY_TIME):
+        assert odds is None
+    if not least / (1 + 1.01 * VERIFY_TIME) < factor < most * (1 + 1.01 * VERIFY_TIME):
+        assert odds is not None
+        assert f"and 5.68 ms at {known} steps" in odds
     # Where cores are shared with whatever else there is, times say nothing.
-    assert found(measured(cycle=clock()), measured(cycle=other), on_gpu=False) is None
+    other_machine = found(
+        clock(), clock(verify=PARTS["verify"] * factor), known=a, other=b, on_gpu=False
+    )
+    assert other_machine == Held()
 
 
-def test_without_a_clock_on_both_sides_nothing_is_known():
-    assert found(measured(), measured(cycle=clock(verify=50.0))) is None
-    timer = clock(source="device_timer", verify=50.0)
-    assert found(measured(cycle=clock()), measured(cycle=timer)) is None
+def test_a_draft_has_a_forward_for_each_step_but_the_first():
+    assert found(clock(draft=1.0), clock(draft=0.25), known=Setting(5), other=TWO) == Held()
+    assert found(clock(draft=1.0), clock(draft=4.0), known=TWO, other=FIVE) == Held()
+    said = found(clock(draft=1.0), clock(draft=9.0), known=TWO, other=FIVE).odds
+    assert said == "draft takes 8.82 ms, and 0.98 ms at 2 steps at concurrency 1, batch 1"
+
+
+def test_where_only_one_has_a_clock_or_no_batch_size_is_common_nothing_is_told():
+    assert found(None, None) == Held(), "nobody keeps one"
+    lost = found(clock(), None)
+    assert lost == Held(untold="only one of them has this clock of its cycles at concurrency 1")
+    assert found(clock(), clock(source="device_timer")) == lost
+    other = clock()
+    other = replace(other, batches=(replace(other.batches[0], size=7),))
+    untold = found(clock(), other).untold
+    assert untold == "no batch size was met often enough in both at concurrency 1"
+
+
+def test_what_is_told_at_one_point_is_no_excuse_for_another():
+    reference = State(FIVE, (measured(cycle=clock()), measured(cycle=clock())))
+    state = State(TWO, (measured(cycle=None), measured(cycle=clock(verify=20.0))))
+    assert held_against(reference, state, on_gpu=True).odds is not None
+    fine = State(TWO, (measured(cycle=None), measured(cycle=clock())))
+    assert held_against(reference, fine, on_gpu=True).untold is not None
+
+
+def test_a_part_of_no_runs_is_not_compared():
+    [batch] = clock().batches
+    none = replace(batch, parts={**batch.parts, "draft": PartTime(0, 0.0)})
+    assert found(replace(clock(), batches=(none,)), clock()) == Held()

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from results.records import Purpose
-from search_spaces.configuration import Configuration, Setting
+from search_spaces.configuration import Configuration, Setting, largest
 from tuner.planners.base import LaunchPlan, PlannedTrial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
     from search_spaces import Space
     from search_spaces.configuration import Drafter
@@ -25,7 +25,7 @@ class Needed:
     Attributes:
         launches: So many.
         alone: So many if each configuration had a launch of its own.
-        shared: The configurations of each launch that has several.
+        shared: The configurations that share a launch, or have a baseline as their anchor.
     """
 
     launches: int
@@ -162,12 +162,11 @@ class LaunchBuilder:
             else:
                 groups.append([configuration])
                 near.append(groups[-1])
-        shared = tuple(tuple(group) for group in groups if len(group) > 1)
         own = set(baselines)
+        # Baselines among themselves share nothing.
+        shared = tuple(tuple(g) for g in groups if len(g) > 1 and not own.issuperset(g))
         launches = sum(len(own & set(group)) + (not own.issuperset(group)) for group in groups)
-        drafters = {group[0].speculation.drafter for group in shared}
-        anchored = {g[0].speculation.drafter for g in shared if not own.isdisjoint(g)}
-        return Needed(launches + len(drafters - anchored), alone, shared)
+        return Needed(launches + _first_alone(shared, own), alone, shared)
 
     def launches_left(self, configurations: Iterable[Configuration]) -> int:
         """The same on the way, where the launch of an anchor was made."""
@@ -183,6 +182,23 @@ def everything(
     """The baselines and every point but some, each once."""
     yield from (b for b in dict.fromkeys(baselines) if b not in space)
     yield from (point for point in space if point not in without)
+
+
+def _first_alone(shared: Iterable[Sequence[Configuration]], own: Collection[Configuration]) -> int:
+    """Launches of one setting that are made to be the anchor of others.
+
+    Each drafter needs one, and each server beside whose start nobody is measured; a baseline that
+    shares it is one.
+    """
+    anchored: dict[Drafter, bool] = {}
+    without_start: dict[Drafter, int] = defaultdict(int)
+    for group in shared:
+        drafter = group[0].speculation.drafter
+        has_own = any(c in own for c in group)
+        anchored[drafter] = anchored.get(drafter, False) or has_own
+        settings = [c.setting for c in group if c not in own]
+        without_start[drafter] += not has_own and largest(settings) not in settings
+    return sum(max(without_start[d], not known) for d, known in anchored.items())
 
 
 def _server(configuration: Configuration) -> Hashable:
