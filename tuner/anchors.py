@@ -60,13 +60,18 @@ class Anchors:
             return plan
         if not switching.is_faithful(first.configuration.speculation.drafter):
             return self._unproven(plan, switching, seen, elsewhere=elsewhere)
-        if plan.settings and not _measures_its_start(plan):
-            # No state of it is known to be SGLang's own: an anchor tells once more, which is the
-            # first of them where there is none.
-            spoilt = switching.is_spoilt(first.configuration)
-            anchored = None if spoilt else self._anchored(plan, switching)
-            return anchored or LaunchPlan((_first_alone(plan),))
-        return _start_first(plan)
+        if not plan.settings:
+            return plan
+        spoilt = switching.is_spoilt(first.configuration)
+        anchored = None if spoilt else self._anchored(plan, switching)
+        # A window more, where a server of these flags has run by itself and no state is needed.
+        if anchored is not None and anchored.spare is None:
+            return _start_first(anchored)
+        if _measures_its_start(plan):
+            return _start_first(plan)
+        # No state of it is known to be SGLang's own: an anchor tells once more, which is the first
+        # of them where there is none.
+        return anchored or LaunchPlan((_first_alone(plan),))
 
     def _unproven(
         self, plan: LaunchPlan, switching: Switching, seen: Collection[str], *, elsewhere: bool

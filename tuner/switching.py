@@ -235,7 +235,9 @@ def _check(
     if comparison is None:
         return None
     failure = launch.failure
-    if failure is not None and failure.kind == UNFAITHFUL and comparison.faithful:
+    later = (s for n in launch.trials[1:] for s in store.measurements(study_id, n, samples=False))
+    went_on = any(s.launch == launch.id for s in later)
+    if failure is not None and failure.kind == UNFAITHFUL and comparison.faithful and not went_on:
         # It ran something else than it was told; the figures cannot say that.
         comparison = Comparison((), None, failure.message)
     drafter = anchor.configuration.speculation.drafter

@@ -246,7 +246,7 @@ def test_todays_command_has_a_launch_of_its_own(store):
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
     assert report.standing.baselines["production"].purpose is Purpose.BASELINE
-    assert [steps(i) for i in runner.intents] == [[], [], [], [], [3, 4, 1, 2], [4, 1, 3]]
+    assert [steps(i) for i in runner.intents] == [[], [], [], [], [3, 4, 1, 2], [2, 4, 1, 3]]
     assert len(report.standing.trials) == 10
 
 
