@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from results.records import Purpose
 from search_spaces.configuration import Setting, largest
 from tuner.planners import Anchor, LaunchPlan, PlannedTrial
+from tuner.planners.launches import TELLING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration, Drafter
     from tuner.planners import LaunchBuilder
     from tuner.switching import Switching
-
-_TELLING = 2
-"""Draft steps from which on the draft runs forwards of its own: the first step's draft comes out of
-draft extend."""
 
 
 class Anchors:
@@ -129,12 +126,12 @@ class Anchors:
         ]
         depths = [_depth(t.configuration) for t in plan.trials]
         by_number = sorted(own, key=lambda t: t.number)
-        telling = [t for t in by_number if _depth(t.configuration) >= _TELLING]
+        telling = [t for t in by_number if _depth(t.configuration) >= TELLING]
         if (found := self._beside(plan, telling, switching)) is not None:
             return found
         # What has no draft forwards tells nothing of those of others.
-        untelling = [t for t in by_number if _depth(t.configuration) < _TELLING]
-        return self._beside(plan, untelling, switching) if max(depths) < _TELLING else None
+        untelling = [t for t in by_number if _depth(t.configuration) < TELLING]
+        return self._beside(plan, untelling, switching) if max(depths) < TELLING else None
 
     def _beside(
         self, plan: LaunchPlan, anchors: Sequence[Trial], switching: Switching
@@ -178,7 +175,7 @@ def _first_alone(plan: LaunchPlan) -> PlannedTrial:
     """
     first = plan.trials[0]
     start = largest(t.configuration.setting for t in plan.trials)
-    telling = [t for t in plan.trials if _depth(t.configuration) >= _TELLING]
+    telling = [t for t in plan.trials if _depth(t.configuration) >= TELLING]
     if first.purpose is not Purpose.SEARCH or (
         first in telling and first.configuration.setting != start
     ):

@@ -207,10 +207,13 @@ def test_baselines_among_themselves_share_nothing_and_are_nobodys_anchor():
     assert needed.launches == 8
 
 
-def test_the_dry_runs_count_is_what_a_sweep_makes_beside_todays_command(store):
+@pytest.mark.parametrize("variable", ["", "NCCL_PROTO=LL "])
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_dry_runs_count_is_what_a_sweep_makes_beside_todays_command(store, number, variable):
+    """One step tells nothing of the draft forwards of others: it is nobody's anchor."""
     text = small_text(steps="{from: 1, to: 4}", protos="[LL, LL128]", launches=99)
-    command = TODAY.format(model="moonshotai/Kimi-K2.5", steps=2, topk=1, tokens=3)
-    command = command.removeprefix("NCCL_PROTO=LL ")
+    command = TODAY.format(model="moonshotai/Kimi-K2.5", steps=number, topk=1, tokens=number + 1)
+    command = variable + command.removeprefix("NCCL_PROTO=LL ")
     study = parse_study(f"{text}production: {{command: {json.dumps(command)}}}\n", "small.yaml")
     runner = Switchable(study, clocked)
     needed = assembly.pose(study, runner, hot_switch=True).needed().launches

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from runners.process_runner import launches_alone
 from search_spaces.baseline import PRODUCTION
 from tuner.hot_switch_report import NOT_ASKED
+from tuner.planners.launches import may_anchor
 from tuner.words import counted
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _switched(groups: list[tuple[Configuration, ...]]) -> int:
 
 
 def _anchor(problem: Problem, groups: list[tuple[Configuration, ...]]) -> str | None:
-    known = {configuration for group in groups for configuration in group}
+    known = {c for group in groups for c in group if may_anchor(c, group)}
     names = [name for name, c in problem.baselines.items() if c in known]
     # Measured in this order; today's command last.
     return min(names, key=lambda name: name == PRODUCTION, default=None)

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Drafter
 
 
+TELLING = 2
+"""Draft steps from which on the draft runs forwards of its own: the first step's draft comes out of
+draft extend. What has no draft forwards tells nothing of those of others."""
+
+
+def may_anchor(configuration: Configuration, group: Iterable[Configuration]) -> bool:
+    """Whether a launch of its own tells of the servers that are switched through a group."""
+    deepest = max(other.setting.size[0] for other in group)
+    return configuration.setting.size[0] >= min(TELLING, deepest)
+
+
 @dataclass(frozen=True, slots=True)
 class Needed:
     """What a whole search takes.
@@ -194,7 +205,7 @@ def _first_alone(shared: Iterable[Sequence[Configuration]], own: Collection[Conf
     without_start: dict[Drafter, int] = defaultdict(int)
     for group in shared:
         drafter = group[0].speculation.drafter
-        has_own = any(c in own for c in group)
+        has_own = any(c in own and may_anchor(c, group) for c in group)
         anchored[drafter] = anchored.get(drafter, False) or has_own
         settings = [c.setting for c in group if c not in own]
         without_start[drafter] += not has_own and largest(settings) not in settings
