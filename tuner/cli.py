@@ -151,6 +151,13 @@ def resume(
     ] = None,
     launches: Annotated[int | None, typer.Option(min=1, help="Of the fork: its budget.")] = None,
     hours: Annotated[float | None, typer.Option(help="Of the fork: its hours at work.")] = None,
+    no_hot_switch: Annotated[
+        bool,
+        typer.Option(
+            "--no-hot-switch",
+            help="Of the fork: a launch per setting, also of those that were measured switched.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a stored study to its original target.
@@ -169,6 +176,7 @@ def resume(
             fork=fork,
             launches=launches,
             hours=hours,
+            no_hot_switch=no_hot_switch,
             as_json=as_json,
         )
     )

@@ -61,6 +61,7 @@ def inherit(
     baselines: Mapping[str, Configuration],
     differences: Sequence[Difference],
     caller: Mapping[str, str],
+    switched: bool = True,
 ) -> Inheritance:
     """Works out which trials of a study hold in a new one.
 
@@ -77,6 +78,7 @@ def inherit(
         baselines: Its baselines.
         differences: Between the two studies and their machines.
         caller: The environment that servers of the new study will inherit.
+        switched: Whether figures of servers that were prepared for several settings hold.
     """
     changed = {difference.part for difference in differences}
     left: Counter[str] = Counter()
@@ -86,6 +88,7 @@ def inherit(
     limits = dict(study.objective.subject_to)
     wanted = {configuration.key for configuration in baselines.values()}
     environments = {launch.id: dict(launch.effective_environment) for launch in launches}
+    shared = {launch.id for launch in launches if launch.intent.settings}
     found: dict[str, ForkedTrial] = {}
     for trial in trials:
         if trial.state not in {TrialState.COMPLETE, TrialState.INFEASIBLE}:
@@ -94,6 +97,9 @@ def inherit(
         never_served = not trial.measurements and _did_not_start(trial)
         if changed & _OTHER_LOAD and not never_served:
             left["measured under another workload"] += 1
+            continue
+        if not switched and trial.judged_in in shared:
+            left["measured in a switched server"] += 1
             continue
         here = _spelled(trial.configuration, study, caller)
         if here not in space and here.key not in wanted:

@@ -250,6 +250,25 @@ def test_a_changed_server_is_forked_without_anything(tuner, call, write_small):
     assert [x["imported_from"] for x in report(out)["launches"]] == [None]
 
 
+def test_who_does_not_believe_switched_figures_forks_without_them(call, write_small):
+    path = write_small(steps="[1, 2, 3, 4]", protos="[null]", time_scale=200)
+    first = report(call("sweep", "--study", path, "--json")[0])
+    switched = {x["id"] for x in first["launches"] if x["steps"]}
+    alone = [t["number"] for t in first["trials"] if t["judged_in"] not in switched]
+    assert 0 < len(alone) < len(first["trials"])
+    _, refused = call("resume", "--study", path, "--no-hot-switch", code=2)
+    assert "--fork NEW begins one with a launch per setting" in refused
+    fork = ("resume", "--study", path, "--fork", "alone", "--no-hot-switch")
+    out, told = call(*fork, "--launches", "2", "--json")
+    assert f"{len(first['trials']) - len(alone)} measured in a switched server" in told
+    second = report(out)
+    assert second["hot_switch"]["asked"] is False
+    old = {x["id"] for x in second["launches"] if x["imported_from"] is not None}
+    assert sum(t["judged_in"] in old for t in second["trials"]) == len(alone)
+    assert not any(x["steps"] for x in second["launches"] if x["id"] not in old)
+    assert second["budget"]["launches_spent"] == 2
+
+
 def test_a_budget_is_of_forks_alone(call, write_small):
     path = write_small(steps="[1]", launches=1, protos="[null]")
     call("sweep", "--study", path)

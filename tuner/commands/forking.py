@@ -40,6 +40,7 @@ def start_fork(
     name: str,
     launches: int | None,
     hours: float | None,
+    no_hot_switch: bool,
     wait: bool,
     as_json: bool,
 ) -> Exit:
@@ -53,6 +54,7 @@ def start_fork(
         name: The new study's.
         launches: Its budget; `None` is the file's or the stored study's.
         hours: Likewise.
+        no_hot_switch: It launches each setting by itself, and takes over only what was.
         wait: Wait for another tuner that has the devices.
         as_json: Whether the report is JSON.
     """
@@ -73,7 +75,8 @@ def start_fork(
     servers = assembly.make_servers(kind, study, seed=stored.seed, first_launch=len(past))
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
-    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
+    hot_switch = stored.hot_switch and not no_hot_switch
+    problem = assembly.pose(study, servers, hot_switch=hot_switch)
     problem = heeded(problem, servers)
     problem = assembly.forecast(problem, servers)
     differences = study_differences(old, study, simulated=servers.simulated)
@@ -89,6 +92,7 @@ def start_fork(
         baselines=problem.baselines,
         differences=differences,
         caller=os.environ,
+        switched=not no_hot_switch,
     )
     new = _describe(problem, servers, stored, file, name=name, launches=launches, hours=hours)
     with holding(servers, name, store.shown, wait=wait) as held:
@@ -121,7 +125,7 @@ def _describe(
         name=name,
         seed=stored.seed,
         planner="auto" if stored.planner == "exhaustive" else stored.planner,
-        hot_switch=stored.hot_switch,
+        hot_switch=problem.launches.hot_switch,
         launches=launches,
         hours=hours,
     )

@@ -38,9 +38,15 @@ def resume(
     fork: str | None,
     launches: int | None,
     hours: float | None,
+    no_hot_switch: bool,
     as_json: bool,
 ) -> Exit:
     """Goes on with a stored study, or with a fork of it."""
+    if fork is None and no_hot_switch:
+        raise CommandError(
+            "a study switches as it did from the beginning; --fork NEW begins one with a launch "
+            "per setting, with what this one measured so"
+        )
     if fork is None and (launches is not None or hours is not None):
         raise CommandError(
             "a study keeps the budget that it was created with; --fork NEW begins one with "
@@ -58,6 +64,7 @@ def resume(
                 name=fork,
                 launches=launches,
                 hours=hours,
+                no_hot_switch=no_hot_switch,
                 wait=wait,
                 as_json=as_json,
             )
