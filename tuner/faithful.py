@@ -71,7 +71,7 @@ _LEAST_CYCLES = 20
 """Of a batch size in a window, below which its median says little."""
 
 _LEAST_SHARE = 0.1
-"""Of a window's cycles: batch sizes that were met in passing are not compared."""
+"""Of a window's cycles: batch sizes that were met in passing are not compared beside others."""
 
 _NOTHING = 0.0005
 """A difference, of 1, that is shown as 0.0 %."""
@@ -241,11 +241,7 @@ def _parts(
 ) -> Iterator[Difference]:
     if own is None or switched is None or not _of_one_clock(own, switched):
         return
-    theirs = {batch.size: batch for batch in met_in(switched)}
-    for batch in met_in(own):
-        other = theirs.get(batch.size)
-        if other is None:
-            continue
+    for batch, other in in_common(own, switched):
         at = f" at batch {batch.size}" if batch.size else ""
         wall = CYCLE_TIME if on_gpu else WITHOUT_GPU
         if batch.cycle.count and other.cycle.count:
@@ -301,11 +297,22 @@ def _allowed(name: str, batch: BatchCycles) -> float:
     return max(DRAFT_TIME, max(LEAST_S, CYCLE_SHARE * cycle) / own)
 
 
-def met_in(times: CycleTimes) -> list[BatchCycles]:
-    """The batch sizes of a window that were met often enough to be compared."""
-    counts = {batch.size: _count(batch) for batch in times.batches}
-    least = max(_LEAST_CYCLES, _LEAST_SHARE * sum(counts.values()))
-    return [batch for batch in times.batches if counts[batch.size] >= least]
+def in_common(one: CycleTimes, other: CycleTimes) -> list[tuple[BatchCycles, BatchCycles]]:
+    """The batch sizes that two windows met often enough to be compared, from both.
+
+    Where requests arrive as they like, batches have many sizes and none is met often: then it is
+    the one that both met most.
+    """
+    theirs = {batch.size: batch for batch in other.batches}
+    pairs = [(batch, theirs[batch.size]) for batch in one.batches if batch.size in theirs]
+    least = [_LEAST_SHARE * sum(map(_count, times.batches)) for times in (one, other)]
+    met = [pair for pair in pairs if _fewest(pair) >= _LEAST_CYCLES]
+    often = [(a, b) for a, b in met if _count(a) >= least[0] and _count(b) >= least[1]]
+    return often or sorted(met, key=_fewest)[-1:]
+
+
+def _fewest(pair: tuple[BatchCycles, BatchCycles]) -> int:
+    return min(map(_count, pair))
 
 
 def _count(batch: BatchCycles) -> int:

@@ -12,7 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.faithful import CYCLE_SHARE, DRAFT_TIME, GRAPH_SHARE, LEAST_S, low_of, met_in, usual_of
+from tuner.faithful import (
+    CYCLE_SHARE,
+    DRAFT_TIME,
+    GRAPH_SHARE,
+    LEAST_S,
+    in_common,
+    low_of,
+    usual_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +70,7 @@ def held_against(reference: State, state: State, *, on_gpu: bool) -> Held:
         if first.cycle is None or then.cycle is None or first.cycle.source != then.cycle.source:
             untold = untold or f"only one of them has this clock of its cycles at {at}"
             continue
-        theirs = {batch.size: batch for batch in met_in(then.cycle)}
-        both = [(b, theirs[b.size]) for b in met_in(first.cycle) if b.size in theirs]
+        both = in_common(first.cycle, then.cycle)
         if not both:
             untold = untold or f"no batch size was met often enough in both at {at}"
         for batch, other in both:

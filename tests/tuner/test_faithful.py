@@ -228,3 +228,25 @@ def test_nothing_to_divide_by_is_no_crash(accept):
     found = verdict(replace(zero, output_tok_s=0.0), zero)
     assert not found.faithful
     assert not math.isnan(found.worst.size)
+
+
+def spread(verify, *, cycles=30, sizes=range(1, 16)):
+    """Requests that arrived as they liked: no size is a tenth of the cycles."""
+
+    def of(size):
+        count = cycles + size
+        parts = {"verify": part(verify, count=count), "rest": part(0.2, count=count)}
+        return BatchCycles(size, part(verify + 0.2, count=count), parts)
+
+    return CycleTimes("plugin", tuple(map(of, sizes)))
+
+
+def test_where_no_batch_size_is_met_often_the_one_that_both_met_most_is_compared():
+    own = measured(cycle=spread(6.0))
+    same = verdict(own, measured(cycle=spread(6.1, sizes=range(3, 20))))
+    assert same.faithful
+    assert "verify at batch 15" in [d.what for d in same.differences]
+    assert not verdict(own, measured(cycle=spread(7.0))).faithful
+    rarely = verdict(own, measured(cycle=spread(6.0, cycles=2)))
+    assert not rarely.faithful
+    assert "no batch size was met often enough" in str(rarely)
