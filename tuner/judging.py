@@ -12,14 +12,14 @@ from search_spaces.configuration import largest
 from tuner.one_server import State, held_against
 from tuner.same_load import SameLoad
 from tuner.scoring import has_stalled, judge, was_disturbed
-from tuner.switching import (
+from tuner.switch_faults import (
     ANCHOR_DISTURBED,
     NOT_COMPARED,
     NOT_IN_FORCE,
     UNFAITHFUL,
-    checked,
     unfaithful,
 )
+from tuner.switching import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from results.records import LaunchState
-from tuner.switching import NOT_COMPARED, SWITCH_FAULTS
+from tuner.switch_faults import NOT_COMPARED, SWITCH_FAULTS
 
 if TYPE_CHECKING:
     from results.records import Failure, Launch, Trial

@@ -24,7 +24,7 @@ from tuner.blame import KILLED, blame, killed_again
 from tuner.judging import Judge
 from tuner.leftovers import log_digest
 from tuner.planners import PlannedTrial
-from tuner.switching import ANCHOR_DISTURBED
+from tuner.switch_faults import ANCHOR_DISTURBED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

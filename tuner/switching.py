@@ -11,58 +11,20 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.records import LaunchState, Purpose, TrialState
+from results.records import Purpose, TrialState
 from runners.plugin_protocol import CLOCK_VARIABLE
 from runners.plugin_status import status_of
-from tuner.blame import KILLED
 from tuner.faithful import Comparison, compare
+from tuner.giving_up import spoilt_servers, was_alone, why_given_up
 from tuner.scoring import comparable, has_stalled, was_disturbed
-from tuner.words import counted, shorten
+from tuner.switch_faults import UNFAITHFUL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from results.records import Launch, Trial
     from results.store import Store
     from search_spaces.configuration import Configuration, Drafter
-
-UNFAITHFUL = "unfaithful"
-"""Kind of the failure of a launch whose anchor was not as in its own launch."""
-
-NOT_IN_FORCE = "setting_not_in_force"
-"""Of a launch whose server was not at the setting that it had been switched to; also the code of
-the check of a window that finds it (`docs/validity.md`)."""
-
-ANCHOR_DISTURBED = "anchor_disturbed"
-"""Of a launch whose anchor could not be measured undisturbed."""
-
-NOT_COMPARED = "not_compared"
-"""Of a launch in which settings had nothing to be held against: they are measured by themselves."""
-
-_DISTURBED_AT_MOST = 2
-"""Launches in which an anchor may be disturbed before it is no longer tried, for its drafter or,
-where that was found faithful, for servers of these flags: each costs as much as one that measures
-something."""
-
-_KILLED_AT_MOST = 2
-"""Switched servers that somebody may kill before launches have one setting again."""
-
-SWITCH_FAULTS = frozenset(
-    {
-        UNFAITHFUL,
-        NOT_IN_FORCE,
-        "hot_switch_memory",
-        "plugin_half_loaded",
-        "plugin_missing",
-        "plugin_refused",
-        "switch_refused",
-    }
-)
-"""Kinds of failure that only a server has which is prepared for many settings."""
-
-_OF_ONE_GROUP = frozenset({"hot_switch_memory", "plugin_refused"})
-"""Those of them that may be of the one server's flags: where others of its drafter were switched
-and found faithful, they say nothing of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,31 +93,11 @@ def read_switching(
     return Switching(
         checks,
         alone,
-        _why(switched, checks, by_number, by_id),
+        why_given_up(switched, checks, by_number, by_id),
         tuple(t.configuration for t in trials if _failed_alone(t, by_id)),
         _silent(store, study_id, trials, by_id),
-        _spoilt(switched),
+        spoilt_servers(switched),
     )
-
-
-def _spoilt(switched: Sequence[Launch]) -> tuple[Configuration, ...]:
-    disturbed = [
-        launch.intent.configuration
-        for launch in switched
-        if launch.failure is not None and launch.failure.kind == ANCHOR_DISTURBED
-    ]
-    return tuple(
-        c
-        for c in disturbed
-        if sum(c.with_setting(other.setting) == other for other in disturbed) >= _DISTURBED_AT_MOST
-    )
-
-
-def was_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
-    """Whether a trial's figures are believed, and of a launch that measured nothing else."""
-    if not comparable(trial) or not trial.measurements or trial.judged_in is None:
-        return False
-    return not launches[trial.judged_in].intent.settings
 
 
 def _failed_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
@@ -242,93 +184,3 @@ def _check(
         comparison = Comparison((), None, failure.message)
     drafter = anchor.configuration.speculation.drafter
     return Check(launch.id, anchor.number, own.id, drafter, comparison)
-
-
-def _why(
-    switched: Sequence[Launch],
-    checks: Sequence[Check],
-    trials: Mapping[int, Trial],
-    launches: Mapping[int, Launch],
-) -> str | None:
-    found = {check.launch: check.comparison for check in checks}
-    faithful = {check.drafter for check in checks if check.comparison.faithful}
-    repeated = _repeated(switched, faithful)
-    for launch in switched:
-        comparison = found.get(launch.id)
-        if comparison is not None and not comparison.faithful:
-            return unfaithful(launch, str(comparison))
-        failure = launch.failure
-        if launch.state is not LaunchState.FAILED or failure is None:
-            continue
-        drafter = launch.intent.configuration.speculation.drafter
-        if failure.kind in _OF_ONE_GROUP and drafter in faithful:
-            continue
-        if launch.id in repeated:
-            return repeated[launch.id]
-        if failure.kind in SWITCH_FAULTS:
-            return f"launch {launch.id}: {shorten(failure.message)}"
-        if failure.fault == "configuration" and _died_at_anchor(launch, trials, found):
-            return f"launch {launch.id}, at its anchor: {failure.kind}: {shorten(failure.message)}"
-        if failure.fault == "configuration" and _run_alone(launch, trials, launches):
-            many = counted(len(launch.intent.settings), "setting")
-            return (
-                f"launch {launch.id}, for {many}, failed ({failure.kind}: "
-                f"{shorten(failure.message)}), and each of them runs in a launch of its own"
-            )
-    return None
-
-
-def _repeated(switched: Sequence[Launch], faithful: Collection[Drafter]) -> dict[int, str]:
-    """Why the study goes back, by the launch that was one too many."""
-    found: dict[int, str] = {}
-    disturbed: dict[Drafter, list[Launch]] = {}
-    killed: list[Launch] = []
-    for launch in switched:
-        failure = launch.failure
-        if launch.state is not LaunchState.FAILED or failure is None:
-            continue
-        drafter = launch.intent.configuration.speculation.drafter
-        if failure.kind == ANCHOR_DISTURBED and drafter not in faithful:
-            disturbed.setdefault(drafter, []).append(launch)
-            if len(disturbed[drafter]) == _DISTURBED_AT_MOST:
-                found[launch.id] = (
-                    f"launches {_numbers(disturbed[drafter])}: {shorten(failure.message)}"
-                )
-        # States take memory of the host, too, and who kills for it leaves no word.
-        if failure.kind in KILLED and failure.fault == "host":
-            killed.append(launch)
-            if len(killed) == _KILLED_AT_MOST:
-                found[launch.id] = (
-                    f"the switched servers of launches {_numbers(killed)} were killed"
-                )
-    return found
-
-
-def _numbers(launches: Sequence[Launch]) -> str:
-    return " and ".join(str(launch.id) for launch in launches)
-
-
-def unfaithful(launch: Launch, found: str) -> str:
-    """What is said of a switched server that is another one than a launch of its own."""
-    return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
-
-
-def _died_at_anchor(
-    launch: Launch, trials: Mapping[int, Trial], found: Mapping[int, Comparison]
-) -> bool:
-    """Whether a server that was ready failed at what runs in a launch of its own."""
-    anchor = trials.get(launch.trials[0]) if launch.trials else None
-    if anchor is None or anchor.judged_in is None or anchor.judged_in >= launch.id:
-        return False
-    return launch.ready_s is not None and launch.id not in found
-
-
-def _run_alone(launch: Launch, trials: Mapping[int, Trial], launches: Mapping[int, Launch]) -> bool:
-    """Whether everything that a failed launch was for was measured in launches of their own."""
-    met = [trials[number] for number in launch.trials]
-    later = [t for t in met if t.judged_in is not None and t.judged_in > launch.id]
-    return (
-        bool(later)
-        and all(comparable(t) for t in met)
-        and all(was_alone(t, launches) for t in later)
-    )

@@ -1,0 +1,39 @@
+"""What goes wrong with a server that is prepared for several settings, by the kind of failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from results.records import Launch
+
+UNFAITHFUL = "unfaithful"
+"""Kind of the failure of a launch whose anchor was not as in its own launch."""
+
+NOT_IN_FORCE = "setting_not_in_force"
+"""Of a launch whose server was not at the setting that it had been switched to; also the code of
+the check of a window that finds it (`docs/validity.md`)."""
+
+ANCHOR_DISTURBED = "anchor_disturbed"
+"""Of a launch whose anchor could not be measured undisturbed."""
+
+NOT_COMPARED = "not_compared"
+"""Of a launch in which settings had nothing to be held against: they are measured by themselves."""
+
+SWITCH_FAULTS = frozenset(
+    {
+        UNFAITHFUL,
+        NOT_IN_FORCE,
+        "hot_switch_memory",
+        "plugin_half_loaded",
+        "plugin_missing",
+        "plugin_refused",
+        "switch_refused",
+    }
+)
+"""Kinds of failure that only a server has which is prepared for many settings."""
+
+
+def unfaithful(launch: Launch, found: str) -> str:
+    """What is said of a switched server that is another one than a launch of its own."""
+    return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
