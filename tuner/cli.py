@@ -18,6 +18,7 @@ from tuner import cli_bench, cli_db, cli_export, cli_init
 from tuner.cli_options import DEFAULT_STORAGE, JsonOption, RunnerKind, ShownOption, StorageOption
 from tuner.errors import CommandError, Exit
 from tuner.hints import copyable, remember
+from tuner.interrupts import noted
 
 app = typer.Typer(
     name="tuner",
@@ -268,8 +269,9 @@ def run(arguments: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Errors are one message on stderr."""
     remember(None)
     try:
-        # Typer hands a command's exit code back as a value here.
-        code = app(arguments, standalone_mode=False)
+        with noted():
+            # Typer hands a command's exit code back as a value here.
+            code = app(arguments, standalone_mode=False)
     except CommandError as error:
         return _failed(str(error), error.code)
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -13,9 +14,38 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 
+_dropped: list[bool] = []
+"""Whether a Ctrl-C came that nobody saw, while `noted` notes them."""
+
 _STDERR = 2
 _SHOW_CURSOR = "\x1b[?25h"
 """The status line hides it, and nobody else brings it back after `os._exit`."""
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """Notes each Ctrl-C, beside raising it, until `Interrupts` takes over.
+
+    Python drops an exception that is raised in a destructor or in a weak reference's callback, as
+    its imports have them: a sweep would begin all the same, behind the back of who stopped it.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _dropped.append(True)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        _dropped.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Interrupts:
@@ -42,6 +72,9 @@ class Interrupts:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._before[number] = signal.signal(number, self._handle)
+        if _dropped:
+            self.__exit__(None, None, None)
+            raise KeyboardInterrupt
         return self
 
     def __exit__(

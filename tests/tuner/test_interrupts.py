@@ -19,7 +19,7 @@ from results.store import Store
 from runners.replay import ReplayEntry, ReplayRow, ReplayRunner, table_of
 from search_spaces import Space, baselines
 from tuner import assembly
-from tuner.interrupts import Interrupts
+from tuner.interrupts import Interrupts, noted
 from tuner.progress import Silent
 
 TRACED = {m.__file__ for m in (tuner.interrupts, tuner.judging, tuner.launching, tuner.sweep)}
@@ -150,7 +150,7 @@ def test_a_signal_in_a_shielded_section_waits_for_its_end(capfd):
 
 CHILD = """
 import os, signal, sys
-from tuner.interrupts import Interrupts
+from tuner.interrupts import Interrupts, noted
 def second():
     print("second", flush=True)
     raise RuntimeError("it went wrong")
@@ -203,3 +203,25 @@ def test_a_hang_up_that_the_caller_ignores_stays_ignored():
     out, err = process.communicate(timeout=30)
     assert out.split() == ["first", "end"]
     assert err.count("stopping the server") == 1
+
+
+class Destroyed:
+    """Is interrupted while it is taken apart, where Python drops what is raised."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        # The handler runs between two instructions of this one.
+        for _ in range(100):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_python_drops_before_a_sweep_begins_is_not_lost():
+    with noted():
+        Destroyed()
+        with pytest.raises(KeyboardInterrupt), Interrupts(lambda: None):
+            pytest.fail("it began all the same")
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with noted(), Interrupts(lambda: None):
+        pass  # nothing is left of it
