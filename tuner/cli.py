@@ -267,7 +267,6 @@ def _leave(code: Exit) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Errors are one message on stderr."""
-    remember(None)
     try:
         with noted():
             # Typer hands a command's exit code back as a value here.
@@ -278,6 +277,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _failed("interrupted", Exit.INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
         return _unexpected(error)
+    finally:
+        remember(None)  # of this command line alone
     return int(code or Exit.DONE)
 
 

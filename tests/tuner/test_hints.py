@@ -113,6 +113,7 @@ def test_every_command_that_a_report_prints_works_when_copied(elsewhere, call):
 def test_what_comes_from_the_environment_is_not_repeated(elsewhere, call, monkeypatch):
     # Nor is what an earlier command line in this process was given.
     assert "--storage" in call("show", "--study", "half", "--storage", elsewhere)[0]
+    assert copyable("`tuner show --study s`") == "`tuner show --study s`"
     monkeypatch.setenv("TUNER_STORAGE", elsewhere)
     out, _ = call("show", "--study", "half")
     assert "`tuner resume --study half` goes on" in out
