@@ -67,6 +67,8 @@ class Tap:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._listener: asyncio.Server | None = None
+        self._writers: set[StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -88,23 +90,33 @@ class Tap:
             sum(sample.correct_drafts for sample in samples),
         )
 
+    def _accepted(self, client: StreamReader, back: StreamWriter) -> None:
+        # Before its task begins, which may be cancelled before that.
+        self._writers.add(back)
+        task = self._loop.create_task(self._pass(client, back))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def _pass(self, client: StreamReader, back: StreamWriter) -> None:
-        server, forth = await asyncio.open_connection(*self._server)
-        ear = _Ear(self)
-        answers = asyncio.create_task(_copy(server, back, ear.answers))
         try:
-            await _copy(client, forth, ear.asks, self._delay_s)
+            server, forth = await asyncio.open_connection(*self._server)
+            self._writers.add(forth)
+            ear = _Ear(self)
+            answers = self._loop.create_task(_copy(server, back, ear.answers))
+            try:
+                await _copy(client, forth, ear.asks, self._delay_s)
+            finally:
+                # Nobody is left to hear the rest.
+                answers.cancel()
+                _abort(forth)
+                await asyncio.gather(answers, return_exceptions=True)
         except asyncio.CancelledError:
             pass  # the tap ends
         finally:
-            # Nobody is left to hear the rest.
-            answers.cancel()
-            await asyncio.gather(answers, return_exceptions=True)
-            forth.close()
-            back.close()
+            _abort(back)
 
     async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        return await asyncio.start_server(self._accepted, "127.0.0.1", 0)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -125,10 +137,17 @@ class Tap:
     async def _end(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
+        await asyncio.sleep(0.01)  # what it has accepted is known
+        for task in (tasks := tuple(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:
+            _abort(writer)
+        await asyncio.sleep(0.01)  # aborted ones are closed
+
+
+def _abort(writer: StreamWriter) -> None:
+    writer.transport.abort()
 
 
 async def _copy(

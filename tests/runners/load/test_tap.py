@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import time
 
 import httpx
 import pytest
@@ -74,6 +76,22 @@ def test_a_client_that_leaves_leaves_nothing_behind(server, answer):
             while not tap.flights:
                 asyncio.run(asyncio.sleep(0.01))
         assert tap.flights[0].answer is None
+
+
+def test_a_tap_that_ends_while_its_clients_leave_leaves_no_connection_open(server, answer):
+    # An open one is told when it is collected, in whatever test runs then.
+    server.generate = lambda _n, _b: answer(4, wait_s=30.0)
+    for _ in range(20):
+        with Tap(port_of(server)) as tap:
+            address = ("127.0.0.1", int(tap.url.rpartition(":")[2]))
+            clients = [socket.create_connection(address) for _ in range(5)]
+            for client in clients:
+                client.sendall(b'POST /generate HTTP/1.1\r\nContent-Length: 50\r\n\r\n{"te')
+            while len(tap.flights) < len(clients):
+                time.sleep(0.001)
+            for client in clients:
+                client.close()
+    gc.collect()
 
 
 def test_the_order_of_the_other_client_is_a_shuffle_of_all_prompts():
