@@ -125,15 +125,17 @@ def _streams(real: Answer, simulated: Answer) -> Iterator[str]:
 def _with_tokens_of(real: Any, simulated: Any) -> Any:
     """A first event of the real server that has no more tokens than the simulated one's.
 
-    A busy machine sends the first ones together (seen with NGRAM: 2, where 1 is usual).
+    A busy machine sends the first ones together (seen with NGRAM, and in OpenAI's continuous usage:
+    2, where 1 is usual).
     """
-    tokens = [
-        one.get("meta_info", {}).get("completion_tokens", 0) if isinstance(one, dict) else 0
-        for one in (real, simulated)
-    ]
-    if not 0 < tokens[1] < tokens[0]:
-        return real
-    return real | {"meta_info": real["meta_info"] | {"completion_tokens": tokens[1]}}
+    for part in ("meta_info", "usage"):
+        counts = [
+            (one.get(part) or {}).get("completion_tokens", 0) if isinstance(one, dict) else 0
+            for one in (real, simulated)
+        ]
+        if 0 < counts[1] < counts[0]:
+            real = real | {part: real[part] | {"completion_tokens": counts[1]}}
+    return real
 
 
 def _kinds(theirs: list[Any], ours: list[Any]) -> Iterator[str]:
