@@ -135,6 +135,10 @@ class ProcessRunner(Runner):
         """Has something said, once, that launches go without."""
         self._noticed[remark] = None
 
+    def _go_without_clock(self, configuration: Configuration, reason: str) -> None:
+        self._clock_refused[_flags_set(configuration)] = reason
+        self.notice(without_clock(reason))
+
     def without_instruments(
         self, environ: Mapping[str, str], configuration: Configuration
     ) -> dict[str, str]:
@@ -226,8 +230,7 @@ class ProcessRunner(Runner):
             refused = clock_refused(error.failure, intent)
             if self.no_clock(configuration) is not None or not refused:
                 raise
-            self._clock_refused[_flags_set(configuration)] = error.failure.message
-            self.notice(without_clock(error.failure.message))
+            self._go_without_clock(configuration, error.failure.message)
         return self._start(intent, on_process, on_progress)
 
     def _start(
@@ -348,8 +351,7 @@ class ProcessRunner(Runner):
         status = status_of(resolved.server_info)
         if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
             # Not asked for again: what can stand in for it does so from the next launch on.
-            self._clock_refused[_flags_set(intent.configuration)] = _CLOCK_LOST
-            self.notice(without_clock(_CLOCK_LOST))
+            self._go_without_clock(intent.configuration, _CLOCK_LOST)
         return session
 
     def cycle_watch(

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 
-_dropped: list[bool] = []
-"""Whether a Ctrl-C came that nobody saw, while `noted` notes them."""
+_came: list[int] = []
+"""Each Ctrl-C since `noted` notes them. One that was raised and seen ends the command, so that what
+`Interrupts` finds here was dropped."""
 
 _STDERR = 2
 _SHOW_CURSOR = "\x1b[?25h"
@@ -37,14 +38,14 @@ def noted() -> Iterator[None]:
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        _dropped.append(True)
+        _came.append(number)
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        _dropped.clear()
+        _came.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -72,7 +73,7 @@ class Interrupts:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._before[number] = signal.signal(number, self._handle)
-        if _dropped:
+        if _came:
             self.__exit__(None, None, None)
             raise KeyboardInterrupt
         return self

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from results.records import Launch
 
 UNFAITHFUL = "unfaithful"
-"""Kind of the failure of a launch whose anchor was not as in its own launch."""
+"""Kind of the failure of a launch whose anchor was not as in its own launch, or of which a state is
+not of one server with those that are known to be right."""
 
 NOT_IN_FORCE = "setting_not_in_force"
 """Of a launch whose server was not at the setting that it had been switched to; also the code of

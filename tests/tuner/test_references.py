@@ -79,6 +79,17 @@ def all_true(report):
     )
 
 
+def killed_and_resumed(study, store, bend):
+    """The end of a study whose tuner is killed by `bend`, and resumed."""
+    runner = Switchable(study, bend)
+    with pytest.raises(Killed):
+        play(study, store, runner, hot_switch=True, planner="exhaustive")
+    end_leftovers_of(store, store.study("s"))
+    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
+    assert report.study.stopped == "exhausted"
+    return report
+
+
 WIDE, DEEP = Setting(2, 6), Setting(3, 4)
 """Neither has room for the other."""
 
@@ -109,12 +120,7 @@ def test_killed_behind_the_start_what_is_left_is_held_against_something_else(sto
                 raise Killed
         return lying(configuration, measurement, intent)
 
-    runner = Switchable(study, bend)
-    with pytest.raises(Killed):
-        play(study, store, runner, hot_switch=True, planner="exhaustive")
-    end_leftovers_of(store, store.study("s"))
-    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
-    assert report.study.stopped == "exhausted"
+    report = killed_and_resumed(study, store, bend)
     assert all_true(report)
 
 
@@ -237,11 +243,6 @@ def test_killed_before_a_stalled_anchor_window_is_repeated_nothing_is_decided(sm
                 raise Killed
         return bare
 
-    runner = Switchable(study, bend)
-    with pytest.raises(Killed):
-        play(study, store, runner, hot_switch=True, planner="exhaustive")
-    end_leftovers_of(store, store.study("s"))
-    report = play(study, store, runner, hot_switch=True, planner="exhaustive")
-    assert report.study.stopped == "exhausted"
+    report = killed_and_resumed(study, store, bend)
     assert report.hot_switch.switching.gave_up is None
     assert report.hot_switch.saved > 0

@@ -177,7 +177,7 @@ class LaunchBuilder:
         # Baselines among themselves share nothing.
         shared = tuple(tuple(g) for g in groups if len(g) > 1 and not own.issuperset(g))
         launches = sum(len(own & set(group)) + (not own.issuperset(group)) for group in groups)
-        return Needed(launches + _first_alone(shared, own), alone, shared)
+        return Needed(launches + _made_for_anchors(shared, own), alone, shared)
 
     def launches_left(self, configurations: Iterable[Configuration]) -> int:
         """The same on the way, where the launch of an anchor was made."""
@@ -195,7 +195,9 @@ def everything(
     yield from (point for point in space if point not in without)
 
 
-def _first_alone(shared: Iterable[Sequence[Configuration]], own: Collection[Configuration]) -> int:
+def _made_for_anchors(
+    shared: Iterable[Sequence[Configuration]], own: Collection[Configuration]
+) -> int:
     """Launches of one setting that are made to be the anchor of others.
 
     Each drafter needs one, and each server beside whose start nobody is measured; a baseline that
