@@ -69,7 +69,7 @@ def _open_points(objective: Objective, workload: WorkloadSpec) -> Iterator[Found
 
 
 def _after_the_first_token(objective: Objective, workload: WorkloadSpec) -> Iterator[Found]:
-    if workload.output_tokens > 1:
+    if workload.output_tokens.mean > 1:
         return
     message = (
         "There is no time per token after the first in answers of 1 token: write "

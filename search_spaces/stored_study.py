@@ -17,6 +17,7 @@ from search_spaces.problems import Problem, StudyFileError
 from search_spaces.production import production_problems
 from search_spaces.study import Study, keep_env_as_written, parse_study
 from search_spaces.study_errors import problems_of
+from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +56,9 @@ class StoredFile:
     unread: tuple[Problem, ...] = ()
 
 
-def parse_stored(text: str, source: str, *, base_dir: str = "") -> StoredFile:
+def parse_stored(
+    text: str, source: str, *, base_dir: str = "", output_spread: float = DEFAULT_OUTPUT_SPREAD
+) -> StoredFile:
     """Reads the text of a stored study, leniently where today's checks refuse it.
 
     Relations between keys and rules of SGLang that speak against it are passed over. A value that
@@ -66,12 +69,17 @@ def parse_stored(text: str, source: str, *, base_dir: str = "") -> StoredFile:
         text: As it was stored.
         source: Kept as `Study.source`.
         base_dir: Folder that relative paths in it start from.
+        output_spread: Spread of answer lengths where the text states none.
 
     Raises:
         StudyFileError: It is not even YAML with keys.
     """
     try:
-        return StoredFile(parse_study(text, source, base_dir=base_dir, stored=True))
+        return StoredFile(
+            parse_study(
+                text, source, base_dir=base_dir, stored=True, output_spread=output_spread
+            )
+        )
     except StudyFileError as error:
         refused = error
     document = yaml_nodes.read(text)
@@ -80,7 +88,8 @@ def parse_stored(text: str, source: str, *, base_dir: str = "") -> StoredFile:
     keep_env_as_written(document)
     unread: list[Problem] = list(document.problems)
     kept: list[_Kept] = []
-    study = _with(_validated(document, refused, unread, kept), kept)
+    context = {"output_spread": output_spread}
+    study = _with(_validated(document, refused, unread, kept, context), kept)
     if study.production is not None and (
         found := production_problems(study, document, stored=True)
     ):
@@ -88,17 +97,22 @@ def parse_stored(text: str, source: str, *, base_dir: str = "") -> StoredFile:
         study = study.model_copy(update={"production": None})
     # Set once, where it is made.
     study._source, study._text, study._base_dir = source, text, base_dir  # noqa: SLF001
+    study._output_spread = output_spread  # noqa: SLF001
     return StoredFile(study, refused.problems, tuple(sorted(unread, key=lambda p: p.line or 0)))
 
 
 def _validated(
-    document: yaml_nodes.Document, refused: StudyFileError, unread: list[Problem], kept: list[_Kept]
+    document: yaml_nodes.Document,
+    refused: StudyFileError,
+    unread: list[Problem],
+    kept: list[_Kept],
+    context: Mapping[str, Any],
 ) -> Study:
     """The document without what is not understood; every round takes something away."""
     data: Any = document.data
     for _ in range(_MOST_ROUNDS):
         try:
-            return Study.model_validate(data)
+            return Study.model_validate(data, context=context)
         except ValidationError as error:
             errors = error.errors(include_url=False)
         unread += [p for p in problems_of(errors, Study, document) if p not in unread]

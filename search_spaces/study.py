@@ -30,6 +30,7 @@ from search_spaces.study_parts import (
     SpaceSpec,
 )
 from search_spaces.study_values import StudyName  # noqa: TC001 - pydantic reads it
+from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from search_spaces.workload_parts import WorkloadSpec
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Study(Part):
     _source: str = PrivateAttr(default="")
     _text: str = PrivateAttr(default="")
     _base_dir: str = PrivateAttr(default="")
+    _output_spread: float = PrivateAttr(default=DEFAULT_OUTPUT_SPREAD)
 
     @property
     def source(self) -> str:
@@ -85,6 +87,11 @@ class Study(Part):
     def base_dir(self) -> str:
         """Folder that the file's relative paths start from; empty for the working directory."""
         return self._base_dir
+
+    @property
+    def default_output_spread(self) -> float:
+        """Spread of answer lengths that was taken where the file states none."""
+        return self._output_spread
 
     def to_workload(self) -> Workload:
         """The workload as a plain value, which knows where its paths start."""
@@ -139,7 +146,13 @@ def load_study(name_or_path: str | PathLike[str]) -> Study:
 
 
 def parse_study(
-    text: str, source: str, *, shown: str | None = None, base_dir: str = "", stored: bool = False
+    text: str,
+    source: str,
+    *,
+    shown: str | None = None,
+    base_dir: str = "",
+    stored: bool = False,
+    output_spread: float = DEFAULT_OUTPUT_SPREAD,
 ) -> Study:
     """Reads a study from the text of its file.
 
@@ -149,6 +162,7 @@ def parse_study(
         shown: How messages name the file; `source` by default.
         base_dir: Folder that relative paths in it start from; the working directory if empty.
         stored: Whether it is stored already: then it is too late to refuse its secrets.
+        output_spread: Spread of answer lengths where the text states none.
 
     Raises:
         StudyFileError: With everything that is wrong with it.
@@ -164,7 +178,7 @@ def parse_study(
     else:
         keep_env_as_written(document)
         try:
-            study = Study.model_validate(document.data)
+            study = Study.model_validate(document.data, context={"output_spread": output_spread})
         except ValidationError as error:
             problems += problems_of(error.errors(include_url=False), Study, document)
         problems += check(_sections(study, document.data), document, stored=stored)
@@ -180,6 +194,7 @@ def parse_study(
         raise StudyFileError(shown or source, ordered)
     # Set once, where it is made.
     study._source, study._text, study._base_dir = source, text, base_dir  # noqa: SLF001
+    study._output_spread = output_spread  # noqa: SLF001
     return study
 
 

@@ -149,6 +149,8 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
             message = f"Must be at least {context['ge']:g}, not {given}"
         case "less_than_equal":
             message = f"Must be at most {context['le']:.10g}, not {given}"
+        case "less_than":
+            message = f"Must be less than {context['lt']:g}, not {given}"
         case "greater_than":
             else_ = _OR_ELSE.get(pattern) or _OR_ELSE.get(pattern.rpartition(".")[0] + ".")
             message = f"Must be more than {context['gt']:g}, not {given}"

@@ -11,6 +11,9 @@ MOST_PREFIX_TOKENS = 2**24
 
 MOST_PREFIX_GROUPS = 100_000
 
+DEFAULT_OUTPUT_SPREAD = 0.5
+"""Of answer lengths around their mean, where a study does not say otherwise."""
+
 
 def path_from(base_dir: Path | str, written: str) -> Path:
     """A path as users write it: from `base_dir` on, or from a home directory (`~`)."""
@@ -105,9 +108,11 @@ class Workload:
     Attributes:
         prompts: Prompt sources and their shares, sorted by name; shares sum to 1. A source is a
             built-in set's name (`chat`), or `jsonl:PATH`, `sharegpt:PATH`, `sglang:DATASET`.
-        output_tokens: Tokens per answer: its fixed length (`ignore_eos`), or its longest where
+        output_tokens: Mean tokens per answer (`ignore_eos`), or the longest where
             `natural_length`.
         points: Operating points, in the order in which they are measured.
+        output_spread: Largest deviation of an answer's length from `output_tokens`, as a share of
+            it; 0 makes all answers equally long.
         temperature: Sampling temperature; 0 is greedy.
         requests: Prompts per window at concurrency 1; windows at concurrency c use
             `max(requests, 4 * c)`.
@@ -126,6 +131,7 @@ class Workload:
     prompts: tuple[tuple[str, float], ...]
     output_tokens: int
     points: tuple[OperatingPoint, ...]
+    output_spread: float = 0.0
     temperature: float = 0.0
     requests: int = 16
     warmup_requests: int = 1

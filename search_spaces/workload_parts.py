@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from search_spaces.part import Part
 from search_spaces.prompt_names import parts_of_one
 from search_spaces.sampling import SamplingParameters  # noqa: TC001 - pydantic reads it
 from search_spaces.study_values import Count, CountOrNone, Positive, PromptSet, Text, wrong
 from search_spaces.workload import (
+    DEFAULT_OUTPUT_SPREAD,
     MOST_PREFIX_GROUPS,
     MOST_PREFIX_TOKENS,
     Goodput,
@@ -76,11 +77,26 @@ class GoodputSpec(Part):
         return self
 
 
+class OutputTokensSpec(Part):
+    """Lengths of answers: their mean, and how far they spread around it."""
+
+    mean: Count
+    spread: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_mean(cls, value: object, info: ValidationInfo) -> object:
+        """A number is a mean; the spread of a study of its time is taken where none is stated."""
+        given = value if isinstance(value, dict) else {"mean": value}
+        default = (info.context or {}).get("output_spread", DEFAULT_OUTPUT_SPREAD)
+        return {"spread": default, **given}
+
+
 class WorkloadSpec(Part):
     """What the servers are measured with; see `Workload`."""
 
     prompts: dict[PromptSet, Positive] = Field(min_length=1)
-    output_tokens: Count
+    output_tokens: OutputTokensSpec
     points: tuple[PointSpec, ...] = Field(default=(PointSpec(concurrency=1),), min_length=1)
     temperature: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = 0.0
     requests: Count = 16
@@ -106,10 +122,13 @@ class WorkloadSpec(Part):
         Args:
             base_dir: Folder that relative paths start from.
         """
+        lengths = self.output_tokens
         prefix, goodput = self.shared_prefix, self.goodput
         return Workload(
             prompts=parts_of_one(self.prompts),
-            output_tokens=self.output_tokens,
+            output_tokens=lengths.mean,
+            # Of answers that end by themselves the mean is a limit.
+            output_spread=0.0 if self.natural_length else lengths.spread,
             points=tuple(point.to_point() for point in self.points),
             temperature=self.temperature,
             requests=self.requests,

@@ -13,7 +13,7 @@ from results.records import Purpose
 from results.studies import NewStudy
 from runners import make_runner
 from runners.server_environment import EnvironmentUnusableError
-from search_spaces import Space, violations
+from search_spaces import Space, parse_study, violations
 from search_spaces import baselines as baselines_of
 from search_spaces.baseline import PRODUCTION, default_baseline
 from search_spaces.cautions import cautions
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 LOGS = Path("tuner-logs")
 """Folder of server logs, beside the database."""
+
+_OUTPUT_SPREAD = "output_spread"
+"""Key of a stored study's options: the spread of answer lengths where its file states none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ def describe_new(
         budget_hours=hours if hours is not None else study.budget.hours,
         # A shipped study has none.
         base_dir=str(Path(study.base_dir).resolve()) if study.base_dir else "",
+        options={_OUTPUT_SPREAD: study.default_output_spread},
     )
 
 
@@ -199,7 +203,29 @@ def stored_study_file(stored: StoredStudy, file: Study | None = None) -> StoredF
         StudyFileError: Nothing of it can be read.
     """
     base_dir = file.base_dir if file is not None else stored.base_dir
-    return parse_stored(stored.text, f"study {stored.name} (stored)", base_dir=base_dir)
+    return parse_stored(
+        stored.text,
+        f"study {stored.name} (stored)",
+        base_dir=base_dir,
+        output_spread=_output_spread(stored),
+    )
+
+
+def as_stored(stored: StoredStudy, file: Study) -> Study:
+    """Read a study file with the defaults of the time when the study was created.
+
+    Raises:
+        StudyFileError: The file is wrong.
+    """
+    spread = _output_spread(stored)
+    if file.default_output_spread == spread:
+        return file
+    return parse_study(file.text, file.source, base_dir=file.base_dir, output_spread=spread)
+
+
+def _output_spread(stored: StoredStudy) -> float:
+    """Answers were equally long before studies stored their spread (0.1)."""
+    return float(stored.options.get(_OUTPUT_SPREAD, 0.0))
 
 
 def log_dir(store: Store, stored: StoredStudy) -> Path:

@@ -232,7 +232,8 @@ def parser() -> argparse.ArgumentParser:
         type=whole_number(1),
         help="prompts of a block at concurrency 1 (at c: at least 4 c)",
     )
-    add("--output-tokens", type=whole_number(1), help="of each answer")
+    add("--output-tokens", type=whole_number(1), help="Mean tokens of an answer.")
+    add("--output-spread", type=float, help="Spread of answer lengths, as a share of their mean.")
     add("--seed", type=int, default=0, help="selects the prompts")
     add("--drift-minutes", type=minutes, default=0.0, help="one long launch of the first C")
     add(

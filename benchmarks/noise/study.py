@@ -131,8 +131,10 @@ def study_of(args: argparse.Namespace) -> Study:
         changes["points"] = tuple(PointSpec(concurrency=c) for c in args.concurrency)
     if args.requests:
         changes["requests"] = args.requests
-    if args.output_tokens:
-        changes["output_tokens"] = args.output_tokens
+    lengths = {"mean": args.output_tokens, "spread": args.output_spread}
+    changes["output_tokens"] = study.workload.output_tokens.model_copy(
+        update={name: value for name, value in lengths.items() if value is not None}
+    )
     study = study.model_copy(update={"workload": study.workload.model_copy(update=changes)})
     if any(point.concurrency is None for point in study.workload.points):
         raise UsageError("only closed loops are measured here: name them with --concurrency")

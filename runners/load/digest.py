@@ -20,7 +20,7 @@ def fingerprint(
 
     Args:
         prompts: The prompts of one window, as rendered.
-        workload: Gives sampling and output length.
+        workload: Gives sampling and mean output length.
         arrivals: Times of an open loop, in the server's own seconds; none in a closed one.
     """
     digest = hashlib.sha256()
@@ -36,6 +36,9 @@ def fingerprint(
         if prompt.messages is not None:
             content = prompt.messages
         digest.update(b"\n" + json.dumps(content).encode())
+        # Loads of equal answers keep the fingerprint that they had before lengths could vary.
+        if prompt.output_tokens not in {None, workload.output_tokens}:
+            digest.update(b"\n%d" % prompt.output_tokens)
     if arrivals:
         digest.update(b"\n" + json.dumps(list(arrivals)).encode())
     return digest.hexdigest()

@@ -96,18 +96,25 @@ class Driver:
 
 
 def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
+    ramp: tuple[Flight, ...]
+    counted: Sequence[Flight]
     if plan.is_open:
         # After its ramp it opens with an arrival and closes with the last one.
         sent = sorted(flight.sent for flight in flights)
         opened, closed = sent[plan.ramp], sent[-1]
+        ramp, counted = (), flights
     else:
+        ramp, counted = tuple(flights[: plan.ramp]), flights[plan.ramp :]
         opened = max(report.whole for report in reports)
+        if ramp:
+            opened = sorted(flight.last for flight in ramp)[-1 - len(ramp) // 4]
         idle = max(opened, min(report.idle for report in reports))
         closed = end_of_burst(flights, idle)
     return Window(
         started_at=time.time() - (clock() - opened),
         opened=opened,
         closed=closed,
-        flights=tuple(flights),
+        flights=tuple(counted),
+        ramp=ramp,
         client_cpu_share=max(report.cpu_share for report in reports),
     )

@@ -11,6 +11,7 @@ from runners.load.arrivals import ArrivalTraceError, arrivals_of
 from runners.load.client import ClientSettings, load_error
 from runners.load.driver import Driver
 from runners.load.flight import Flight
+from runners.load.lengths import answer_lengths, ramp_lengths
 from runners.load.plan import closed_plan, open_plan
 from runners.load.processes import processes_for
 from runners.load.rendering import IdentityRenderer
@@ -65,6 +66,7 @@ class LoadGenerator:
         endpoint: Endpoint | None = None,
         watches: Sequence[WindowWatch] = (),
         processes: int | None = None,
+        burst: bool = False,
     ) -> None:
         """Connects to nothing yet.
 
@@ -84,6 +86,8 @@ class LoadGenerator:
             endpoint: What the server speaks; SGLang's `/generate` if not given.
             watches: What else is looked at while a window runs.
             processes: Client processes; chosen by the CPU that the client needs if not given.
+            burst: Whether all lanes of a closed loop start at once with whole answers, as other
+                load generators do; the window opens with them.
         """
         self._base_url = base_url
         self._workload = workload
@@ -99,6 +103,7 @@ class LoadGenerator:
         self._endpoint = endpoint or GenerateEndpoint()
         self._watches = tuple(watches)
         self._processes = processes
+        self._burst = burst
         self._paces: dict[tuple[object, Speculation], float] = {}
         """Of the last warm-up at each point and setting."""
         self._needed = 1
@@ -141,17 +146,25 @@ class LoadGenerator:
         """`measure`, for callers that have an event loop."""
         arrivals = self._arrivals(point)
         count = self._workload.requests_at(point)
-        selected = self._prompts.select(count + self._workload.warmup_at(point), self._seed)
+        lengths = answer_lengths(self._workload, count, self._seed)
+        lanes = min(point.concurrency or 1, count)
+        cut = () if lanes == 1 or self._burst else ramp_lengths(lengths, lanes)
+        warmup_prompts = self._workload.warmup_at(point)
+        selected = self._prompts.select(count + max(len(cut), warmup_prompts), self._seed)
         rendered = self._renderer.render(selected)
-        prompts = rendered[:count]
+        prompts = _with_lengths(rendered, lengths)
+        # The cache is emptied between warm-up and window, so the ramp may send the same prompts.
+        ramp = _with_lengths(rendered[count:], cut)
         async with Driver(self._client_settings(point), self._stall_timeout_s) as driver:
             try:
-                warm = await self._warm_up(driver, rendered[count:], point, speculation)
+                warm = await self._warm_up(
+                    driver, rendered[count : count + warmup_prompts], point, speculation
+                )
                 if arrivals is None:
-                    plan = closed_plan(point.concurrency or 1, count, warm.request_s)
+                    plan = closed_plan(lanes, ramp=bool(ramp))
                 else:
                     plan = open_plan(arrivals, warm.request_s, self._time_scale)
-                flights = self._flights(prompts, self._workload)
+                flights = self._flights((*ramp, *prompts), self._workload)
                 window, watched = await self._window(driver, plan, flights, warm)
                 await self._settle(driver.client, flights)
             except BaseException:
@@ -202,7 +215,7 @@ class LoadGenerator:
         expected = tokens if self._workload.natural_length else self._workload.output_tokens
         key = (tuple(point.to_dict().items()), speculation)
         earlier = self._paces.get(key)
-        plan = closed_plan(point.concurrency or len(prompts), len(prompts), None)
+        plan = closed_plan(min(point.concurrency or len(prompts), len(prompts)))
         for _ in range(warmup.MOST_PASSES):
             flights = self._flights(prompts, shorter)
             report = await driver.run(plan, flights)
@@ -262,3 +275,11 @@ class LoadGenerator:
     def _flights(self, prompts: Sequence[Prompt], workload: Workload) -> list[Flight]:
         # Encoded before the window opens: the loop itself has only to send.
         return [Flight(p.id, self._endpoint.body(p, workload)) for p in prompts]
+
+
+def _with_lengths(prompts: Sequence[Prompt], lengths: Sequence[int]) -> tuple[Prompt, ...]:
+    """The first prompts, with the lengths of their answers."""
+    return tuple(
+        dataclasses.replace(prompt, output_tokens=length)
+        for prompt, length in zip(prompts, lengths, strict=False)
+    )

@@ -217,7 +217,7 @@ class _OpenAIEndpoint(Endpoint):
             **self._content(prompt),
             **{_NAMES.get(name, name): value for name, value in workload.sampling},
             "temperature": workload.temperature,
-            "max_tokens": workload.output_tokens,
+            "max_tokens": prompt.output_tokens or workload.output_tokens,
             "stream": True,
             "stream_options": options,
         }

@@ -26,7 +26,9 @@ class Plan:
         offsets: Real seconds from the start: of the first request of each lane (closed loop), or
             of every request (open loop).
         is_open: Whether it is an open loop.
-        ramp: Requests of an open loop that are sent before its window opens.
+        ramp: Requests that bring the load up. In a closed loop they are the first request of each
+            lane, with an answer cut short (`ramp_lengths`), and belong to no sample; in an open
+            loop they are those sent before the window opens.
     """
 
     offsets: tuple[float, ...]
@@ -63,21 +65,14 @@ class Plan:
         return await loop.closed(flights, mine, more)
 
 
-def closed_plan(concurrency: int, requests: int, request_s: float | None) -> Plan:
-    """A closed loop, with the lanes' first requests spread over the time of one.
-
-    Lanes that begin together stay together, since answers are equally long: their prefills would
-    come in one burst, and their ends too. Spread over a request's whole life the load is from the
-    opening on as it will be later. Where that time is not known they begin together.
+def closed_plan(lanes: int, *, ramp: bool = False) -> Plan:
+    """Plan a closed loop whose lanes all start at once.
 
     Args:
-        concurrency: Lanes.
-        requests: Requests in all; there are no more lanes than that.
-        request_s: Real seconds that a request takes; `None` where it is not known.
+        lanes: Requests in flight.
+        ramp: Whether each lane begins with a request of the ramp.
     """
-    lanes = min(concurrency, requests)
-    gap = (request_s or 0.0) / concurrency
-    return Plan(tuple(lane * gap for lane in range(lanes)))
+    return Plan((0.0,) * lanes, ramp=lanes if ramp else 0)
 
 
 def open_plan(arrivals: ArrivalProcess, request_s: float | None, time_scale: float) -> Plan:

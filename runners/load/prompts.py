@@ -56,6 +56,7 @@ class Prompt:
         prefix: What is to be put before it; a renderer does that, and leaves `None`.
         template_tokens: Tokens that the server itself puts before every prompt, where it applies
             the chat template (`/v1/chat/completions`).
+        output_tokens: Tokens of its answer; `None` where the workload's mean holds.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Prompt:
     messages: tuple[Message, ...] | None = None
     prefix: Prefix | None = None
     template_tokens: int = 0
+    output_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.messages is not None and self.text is None and self.input_ids is None:

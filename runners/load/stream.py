@@ -160,7 +160,7 @@ class GenerateEndpoint(Endpoint):
             "sampling_params": {
                 **dict(workload.sampling),
                 "temperature": workload.temperature,
-                "max_new_tokens": workload.output_tokens,
+                "max_new_tokens": prompt.output_tokens or workload.output_tokens,
                 "ignore_eos": not workload.natural_length,
             },
             "stream": True,

@@ -1,9 +1,10 @@
 """From the requests of a load to a measurement.
 
-The *window* is the part of a load that counts. It opens when the load is whole (every lane of a
-closed loop has sent its first request; an open loop's ramp is over) and closes when the first lane
-finds no more work (with the forward that brought it there: `end_of_burst`), or the last request of
-an open loop has been sent; the rest is drain.
+The *window* is the part of a load that counts. It opens when the load is steady: three quarters of
+the lanes of a closed loop have ended the cut answer that they began with (`ramp_lengths`), or an
+open loop's ramp is over. It closes when the first lane finds no more work (with the forward that
+brought it there: `end_of_burst`), or the last request of an open loop has been sent; the rest is
+drain.
 
 What is counted where:
 
@@ -11,8 +12,8 @@ What is counted where:
   requests that were sent before the window too.
 * Latencies: the requests whose whole life lies in the window (`counted`); those of ramp and drain
   met a lighter load. At concurrency 1 these are all.
-* Acceptance, token totals, success: all requests, for they do not depend on the load, and results
-  are paired by prompt.
+* Acceptance, token totals, success: all requests but the ramp's, for they do not depend on the
+  load, and results are paired by prompt.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ class Window:
         started_at: Seconds since the epoch at which the window opened.
         opened: The clock when the load was whole.
         closed: The clock when there was no more work.
-        flights: All requests, those of ramp and drain included, in the order of sending.
+        flights: All requests of the workload's prompts, those of the drain included, in the order
+            of sending.
         client_cpu_share: CPU of the busiest client process per second of the window.
+        ramp: The cut requests with which the lanes of a closed loop began.
     """
 
     started_at: float
@@ -59,6 +62,7 @@ class Window:
     closed: float
     flights: tuple[Flight, ...]
     client_cpu_share: float = 0.0
+    ramp: tuple[Flight, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -68,7 +72,8 @@ class Window:
     @property
     def tokens(self) -> int:
         """Output tokens that arrived inside it."""
-        return sum(f.tokens_at(self.closed) - f.tokens_at(self.opened) for f in self.flights)
+        arriving = (*self.ramp, *self.flights)
+        return sum(f.tokens_at(self.closed) - f.tokens_at(self.opened) for f in arriving)
 
     def counted(self) -> list[Flight]:
         """The good requests whose latencies count.

@@ -54,7 +54,9 @@ def resume(
         )
     with opened(storage, name_or_path) as (store, stored, file):
         read = assembly.stored_study_file(stored, file)
-        changed = file if file is not None and file.digest != stored.digest else None
+        changed = None
+        if file is not None and file.digest != stored.digest:
+            changed = assembly.as_stored(stored, file)
         if fork is not None:
             return start_fork(
                 store,
