@@ -76,9 +76,7 @@ def parse_stored(
     """
     try:
         return StoredFile(
-            parse_study(
-                text, source, base_dir=base_dir, stored=True, output_spread=output_spread
-            )
+            parse_study(text, source, base_dir=base_dir, stored=True, output_spread=output_spread)
         )
     except StudyFileError as error:
         refused = error

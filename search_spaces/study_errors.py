@@ -127,6 +127,13 @@ def problems_of(
     return out
 
 
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+
+
 def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str:
     kind, context, value = error["type"], error.get("ctx") or {}, error.get("input")
     pattern = dotted(tuple("[]" if isinstance(part, int) else part for part in path))
@@ -145,12 +152,9 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
             message = f"Must not be empty{example}"
         case "literal_error":
             message = f"Must be {context['expected']}, not {given}{_meant(value, context)}"
-        case "greater_than_equal":
-            message = f"Must be at least {context['ge']:g}, not {given}"
-        case "less_than_equal":
-            message = f"Must be at most {context['le']:.10g}, not {given}"
-        case "less_than":
-            message = f"Must be less than {context['lt']:g}, not {given}"
+        case "greater_than_equal" | "less_than_equal" | "less_than":
+            words, bound = _BOUNDS[kind]
+            message = f"Must be {words} {context[bound]:.10g}, not {given}"
         case "greater_than":
             else_ = _OR_ELSE.get(pattern) or _OR_ELSE.get(pattern.rpartition(".")[0] + ".")
             message = f"Must be more than {context['gt']:g}, not {given}"
