@@ -61,6 +61,7 @@ _EXAMPLES = {
     "workload": "workload: {prompts: {chat: 0.5, code: 0.5}, output_tokens: 256}",
     "workload.prompts": "prompts: {chat: 0.5, code: 0.5}",
     "workload.output_tokens": "output_tokens: 256",
+    "workload.output_tokens.mean": "output_tokens: {mean: 256, spread: 0.5}",
     "workload.points": "points: [{concurrency: 1}]",
     "workload.points[]": "{concurrency: 1}",
     "workload.points[].concurrency": "concurrency: 1",
