@@ -63,7 +63,7 @@ def init(
     prompts: Annotated[
         str | None, typer.Option(help="Sources: chat,code or chat=0.7,mine.jsonl=0.3.")
     ] = None,
-    output_tokens: Annotated[str | None, typer.Option(help="Tokens per answer.")] = None,
+    output_tokens: Annotated[str | None, typer.Option(help="Mean tokens per answer.")] = None,
     ttft_ms: Annotated[
         str | None, typer.Option(help="Bound of the time to first token, 95th percentile.")
     ] = None,

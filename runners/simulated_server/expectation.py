@@ -56,7 +56,7 @@ def expected(
     concurrency: int = 1,
     repetition: float = 0.0,
 ) -> Expectation:
-    """What a client with fixed-length answers and fresh prompts should see.
+    """What a client should see whose answers are equally long and whose prompts are fresh.
 
     Exact at concurrency 1 (the mean over all prompts; within 0.5 % of a walk of 40 prompts). Above
     it, for clients that start together and answer at once. Without speculation they stay in step

@@ -130,7 +130,7 @@ def test_a_study_from_answers_alone(terminal):
     person.types("cat")
     person.reads("chat")
     person.types("code")
-    person.reads("How many tokens has an answer [256]: ")
+    person.reads("How many tokens has an answer on average [256]: ")
     person.types("")
     person.reads("Longest time to the first token")
     person.types("2000")

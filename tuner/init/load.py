@@ -29,7 +29,7 @@ class Load:
         concurrencies: Closed loops: requests in flight.
         rates: Open loops: requests per second.
         prompts: Sources and shares, as the study file writes them.
-        output_tokens: Tokens of every answer.
+        output_tokens: Mean tokens of the answers.
         ttft_ms: Bound of the 95th percentile of the time to first token; `None` is no bound.
         goodput: Limits of a good request by the study's keys; empty without any.
         launches: Budget of launches.
@@ -190,7 +190,7 @@ CONCURRENCY: Question[tuple[tuple[int, ...], tuple[float, ...]]] = Question(
 RATE: Question[tuple[float, ...]] = Question("--rate", "Requests per second", None, _rates)
 OUTPUT_TOKENS: Question[int] = Question(
     "--output-tokens",
-    "How many tokens has an answer",
+    "How many tokens has an answer on average",
     "256",
     lambda text: _whole(text, "number of tokens", "256"),
 )

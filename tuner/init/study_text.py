@@ -230,7 +230,11 @@ def _workload(load: Load) -> Block:
             {name: _plain(share) for name, share in load.prompts.items()},
             beside="the best settings depend on them: put yours here",
         ),
-        Entry("output_tokens", load.output_tokens, beside="every answer has this length"),
+        Entry(
+            "output_tokens",
+            load.output_tokens,
+            beside="mean; lengths of answers differ by up to half of it",
+        ),
         Entry("points", points, beside=many if len(points) > 1 else ""),
     ]
     if load.goodput:

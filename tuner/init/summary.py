@@ -209,4 +209,4 @@ def _workload(study: Study) -> str:
     points = [point.name for point in workload.points if point.is_open]
     if closed:
         points.insert(0, f"concurrency {' and '.join(closed)}")
-    return f"{prompts}, {workload.output_tokens} tokens, at {', '.join(points)}"
+    return f"{prompts}, {workload.output_tokens} tokens on average, at {', '.join(points)}"

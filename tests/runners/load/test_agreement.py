@@ -251,15 +251,17 @@ CASES = (
 def test_figures_are_what_the_profile_implies(tmp_path, case):
     concurrency, requests = case.concurrency, case.requests
     point = OperatingPoint(concurrency, requests=requests)
-    # Without a warm-up all lanes begin at once: no arrival can fall on either side of a forward's
-    # end, and the walk is exact for every single request.
+    # Without a ramp all lanes begin at once with whole answers: no arrival can fall on either side
+    # of a forward's end, and the walk is exact for every single request.
     load = Workload((("numbered", 1.0),), case.output_tokens, (point,), warmup_requests=0)
     prompts = NumberedPrompts()
     seen = []
     for slower in SLOWER:
         scale = case.time_scale / slower
         with simulated_server(tmp_path, scale, case.prefill_ms) as url:
-            generator = LoadGenerator(url, load, prompts, time_scale=scale, simulated=True)
+            generator = LoadGenerator(
+                url, load, prompts, time_scale=scale, simulated=True, burst=True
+            )
             measurement = generator.measure(point, speculation=SPECULATION)
         sent = prompts.select(requests, 0)
         expected = implied(sent, concurrency, case.output_tokens, case.prefill_ms)
