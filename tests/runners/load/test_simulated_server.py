@@ -35,13 +35,13 @@ EAGLE3 = (
 
 
 @contextlib.contextmanager
-def simulated_server(log, *flags):
+def simulated_server(log, *flags, time_scale=TIME_SCALE):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     argv = [sys.executable, "-m", "runners.simulated_server", "--model-path", "target"]
     env = os.environ | {
-        "TUNER_SIM_TIME_SCALE": str(TIME_SCALE),
+        "TUNER_SIM_TIME_SCALE": str(time_scale),
         "TUNER_SIM_SEED": "1",
         "TUNER_SIM_LAUNCH_INDEX": "0",
         "PYTHONPATH": os.pathsep.join(sys.path),
