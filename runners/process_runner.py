@@ -23,6 +23,7 @@ from runners.load import (
     prompt_source,
 )
 from runners.load.arrivals import ArrivalTraceError, arrivals_of
+from runners.load.selection import select_prompts
 from runners.load.watches import LogWatch, ServerIdentityWatch
 from runners.phases import READY, StartTimeouts
 from runners.plugin import prepared_settings, without_plugin
@@ -176,8 +177,7 @@ class ProcessRunner(Runner):
             return None
         try:
             for point in workload.points:
-                count = workload.requests_at(point) + workload.warmup_at(point)
-                self.prompts.select(count, self._seed)
+                self.prompts.select(workload.prompts_at(point), self._seed)
         except (NotEnoughPromptsError, PromptFileError) as error:
             return f"workload.prompts: {error}"
         return None
@@ -185,15 +185,12 @@ class ProcessRunner(Runner):
     def load_fingerprint(self, point: OperatingPoint) -> str | None:
         """See `Runner.load_fingerprint`; renders the prompts in the server environment."""
         workload = self._workload
-        count = workload.requests_at(point)
         try:
-            # As a window selects and renders them: the warm-up's prompts among them.
-            selected = self.prompts.select(count + workload.warmup_at(point), self._seed)
-            prompts = self.renderer().render(selected)[:count]
+            selected = select_prompts(workload, point, self.prompts, self.renderer(), self._seed)
             times = arrivals_of(point, workload, self._seed).times if point.is_open else ()
         except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError, RunnerError):
             return None  # a window says better what is wrong with them
-        return fingerprint(prompts, workload, times)
+        return fingerprint(selected.window, workload, times)
 
     def supports_draft_tp(self, draft_tp: int) -> bool:
         """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""

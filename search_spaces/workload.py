@@ -155,3 +155,15 @@ class Workload:
     def warmup_at(self, point: OperatingPoint) -> int:
         """Prompts of one pass of the warm-up at `point`."""
         return self.warmup_requests * (point.concurrency or 1)
+
+    def ramp_at(self, point: OperatingPoint) -> int:
+        """Requests before the window of a closed loop, one for each of its lanes.
+
+        A loop with a single lane needs none.
+        """
+        lanes = min(point.concurrency or 1, self.requests_at(point))
+        return lanes if lanes > 1 else 0
+
+    def prompts_at(self, point: OperatingPoint) -> int:
+        """Distinct prompts that one measurement at `point` sends; ramp and warm-up share theirs."""
+        return self.requests_at(point) + max(self.ramp_at(point), self.warmup_at(point))

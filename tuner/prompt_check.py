@@ -68,9 +68,8 @@ def _files(pools: Pools) -> Iterator[Found]:
 def _counts(pools: Pools, workload: Workload) -> Iterator[Found]:
     mixed = MixedPrompts(pools)
     for number, point in enumerate(workload.points):
-        count = workload.requests_at(point) + workload.warmup_at(point)
         try:
-            mixed.select(count, 0)
+            mixed.select(workload.prompts_at(point), 0)
         except NotEnoughPromptsError as error:
             yield ("workload", "points", number), str(error)
 

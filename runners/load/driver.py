@@ -85,7 +85,7 @@ class Driver:
                 await come_to_rest()
                 with no_collection():
                     reports = await crew.run(self._stall_timeout_s)
-        return _window_of(plan, flights, reports)
+        return window_of(plan, flights, reports)
 
     async def _run(self, plan: Plan, flights: Sequence[Flight]) -> LoopReport:
         # The first of each lane is set; the others go to whichever lane is free.
@@ -95,7 +95,8 @@ class Driver:
         return await watched(work, self._pulse.watch(self._stall_timeout_s))
 
 
-def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
+def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
+    """Decide when the window opened and closed, and which requests are the ramp's."""
     ramp: tuple[Flight, ...]
     counted: Sequence[Flight]
     if plan.is_open:
@@ -105,9 +106,11 @@ def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepo
         ramp, counted = (), flights
     else:
         ramp, counted = tuple(flights[: plan.ramp]), flights[plan.ramp :]
-        opened = max(report.whole for report in reports)
         if ramp:
-            opened = sorted(flight.last for flight in ramp)[-1 - len(ramp) // 4]
+            # With the whole forward in which the last of three quarters of the lanes ended.
+            opened = end_of_burst(flights, sorted(f.last for f in ramp)[-1 - len(ramp) // 4])
+        else:
+            opened = max(flight.sent for flight in flights[: len(plan.offsets)])
         idle = max(opened, min(report.idle for report in reports))
         closed = end_of_burst(flights, idle)
     return Window(

@@ -40,6 +40,8 @@ class Evidence:
         adaptive_steps: Draft steps between which the server switches by itself
             (`--speculative-adaptive`); empty where they are fixed.
         running_limit: Requests that the server runs at once; `None` where it does not say.
+        ramp: Requests with which the lanes of a closed loop began before the window; they are in
+            no sample.
     """
 
     samples: Sequence[RequestSample]
@@ -55,11 +57,22 @@ class Evidence:
     client_cpu_share: float | None = None
     adaptive_steps: tuple[int, ...] = ()
     running_limit: int | None = None
+    ramp: Sequence[Flight] = ()
 
     @cached_property
     def good(self) -> tuple[RequestSample, ...]:
         """The requests that succeeded."""
         return tuple(sample for sample in self.samples if sample.error is None)
+
+    @cached_property
+    def sent(self) -> tuple[Flight, ...]:
+        """All requests, those of the ramp included."""
+        return (*self.ramp, *self.flights)
+
+    @cached_property
+    def failed(self) -> tuple[Flight, ...]:
+        """The requests that failed, those of the ramp included."""
+        return tuple(flight for flight in self.sent if flight.error is not None)
 
     @cached_property
     def retractions(self) -> dict[str, int]:

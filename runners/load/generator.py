@@ -11,10 +11,10 @@ from runners.load.arrivals import ArrivalTraceError, arrivals_of
 from runners.load.client import ClientSettings, load_error
 from runners.load.driver import Driver
 from runners.load.flight import Flight
-from runners.load.lengths import answer_lengths, ramp_lengths
 from runners.load.plan import closed_plan, open_plan
 from runners.load.processes import processes_for
 from runners.load.rendering import IdentityRenderer
+from runners.load.selection import select_prompts
 from runners.load.stream import GenerateEndpoint
 from runners.load.warmup import Warmth
 from runners.load.window import measurement_of
@@ -145,26 +145,23 @@ class LoadGenerator:
     ) -> Measurement:
         """`measure`, for callers that have an event loop."""
         arrivals = self._arrivals(point)
-        count = self._workload.requests_at(point)
-        lengths = answer_lengths(self._workload, count, self._seed)
-        lanes = min(point.concurrency or 1, count)
-        cut = () if lanes == 1 or self._burst else ramp_lengths(lengths, lanes)
-        warmup_prompts = self._workload.warmup_at(point)
-        selected = self._prompts.select(count + max(len(cut), warmup_prompts), self._seed)
-        rendered = self._renderer.render(selected)
-        prompts = _with_lengths(rendered, lengths)
-        # The cache is emptied between warm-up and window, so the ramp may send the same prompts.
-        ramp = _with_lengths(rendered[count:], cut)
+        selected = select_prompts(
+            self._workload,
+            point,
+            self._prompts,
+            self._renderer,
+            self._seed,
+            ramp=not self._burst,
+        )
         async with Driver(self._client_settings(point), self._stall_timeout_s) as driver:
             try:
-                warm = await self._warm_up(
-                    driver, rendered[count : count + warmup_prompts], point, speculation
-                )
+                warm = await self._warm_up(driver, selected.warmup, point, speculation)
                 if arrivals is None:
-                    plan = closed_plan(lanes, ramp=bool(ramp))
+                    lanes = min(point.concurrency or 1, len(selected.window))
+                    plan = closed_plan(lanes, ramp=bool(selected.ramp))
                 else:
                     plan = open_plan(arrivals, warm.request_s, self._time_scale)
-                flights = self._flights((*ramp, *prompts), self._workload)
+                flights = self._flights((*selected.ramp, *selected.window), self._workload)
                 window, watched = await self._window(driver, plan, flights, warm)
                 await self._settle(driver.client, flights)
             except BaseException:
@@ -173,7 +170,7 @@ class LoadGenerator:
                 raise
         return measurement_of(
             window,
-            prompts,
+            selected.window,
             workload=self._workload,
             point=point,
             speculation=speculation,
@@ -276,10 +273,3 @@ class LoadGenerator:
         # Encoded before the window opens: the loop itself has only to send.
         return [Flight(p.id, self._endpoint.body(p, workload)) for p in prompts]
 
-
-def _with_lengths(prompts: Sequence[Prompt], lengths: Sequence[int]) -> tuple[Prompt, ...]:
-    """The first prompts, with the lengths of their answers."""
-    return tuple(
-        dataclasses.replace(prompt, output_tokens=length)
-        for prompt, length in zip(prompts, lengths, strict=False)
-    )

@@ -19,6 +19,9 @@ _EXCESS = 0.2
 """Share of the other lanes that may send with a lane, beyond what chance explains. Of 768 walks of
 the simulated server with varied lengths at 8, 32 and 64 users none came above 0.10; of 48 windows
 in lock-step (one H200, equal lengths, 32 users) none below 0.48."""
+_MOST_BY_CHANCE = 0.5
+"""Share of the other lanes that sends so near by chance, from which on nothing can be told: answers
+are over in a few chunks."""
 
 
 def lock_step(evidence: Evidence) -> str | None:
@@ -30,15 +33,18 @@ def lock_step(evidence: Evidence) -> str | None:
         return None
     gaps = [b - a for f in evidence.flights for a, b in pairwise(f.chunk_times)]
     near = max(_TOGETHER_S, statistics.median(gaps) / 2 if gaps else 0.0)
+    by_chance = 2 * near / statistics.fmean(lives)
+    if by_chance > _MOST_BY_CHANCE:
+        return None
     share = company(sends, near) / (lanes - 1)
-    by_chance = min(1.0, 2 * near / statistics.fmean(lives))
     if share <= by_chance + _EXCESS + 1 / math.sqrt(len(sends) * (lanes - 1)):
         return None
-    remedy = (
-        "vary the answers' lengths (`output_tokens: {mean: N, spread: 0.5}`)"
-        if not evidence.workload.output_spread
-        else "raise the spread of `output_tokens`"
-    )
+    if evidence.workload.natural_length:
+        remedy = "raise `output_tokens`, the limit at which answers end together"
+    elif evidence.workload.output_spread:
+        remedy = "raise the spread of `output_tokens`"
+    else:
+        remedy = "vary the answers' lengths (`output_tokens: {mean: N, spread: 0.5}`)"
     return (
         f"with each request, {share:.0%} of the other lanes sent one within "
         f"{1000 * near:.1f} ms ({by_chance:.0%} by chance): the lanes are in lock-step and tok/s "

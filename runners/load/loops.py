@@ -42,17 +42,15 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LoopReport:
-    """What a loop tells of itself; readings of the clock.
+    """What a loop tells of itself.
 
     Attributes:
-        whole: When it had sent the last request of its first wave (closed loop), or its first
-            request (open loop).
-        idle: When it first found nothing more to send.
-        cpu_share: CPU seconds of the loop's thread per second between the two. A client process
-            has no other at work, and never more than this one core.
+        idle: The clock's reading when it first found nothing more to send.
+        cpu_share: CPU seconds of the loop's thread per second, from the last request of its first
+            wave (closed loop) or its first request (open loop) until `idle`. A client process has
+            no other thread at work, so the share never exceeds this one core.
     """
 
-    whole: float
     idle: float
     cpu_share: float
 
@@ -198,7 +196,7 @@ class _Meter:
     def report(self) -> LoopReport:
         seconds = self._idle - self._whole
         share = (self._cpu_idle - self._cpu_whole) / seconds if seconds > 0 else 0.0
-        return LoopReport(self._whole, self._idle, max(0.0, share))
+        return LoopReport(self._idle, max(0.0, share))
 
 
 async def watched(work: Coroutine[Any, Any, _T], watch: Coroutine[Any, Any, None]) -> _T:

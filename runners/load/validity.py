@@ -85,22 +85,20 @@ def _alike(a: _Content, b: _Content) -> int:
 
 def failed_requests(evidence: Evidence) -> str | None:
     """Too few successes: what failed is not in the figures, and it may have been the slow ones."""
-    failed = [sample for sample in evidence.samples if sample.error is not None]
-    if not failed or len(evidence.good) >= LEAST_SUCCESSES * len(evidence.samples):
+    sent, failed = evidence.sent, evidence.failed
+    if not failed or len(sent) - len(failed) >= LEAST_SUCCESSES * len(sent):
         return None
-    return (
-        f"{len(failed)} of {len(evidence.samples)} requests failed; "
-        f"{failed[0].prompt}: {failed[0].error}"
-    )
+    return f"{len(failed)} of {len(sent)} requests failed; {failed[0].prompt}: {failed[0].error}"
 
 
 def timed_out(evidence: Evidence) -> str | None:
     """Requests that outlived the client's time-out; one is enough."""
-    late = [flight for flight in evidence.flights if flight.timed_out]
+    sent = evidence.sent
+    late = [flight for flight in sent if flight.timed_out]
     if not late:
         return None
     return (
-        f"{len(late)} of {len(evidence.flights)} requests outlived the client's time-out; "
+        f"{len(late)} of {len(sent)} requests outlived the client's time-out; "
         f"{late[0].prompt} had {late[0].tokens} tokens"
     )
 
@@ -163,6 +161,9 @@ def token_totals(evidence: Evidence) -> str | None:
     streamed = sum(flight.tokens for flight in evidence.flights if flight.error is None)
     if streamed != accounted:
         return f"{streamed} tokens streamed, but the server accounts for {accounted}"
+    arrived = sum(flight.tokens for flight in evidence.sent)
+    if evidence.window_tokens > arrived:
+        return f"{evidence.window_tokens} tokens in the window, but only {arrived} arrived in all"
     return None
 
 

@@ -61,13 +61,10 @@ def few_requests(evidence: Evidence) -> str | None:
 
 def some_failed(evidence: Evidence) -> str | None:
     """Requests that failed, though few enough."""
-    failed = [sample for sample in evidence.samples if sample.error is not None]
-    if not failed or len(evidence.good) < LEAST_SUCCESSES * len(evidence.samples):
+    sent, failed = evidence.sent, evidence.failed
+    if not failed or len(sent) - len(failed) < LEAST_SUCCESSES * len(sent):
         return None
-    return (
-        f"{len(failed)} of {len(evidence.samples)} requests failed; "
-        f"{failed[0].prompt}: {failed[0].error}"
-    )
+    return f"{len(failed)} of {len(sent)} requests failed; {failed[0].prompt}: {failed[0].error}"
 
 
 def client_busy(evidence: Evidence) -> str | None:

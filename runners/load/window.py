@@ -186,6 +186,7 @@ def measurement_of(
         client_cpu_share=window.client_cpu_share,
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
+        ramp=window.ramp,
     )
     return Measurement(
         point=point,

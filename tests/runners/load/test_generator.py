@@ -16,6 +16,7 @@ import pytest
 
 from runners.base import RunnerError
 from runners.load import BuiltInPrompts, LoadGenerator, fingerprint
+from runners.load.lengths import answer_lengths
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -68,14 +69,66 @@ def test_the_procedure_is_warmup_flush_window(server):
     paths = server.paths()
     flushed = paths.index("/flush_cache")
     assert flushed in {4, 6, 8}  # passes of two
-    assert paths[flushed:] == ["/flush_cache"] * 3 + ["/generate"] * 5
+    assert paths[flushed:] == ["/flush_cache"] * 3 + ["/generate"] * (2 + 5)
     sent = server.bodies("/generate")
+    # The ramp sends the warm-up's prompts again, with answers cut short.
+    *_, first, second = warm = sent[:-7]
+    assert {body["text"] for body in sent[-7:-5]} == {first["text"], second["text"]}
     assert len({body["text"] for body in sent}) == 7
+    asked = [body["sampling_params"].pop("max_new_tokens") for body in sent]
+    assert asked[: len(warm)] == [8] * len(warm)
+    assert sorted(asked[len(warm) :]) == [2, 6, 8, 8, 8, 8, 8]
     assert all(
         body["stream"] is True
-        and body["sampling_params"] == {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": True}
+        and body["sampling_params"] == {"temperature": 0.0, "ignore_eos": True}
         for body in sent
     )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_answers_differ_in_length_and_every_window_sends_the_same(server, processes):
+    load = workload(output_tokens=40, output_spread=0.5, requests=12)
+    point = OperatingPoint(2, requests=12)
+    measured = [
+        generator(server, load, seed=3, processes=processes).measure(point, speculation=NONE)
+        for _ in range(2)
+    ]
+    expected = answer_lengths(load, 12, 3)
+    assert len(set(expected)) == 12
+    for measurement in measured:
+        assert [sample.completion_tokens for sample in measurement.samples] == list(expected)
+        assert codes(measurement) == []
+    assert measured[0].workload_fingerprint == measured[1].workload_fingerprint
+    texts = [prompt.text for prompt in BuiltInPrompts(load.prompts).select(12, 3)]
+    asked = {}
+    for body in server.bodies("/generate"):
+        asked.setdefault(body["text"], set()).add(body["sampling_params"]["max_new_tokens"])
+    assert [asked[text] for text in texts] == [{length} for length in expected]
+
+
+def test_one_lane_has_no_ramp(server):
+    generator(server).measure(POINT, speculation=NONE)
+    assert server.paths().count("/generate") == 6
+
+
+def test_a_burst_has_no_ramp(server):
+    point = OperatingPoint(2, requests=6)
+    measurement = generator(server, burst=True).measure(point, speculation=NONE)
+    assert server.paths().count("/generate") == 6
+    # The second lane's first request opens the window.
+    assert sorted(sample.sent_s >= 0 for sample in measurement.samples) == [False] + [True] * 5
+
+
+def test_a_failed_request_of_the_ramp_is_a_failed_request(server, answer):
+    # The two requests of the ramp are the only ones that are cut.
+    server.generate = lambda _n, body: (
+        answer(8) if body["sampling_params"]["max_new_tokens"] == 8 else (500, [b"boom"])
+    )
+    measurement = generator(server).measure(OperatingPoint(2, requests=6), speculation=NONE)
+    assert codes(measurement) == ["failed_requests"]
+    assert "2 of 8 requests failed" in " ".join(measurement.invalid)
+    # The counted requests all succeeded.
+    assert (measurement.requests, measurement.failed_requests) == (6, 0)
 
 
 def test_the_same_seed_sends_the_same_load(server):
@@ -108,11 +161,14 @@ def test_more_than_a_hundred_connections(server, answer):
 
 def test_the_window_closes_before_the_drain(server, answer):
     # The second of two requests takes long after the first has found the queue empty.
-    server.generate = lambda n, _b: answer(8, wait_s=0.0 if n % 2 == 0 else 0.05)
+    # Requests 0 and 1 are the ramp's.
+    server.generate = lambda n, body: answer(
+        body["sampling_params"]["max_new_tokens"], wait_s=0.06 if n == 3 else 0.01
+    )
     load = workload(warmup_requests=0)
     measurement = generator(server, load).measure(OperatingPoint(2, requests=2), speculation=NONE)
     assert measurement.requests == 2
-    assert 8 <= measurement.output_tokens < 16
+    assert 1 <= measurement.output_tokens < 16
     slowest = max(sample.e2e_s for sample in measurement.samples)
     assert measurement.window_s < slowest
     assert measurement.output_tok_s == pytest.approx(
@@ -180,7 +236,8 @@ class TestInvalid:
         server.generate = lambda n, _b: answer(5 if n == 3 else 8)
         measurement = generator(server).measure(POINT, speculation=NONE)
         assert codes(measurement) == ["completion_tokens"]
-        assert "1 of 6 answers are not 8 tokens" in " ".join(measurement.invalid)
+        assert "1 of 6 answers have a wrong length" in " ".join(measurement.invalid)
+        assert "has 5 tokens (length) in place of 8" in " ".join(measurement.invalid)
 
     def test_cached_tokens(self, server, answer):
         server.generate = lambda n, _b: answer(8, prompt_tokens=128, cached_tokens=64 * (n > 0))

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from runners.base import RunnerError
 from runners.load import BuiltInPrompts, LoadGenerator, Prompt
 from runners.load.answer import Answer
+from runners.load.driver import window_of
 from runners.load.flight import Flight
+from runners.load.loops import LoopReport
 from runners.load.plan import closed_plan
 from runners.load.watches import WindowWatch
 from runners.load.window import Window, end_of_burst, measurement_of
@@ -206,17 +208,55 @@ def test_a_window_closes_with_the_whole_burst_of_its_last_forward():
 
 
 class TestClosedPlan:
-    def test_lanes_are_spread_over_a_requests_life(self):
-        assert closed_plan(4, 16, 2.0).offsets == (0.0, 0.5, 1.0, 1.5)
+    def test_all_lanes_start_at_once(self):
+        assert closed_plan(4).offsets == (0.0, 0.0, 0.0, 0.0)
+        assert closed_plan(4).ramp == 0
 
-    def test_one_lane_starts_at_once(self):
-        assert closed_plan(1, 16, 2.0).offsets == (0.0,)
+    def test_each_lane_begins_with_a_request_of_the_ramp(self):
+        assert closed_plan(4, ramp=True).ramp == 4
 
-    def test_without_a_warmup_they_start_together(self):
-        assert closed_plan(3, 16, None).offsets == (0.0, 0.0, 0.0)
 
-    def test_no_more_lanes_than_requests(self):
-        assert len(closed_plan(8, 3, 1.0).offsets) == 3
+class TestOpening:
+    """When a closed loop's window opens: with its lanes, or once most cut answers have ended."""
+
+    def test_without_a_ramp_it_opens_when_the_last_lane_has_sent(self):
+        flights = [flight("a", 0.1, [1.0, 2.0]), flight("b", 0.2, [1.0, 2.0])]
+        window = window_of(closed_plan(2), flights, [LoopReport(2.0, 0.1)])
+        assert (window.opened, window.ramp) == (0.2, ())
+        assert window.flights == tuple(flights)
+
+    @pytest.mark.parametrize(
+        ("lanes", "opened"), [(2, 2.0), (3, 3.0), (4, 3.0), (8, 6.0), (9, 7.0), (32, 24.0)]
+    )
+    def test_it_opens_when_three_quarters_of_the_lanes_have_ended_their_cut_answer(
+        self, lanes, opened
+    ):
+        ramp = [flight(f"ramp/{n}", 0.0, [n + 1.0]) for n in range(lanes)]
+        flights = [flight(f"chat/{n}", n + 1.0, [n + 1.5, n + 1.6]) for n in range(lanes)]
+        window = window_of(closed_plan(lanes, ramp=True), [*ramp, *flights], [LoopReport(50, 0.1)])
+        assert window.opened == opened
+        assert (window.ramp, window.flights) == (tuple(ramp), tuple(flights))
+
+    def test_it_opens_after_the_whole_forward(self):
+        # Two lanes; forwards end at 1, 2, 3, ...; streams are written 0.01 s apart.
+        ramp = [flight("r0", 0.0, [1.0]), flight("r1", 0.0, [1.01, 2.01])]
+        flights = [
+            flight("a", 1.0, [2.0, 3.0, 4.0, 5.0]),
+            flight("b", 2.01, [3.01, 4.01, 5.01]),
+            flight("c", 2.02, [2.02, 3.02, 4.02]),
+        ]
+        window = window_of(closed_plan(2, ramp=True), [*ramp, *flights], [LoopReport(4.0, 0.1)])
+        assert (window.opened, window.closed) == (2.02, 4.02)
+        # Two forwards of three streams.
+        assert window.tokens == 6
+
+    def test_tokens_of_the_ramp_count_inside_the_window(self):
+        ramp = (flight("r", 0.0, [1.0, 2.0, 3.0]),)
+        window = Window(0.0, 1.5, 12.0, LANES, ramp=ramp)
+        without = dataclasses.replace(window, ramp=())
+        assert window.tokens == without.tokens + 2
+        assert window.counted() == without.counted()
+        assert [sample.prompt for sample in measured(window).samples] == list("abcdef")
 
 
 def generator(server, point, *, options=None, **more):
@@ -224,6 +264,18 @@ def generator(server, point, *, options=None, **more):
     load = Workload(prompts=(("chat", 1.0),), points=(point,), **settings)
     options = {"processes": 1, **(options or {})}
     return LoadGenerator(server.url, load, BuiltInPrompts(load.prompts), **options)
+
+
+def asked(body):
+    return body["sampling_params"]["max_new_tokens"]
+
+
+def requests_of(server):
+    """Prompt and tokens asked for of each request, in the order of arrival."""
+    return [
+        (body["text"], asked(body))
+        for body in server.bodies("/generate")
+    ]
 
 
 def test_at_concurrency_1_everything_counts(server, answer):
@@ -238,17 +290,20 @@ def test_at_concurrency_1_everything_counts(server, answer):
 
 
 def test_the_ramp_is_no_part_of_the_window(server, answer):
-    server.generate = lambda _n, _b: answer(8, wait_s=0.03)
+    server.generate = lambda _n, body: answer(asked(body), wait_s=0.03)
     point = OperatingPoint(4, requests=16)
     load = {"warmup_requests": 1}
     measurement = generator(server, point, **load).measure(point, speculation=NONE)
     assert codes(measurement) == []
     assert server.most_in_flight == 4
-    first = [sample.sent_s for sample in measurement.samples[:4]]
-    assert first == sorted(first)
-    # The last lane's first request opens it; the first lane's was sent most of a life earlier.
-    assert 0 <= first[3] < 0.5
-    assert first[0] < first[1] < first[2] < 0
+    # Each lane sends another request first, with an answer cut short.
+    first, counted = requests_of(server)[-20:-16], requests_of(server)[-16:]
+    assert [tokens for _, tokens in first] == [1, 3, 5, 7]
+    assert [tokens for _, tokens in counted] == [8] * 16
+    assert not {text for text, _ in first} & {text for text, _ in counted}
+    assert (measurement.requests, len(measurement.samples)) == (16, 16)
+    # Three of four lanes have begun a counted request when the window opens.
+    assert sum(sample.sent_s < 0 for sample in measurement.samples) in {2, 3}
     assert measurement.output_tokens < 16 * 8
 
 
@@ -274,13 +329,13 @@ def test_watches_see_the_whole_load_and_their_reasons_are_kept(server):
         (begin, before), (end, after) = watch.seen
         assert (begin, end) == ("begin", "end")
         assert before[-1] == "/flush_cache"
-        assert after[len(before) :] == ["/generate"] * 6
+        assert after[len(before) :] == ["/generate"] * (2 + 6)
 
 
 class TestTimeOuts:
     def test_a_request_that_times_out_is_a_failed_sample(self, server, answer):
         hangs = (200, [*answer(8)[1][:3], "hang"])
-        server.generate = lambda n, _b: hangs if n == 3 else answer(8)
+        server.generate = lambda n, body: hangs if n == 5 else answer(asked(body))
         point = OperatingPoint(2, requests=8)
         options = {"request_timeout_s": 1.0}
         measurement = generator(server, point, options=options).measure(point, speculation=NONE)
@@ -289,7 +344,7 @@ class TestTimeOuts:
         assert "timed out: 3 tokens" in error
         assert measurement.invalid
         # The window went on, and the server is brought to rest before it is handed back.
-        assert server.paths().count("/generate") == 8
+        assert server.paths().count("/generate") == 2 + 8
         assert server.paths()[-2:] == ["/abort_request", "/flush_cache"]
 
     def test_the_workloads_own_limit_goes_before(self, server, answer):
@@ -302,7 +357,7 @@ class TestTimeOuts:
     def test_when_everything_times_out_the_server_hangs(self, server, answer):
         server.generate = lambda _n, _b: (200, [*answer(8)[1][:3], "hang"])
         point = OperatingPoint(2, requests=4)
-        with pytest.raises(RunnerError, match=r"all 4 requests timed out after 0\.3 s") as caught:
+        with pytest.raises(RunnerError, match=r"all 6 requests timed out after 0\.3 s") as caught:
             generator(server, point, options={"request_timeout_s": 0.3}).measure(
                 point, speculation=NONE
             )
