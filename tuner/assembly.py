@@ -100,14 +100,20 @@ def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> ProcessRu
     return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
 
 
-def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
+def pose(study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()) -> Problem:
     """Works out what a study asks of a runner.
+
+    Args:
+        study: The study.
+        runner: Starts its servers.
+        hot_switch: Whether settings may share a launch.
+        notes: Notes on the study that its user gets beside those of this function.
 
     Raises:
         CommandError: Nothing is left to search.
     """
     space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
-    notes = []
+    notes = list(notes)
     if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
         left = len(refused) < len(study.space.draft_tp or ())
         notes.append(

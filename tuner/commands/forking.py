@@ -68,7 +68,7 @@ def start_fork(
     study = file or old
     if file is None:
         refuse_unread(stored, read)
-    check_prompts(study)
+    file_notes = check_prompts(study)
     # Whoever gave another runner at `sweep` meant it, unless the file has another one now.
     kind = stored.runner if study.runner == old.runner else study.runner
     past = store.launches(stored.id)
@@ -76,7 +76,7 @@ def start_fork(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     hot_switch = stored.hot_switch and not no_hot_switch
-    problem = assembly.pose(study, servers, hot_switch=hot_switch)
+    problem = assembly.pose(study, servers, hot_switch=hot_switch, notes=file_notes)
     problem = heeded(problem, servers)
     problem = assembly.forecast(problem, servers)
     differences = study_differences(old, study, simulated=servers.simulated)

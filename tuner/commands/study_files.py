@@ -26,7 +26,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         study = load_study(name_or_path)
         space = Space(study)
         points = len(space)
-        check_prompts(study)
+        file_notes = check_prompts(study)
         check_profile(study)
     except StudyFileError as error:
         if not as_json:
@@ -34,7 +34,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         problems = [problem.to_dict() for problem in error.problems]
         sys.stdout.write(dump({"ok": False, "legal_points": None, "errors": problems}))
         return Exit.USAGE
-    notes = list(warnings(study))
+    notes = [*file_notes, *warnings(study)]
     word = None
     if ask and study.runner == "sglang":
         from tuner.sglang_judgement import word_on  # noqa: PLC0415 - of real servers only
