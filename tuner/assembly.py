@@ -17,6 +17,7 @@ from search_spaces import Space, violations
 from search_spaces import baselines as baselines_of
 from search_spaces.baseline import PRODUCTION, default_baseline
 from search_spaces.cautions import cautions
+from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.stored_study import StoredFile, parse_stored
 from tuner.agenda import Agenda
 from tuner.anchors import Anchors
@@ -297,6 +298,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
         cautions=cautions(best.configuration, study) if best is not None else (),
         hot_switch=hot_switch_report(store, stored, trials, launches),
+        simulated_acceptance=simulates_acceptance(study),
         explainable=_explainable(standing, study),
     )
 

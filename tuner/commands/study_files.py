@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from search_spaces import Space, StudyFileError, load_study, shipped, warnings
+from search_spaces.simulated_acceptance import simulates_acceptance
 from tuner.errors import CommandError, Exit
 from tuner.json_text import dump
 from tuner.profile_check import check_profile
@@ -45,6 +46,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         data: dict[str, Any] = {
             "ok": refused is None,
             "legal_points": points,
+            "simulated_acceptance": simulates_acceptance(study),
             "errors": [] if refused is None else [{"key": "", "line": None, "message": refused}],
             "warnings": notes,
         }
