@@ -239,12 +239,15 @@ def make_sweep(
         and stored.budget_launches is not None
         and problem.planner(stored.budget_launches) == "exhaustive"
     )
+    # Simulated acceptance makes wrong text by design.
+    compare_answers = not simulates_acceptance(problem.study)
     launcher = Launcher(
         stored=stored,
         store=store,
         runner=runner,
         workload=problem.study.to_workload(),
         limits=dict(problem.study.objective.subject_to),
+        baselines=tuple(problem.baselines.values()) if compare_answers else (),
         progress=progress,
         log_dir=log_dir(store, stored),
         shielded=shielded,
@@ -267,6 +270,7 @@ def make_sweep(
         same=same,
         baselines=problem.baselines,
         figure=problem.study.objective.figure,
+        compare_answers=compare_answers,
         progress=progress,
         mirror=mirror,
         shielded=shielded,
@@ -283,7 +287,10 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     trials, launches = store.trials(stored.id), store.launches(stored.id)
     own = {launch.id for launch in launches if launch.imported_from is None}
     baselines = _baselines(study, trials, own)
-    standing = Standing.of(trials, baselines, study.objective.figure)
+    simulated_acceptance = simulates_acceptance(study)
+    standing = Standing.of(
+        trials, baselines, study.objective.figure, compare_answers=not simulated_acceptance
+    )
     best = standing.best
     owner = store.owner(stored.id)
     return StudyReport(
@@ -298,7 +305,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
         cautions=cautions(best.configuration, study) if best is not None else (),
         hot_switch=hot_switch_report(store, stored, trials, launches),
-        simulated_acceptance=simulates_acceptance(study),
+        simulated_acceptance=simulated_acceptance,
         explainable=_explainable(standing, study),
     )
 

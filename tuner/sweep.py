@@ -71,6 +71,7 @@ class Sweep:
         same: Knows which points need no launch; `None` where all of them do.
         baselines: By name.
         figure: What configurations are ranked by.
+        compare_answers: Whether a baseline with degenerate answers is invalid beside one without.
         progress: Told of every step.
         mirror: Optuna's tables; `None` where nobody will look at them.
         shielded: Sections that an interrupt may not tear.
@@ -89,6 +90,7 @@ class Sweep:
         same: SameServers | None = None,
         baselines: Mapping[str, Configuration],
         figure: Figure,
+        compare_answers: bool = True,
         progress: Progress,
         mirror: Mirror | None,
         shielded: Callable[[], AbstractContextManager[None]],
@@ -103,6 +105,7 @@ class Sweep:
         self._same = same
         self._baselines = baselines
         self._figure = figure
+        self._compare_answers = compare_answers
         self._progress = progress
         self._mirror = mirror
         self._shielded = shielded
@@ -228,7 +231,12 @@ class Sweep:
         )
 
     def _standing(self) -> Standing:
-        return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)
+        return Standing.of(
+            self._store.trials(self._stored.id),
+            self._baselines,
+            self._figure,
+            compare_answers=self._compare_answers,
+        )
 
     def _observe(self) -> Standing:
         """Tells the planner what it has not heard yet."""
