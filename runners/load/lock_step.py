@@ -33,10 +33,10 @@ def lock_step(evidence: Evidence) -> str | None:
         return None
     gaps = [b - a for f in evidence.flights for a, b in pairwise(f.chunk_times)]
     near = max(_TOGETHER_S, statistics.median(gaps) / 2 if gaps else 0.0)
-    by_chance = 2 * near / statistics.fmean(lives)
+    by_chance = 2 * near / statistics.median(lives)
     if by_chance > _MOST_BY_CHANCE:
         return None
-    share = company(sends, near) / (lanes - 1)
+    share = min(1.0, company(sends, near) / (lanes - 1))
     if share <= by_chance + _EXCESS + 1 / math.sqrt(len(sends) * (lanes - 1)):
         return None
     if evidence.workload.natural_length:

@@ -144,6 +144,11 @@ def _late():
     return load
 
 
+@case(CASES, "lock_step")
+def _lock_step():
+    return Load(PLAIN, OperatingPoint(4), together=True)
+
+
 @case(CASES, "unsteady")
 def _unsteady():
     return Load(pace=lambda now: 0.05 if now < 10 else 0.1)
@@ -311,6 +316,14 @@ def test_the_case_is_not_believed_and_nothing_else_is_said(code):
 @pytest.mark.parametrize("code", WARNED)
 def test_the_case_is_believed_with_a_warning(code):
     assert judged(WARNED[code]()) == ([], [code])
+
+
+def test_a_failed_request_of_the_ramp_counts_as_one():
+    ramp = Load(point=OperatingPoint(1), count=2).requests
+    ramp[0].error = "HTTP 500: out of luck"
+    load = Load(more={"ramp": [request.flight() for request in ramp]})
+    (reason,) = reasons_against(load.evidence())
+    assert reason.startswith("failed_requests: 1 of 18 requests failed; chat/000: HTTP 500")
 
 
 # -- watches -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import replace
 from typing import Any
@@ -62,8 +63,15 @@ class Bench:
         )
 
     def measure(self, reply):
-        """One window of a server that answers its n-th request with `reply(n)`."""
-        self.server.generate = lambda n, _body: reply(n)
+        """One window of a server that answers its n-th counted request with `reply(n)`."""
+        numbers = itertools.count()
+
+        def generate(_n, body):
+            asked = body["sampling_params"]["max_new_tokens"]
+            # The first answer of each lane is cut, and in no sample.
+            return reply(next(numbers)) if asked == TOKENS else self.answer(asked, per_chunk=2)
+
+        self.server.generate = generate
         load = LoadGenerator(
             self.server.url,
             Workload((("chat", 1.0),), TOKENS, (self.point,), **self.workload),

@@ -44,7 +44,7 @@ class PacedDriver:
         pace = self.paces.pop(0)
         for flight in flights:
             flown(flight, pace)
-        return LoopReport(0.0, 1.0, 0.25)
+        return LoopReport(1.0, 0.25)
 
 
 def warm_up(generator, paces, point=ONE, speculation=NONE):

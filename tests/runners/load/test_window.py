@@ -272,10 +272,7 @@ def asked(body):
 
 def requests_of(server):
     """Prompt and tokens asked for of each request, in the order of arrival."""
-    return [
-        (body["text"], asked(body))
-        for body in server.bodies("/generate")
-    ]
+    return [(body["text"], asked(body)) for body in server.bodies("/generate")]
 
 
 def test_at_concurrency_1_everything_counts(server, answer):

@@ -98,12 +98,17 @@ class Load:
     pace: Callable[[float], float] = lambda _now: 0.05
     gap: float | None = None
     """Seconds between arrivals; lanes of a closed loop where there is none."""
+    together: bool = False
+    """Whether all lanes of a closed loop send their first request at once."""
     prompts: list[Prompt] | None = None
     requests: list[Request] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = [0.0] * (self.point.concurrency or 1)
+        lanes = self.point.concurrency or 1
+        # A request without speculation takes 0.1 s and 64 steps.
+        apart = 0.0 if self.together else (0.1 + (TOKENS - 1) * self.pace(0.0)) / lanes
+        free = [lane * apart for lane in range(lanes)]
         for n in range(self.count):
             accepted = _varied(n) if self.speculation.enabled else None
             request = Request(f"chat/{n:03d}", 0.0, self.pace, accepted)
