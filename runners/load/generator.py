@@ -278,4 +278,3 @@ class LoadGenerator:
     def _flights(self, prompts: Sequence[Prompt], workload: Workload) -> list[Flight]:
         # Encoded before the window opens: the loop itself has only to send.
         return [Flight(p.id, self._endpoint.body(p, workload)) for p in prompts]
-
