@@ -96,6 +96,7 @@ def test_bench(bench):
     assert measured["simulated"] is True
     assert reasons(measured) == set()
     assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled"]
+    assert measured["notes"] == []
     assert done.stderr == f"{measured['url']}/generate, concurrency 2: 6 requests\n"
     assert (measured["endpoint"], measured["sglang"]) == ("generate", True)
     assert measured["sglang_version"] == "0.5.23"
@@ -142,6 +143,16 @@ def test_a_trace_is_sent_whole(bench, tuner):
     done = bench("--trace", "day.jsonl", "--output-tokens", "4", "--json")
     assert ": 21 requests over 5.0 s, 4.00 a second on average" in done.stderr
     assert json.loads(done.stdout)["requests"] == 21
+
+
+def test_bench_says_that_a_mooncake_trace_is_in_milliseconds(bench, tuner):
+    rows = [{"timestamp": 200 * n, "input_length": 655, "hash_ids": [0]} for n in range(11)]
+    (tuner.folder / "day.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = bench("--trace", "day.jsonl", "--output-tokens", "4", "--json")
+    assert ": 11 requests over 2.0 s, 5.00 a second on average" in done.stderr
+    [note] = json.loads(done.stdout)["notes"]
+    assert "milliseconds" in note
+    assert f"note: {note}\n" in done.stderr
 
 
 @pytest.mark.parametrize(

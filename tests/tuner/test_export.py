@@ -311,7 +311,8 @@ def test_the_command_line_shows_the_difference(stored, export):
     assert "All together: +" in table
     data = json.loads(export("--diff", "--json", "--against", "none").out)
     assert data["against"]["baseline"] == "none"
-    assert {"study", "trial", "simulated", "against", "speculation", "changes"} == set(data)
+    marks = {"study", "trial", "simulated", "simulated_acceptance"}
+    assert marks | {"against", "speculation", "changes"} == set(data)
 
 
 def test_a_file_that_is_there_is_overwritten_only_when_asked(stored, export):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from results.records import Measurement
+    from runners.load.arrivals import ArrivalProcess
     from runners.load.probe import Target
     from search_spaces.workload import Workload
     from tuner.commands.bench_options import BenchOptions
@@ -46,6 +47,9 @@ _UNSEEN = "compiled: the server's log is not seen, so what it compiled in the wi
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     """Measure one window or several and print them; exit code 4 if the server fails meanwhile."""
     workload, arrivals = _with_arrivals(options, options.workload())
+    notes = [arrivals.note] if arrivals is not None and arrivals.note is not None else []
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
     point = workload.points[0]
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
     from runners.load import (  # noqa: PLC0415
@@ -64,7 +68,7 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             api_key=key,
             natural_length=options.natural_length,
         )
-        _announce(url, target, workload, arrivals)
+        _announce(url, target, workload, arrivals.times if arrivals is not None else ())
         measuring = bench_windows(
             url,
             workload,
@@ -101,14 +105,17 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
         unchecked.append(_CACHED)
     if as_json:
         measured = bench_repeat.to_dict(windows) if options.repeat > 1 else point_dict(windows[0])
-        sys.stdout.write(dump({**_server_dict(url, target, unchecked, options), **measured}))
+        context = {"unchecked": unchecked, "notes": notes, "window_kind": options.window_kind}
+        sys.stdout.write(dump({**_server_dict(url, target), **context, **measured}))
     else:
         _print(url, target, windows, unchecked, options)
     return Exit.DONE
 
 
-def _with_arrivals(options: BenchOptions, workload: Workload) -> tuple[Workload, tuple[float, ...]]:
-    """The times of an open loop; without `--requests` all of a trace. None in a closed loop.
+def _with_arrivals(
+    options: BenchOptions, workload: Workload
+) -> tuple[Workload, ArrivalProcess | None]:
+    """The arrivals of an open loop; without `--requests` all of a trace. None in a closed loop.
 
     Raises:
         CommandError: The trace or the rate cannot be used.
@@ -117,12 +124,12 @@ def _with_arrivals(options: BenchOptions, workload: Workload) -> tuple[Workload,
 
     point = workload.points[0]
     if not point.is_open:
-        return workload, ()
+        return workload, None
     try:
         if point.trace is not None and point.requests is None:
             count = len(read_trace(workload.path(point.trace)).times)
             workload = replace(workload, points=(replace(point, requests=count),))
-        return workload, arrivals_of(workload.points[0], workload, options.seed).times
+        return workload, arrivals_of(workload.points[0], workload, options.seed)
     except ArrivalTraceError as error:
         if point.trace is None:
             raise CommandError(f"--request-rate: {error}") from error
@@ -153,16 +160,12 @@ def _prompts(options: BenchOptions, workload: Workload, target: Target) -> Any: 
     return prompt_source(workload.prompts, server=server, shared_prefix=workload.shared_prefix)
 
 
-def _server_dict(
-    url: str, target: Target, unchecked: Sequence[str], options: BenchOptions
-) -> dict[str, Any]:
+def _server_dict(url: str, target: Target) -> dict[str, Any]:
     return {
         "url": url,
         "endpoint": target.endpoint.name,
         "sglang": target.facts.is_sglang,
         "sglang_version": _version(target),
-        "unchecked": list(unchecked),
-        "window_kind": options.window_kind,
     }
 
 

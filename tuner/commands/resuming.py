@@ -114,11 +114,11 @@ def _go_on(
         print_report(report, as_json=as_json)
         return Exit.DONE
     refuse_unread(stored, read)
-    check_prompts(study)
+    file_notes = check_prompts(study)
     servers = assembly.reopen_servers(store, stored, study)
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
-    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
+    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch, notes=file_notes)
     differences, machine_notes = differences_of_machine(store, stored, servers)
     found += differences
     if problem.space.digest != stored.space_digest:

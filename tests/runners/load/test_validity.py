@@ -670,6 +670,26 @@ def test_late_by_less_than_matters_is_no_reason():
     assert "client_late" not in judged(load)[0]
 
 
+@pytest.mark.parametrize(
+    ("equal", "warned"),
+    [((28,), True), ((16,), True), ((15,), False), ((2,) * 8, True), ((3,), False)],
+)
+def test_half_of_the_answers_equal_to_others_are_degenerate(equal, warned):
+    """Of 32 answers, groups of so many are equal."""
+    load = Load(PLAIN, count=32)
+    groups = [group for group, size in enumerate(equal) for _ in range(size)]
+    for request, group in zip(load.requests, groups, strict=False):
+        request.ids = tuple(range(100 * group, 100 * group + 16))
+    assert ("degenerate_output" in judged(load)[1]) is warned
+
+
+def test_three_equal_answers_of_six_are_no_sign():
+    load = Load(PLAIN, count=6)
+    for request in load.requests[:3]:
+        request.ids = tuple(range(16))
+    assert "degenerate_output" not in judged(load)[1]
+
+
 @pytest.mark.parametrize(("text", "warned"), [("!" * 40, True), ("Paris is a city.", False)])
 def test_without_ids_the_text_is_looked_at(text, warned):
     load = Load(PLAIN)
