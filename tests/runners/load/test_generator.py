@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import statistics
 import threading
 import time
 
@@ -115,8 +116,37 @@ def test_a_burst_has_no_ramp(server):
     point = OperatingPoint(2, requests=6)
     measurement = generator(server, burst=True).measure(point, speculation=NONE)
     assert server.paths().count("/generate") == 6
-    # The second lane's first request opens the window.
-    assert sorted(sample.sent_s >= 0 for sample in measurement.samples) == [False] + [True] * 5
+    assert min(sample.sent_s for sample in measurement.samples) == 0
+
+
+def test_a_whole_run_has_no_ramp_and_counts_every_token(server, answer):
+    server.generate = lambda _n, body: answer(
+        body["sampling_params"]["max_new_tokens"], wait_s=0.002
+    )
+    point = OperatingPoint(3, requests=12)
+    load = generator(server, workload(output_spread=0.5), whole_run=True)
+    measurement = load.measure(point, speculation=NONE)
+    assert server.paths().count("/generate") == 12
+    samples = measurement.samples
+    end = max(sample.sent_s + sample.e2e_s for sample in samples)
+    tokens = sum(sample.completion_tokens for sample in samples)
+    assert tokens == measurement.output_tokens == 12 * 8
+    assert min(sample.sent_s for sample in samples) == 0
+    assert measurement.output_tok_s == pytest.approx(tokens / end)
+    assert measurement.ttft_p50_ms == pytest.approx(
+        1000 * statistics.median(sample.ttft_s for sample in samples)
+    )
+
+
+def test_an_open_loop_of_a_whole_run_has_no_ramp(server, answer):
+    server.generate = lambda _n, _body: answer(8, wait_s=0.01)
+    point = OperatingPoint(request_rate=100.0, requests=20)
+    load = workload(warmup_requests=1)
+    ramped = generator(server, load).measure(point, speculation=NONE)
+    assert min(sample.sent_s for sample in ramped.samples) < 0
+    whole = generator(server, load, whole_run=True).measure(point, speculation=NONE)
+    assert min(sample.sent_s for sample in whole.samples) == 0
+    assert whole.output_tokens == 20 * 8
 
 
 def test_a_failed_request_of_the_ramp_is_a_failed_request(server, answer):
