@@ -40,6 +40,8 @@ class Evidence:
         adaptive_steps: Draft steps between which the server switches by itself
             (`--speculative-adaptive`); empty where they are fixed.
         running_limit: Requests that the server runs at once; `None` where it does not say.
+        decode_s: Real seconds per verify (per token without speculation) in the last pass of the
+            warm-up; `None` without a warm-up.
     """
 
     samples: Sequence[RequestSample]
@@ -55,6 +57,7 @@ class Evidence:
     client_cpu_share: float | None = None
     adaptive_steps: tuple[int, ...] = ()
     running_limit: int | None = None
+    decode_s: float | None = None
 
     @cached_property
     def good(self) -> tuple[RequestSample, ...]:

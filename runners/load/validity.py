@@ -18,6 +18,7 @@ from runners.load.steadiness import STEADINESS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from results.records import RequestSample
     from runners.load.evidence import Check, Evidence
     from runners.load.prompts import Prompt
 
@@ -29,6 +30,12 @@ LEAST_SUCCESSES = 0.99
 SATURATED = 0.9
 """Client CPU per second from which on the figures are the client's and not the server's."""
 
+_TOO_FAST = 5.0
+"""Times faster than the warm-up that no server becomes: beside other work, one setting was seen
+to take 3.1 times as long. An answer from a cache is 20 times faster or more."""
+
+_FAST_SHARE = 0.1
+_SHORTEST_STEPS = 8
 _LATE_GAPS = 0.5
 _LATE_TTFT = 0.1
 
@@ -216,6 +223,35 @@ def duplicate_prompts(evidence: Evidence) -> str | None:
     return f"{max(twice, 1)} prompts occur more than once in the window{named}"
 
 
+def too_fast(evidence: Evidence) -> str | None:
+    """Answers that came far faster than the warm-up decoded: something had them already.
+
+    An answer's whole time, its prefill included, is compared with the warm-up's time of decoding
+    alone. So a short prefill or a smaller batch makes no answer look too fast. A quick TTFT alone
+    is no evidence: in the warm-up all lanes begin at once, and their prefills wait for each other.
+    """
+    if not evidence.decode_s or evidence.adaptive_steps:
+        return None  # the steps of an adaptive server, and the time of its verifies, change
+    judged = [s for s in evidence.good if _steps(s) >= _SHORTEST_STEPS]
+    paces = [(s.e2e_s / _steps(s), s.prompt) for s in judged]
+    usual = evidence.decode_s * evidence.time_scale
+    fast = [(pace, prompt) for pace, prompt in paces if _TOO_FAST * pace < usual]
+    if len(fast) <= _FAST_SHARE * len(judged):
+        return None
+    pace, prompt = min(fast)
+    unit = "verify" if evidence.speculation.enabled else "token"
+    return (
+        f"{len(fast)} of {len(judged)} answers came more than {_TOO_FAST:g} times as fast as those "
+        f"of the warm-up; {prompt} took {1000 * pace:.3g} ms per {unit}, the warm-up "
+        f"{1000 * usual:.3g} ms: a cache answers in place of the server"
+    )
+
+
+def _steps(sample: RequestSample) -> int:
+    """Verifies, or tokens without speculation, after the prefill."""
+    return sample.verify_calls or sample.completion_tokens - 1
+
+
 def client_saturated(evidence: Evidence) -> str | None:
     """A client that could not keep up: the figures are its own."""
     share = evidence.client_cpu_share
@@ -256,6 +292,7 @@ CHECKS: dict[str, Check] = {
     "prompt_tokens": prompt_tokens,
     "cached_tokens": cached_tokens,
     "duplicate_prompts": duplicate_prompts,
+    "too_fast": too_fast,
     "client_saturated": client_saturated,
     "client_late": client_late,
     **STEADINESS,

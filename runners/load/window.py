@@ -128,6 +128,7 @@ def measurement_of(
     arrivals: Sequence[float] = (),
     watched: Sequence[str] = (),
     server_info: Mapping[str, Any] | None = None,
+    decode_s: float | None = None,
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
@@ -144,6 +145,7 @@ def measurement_of(
         arrivals: Times of an open loop, in the server's own seconds.
         watched: Reasons of the window's watches.
         server_info: What the server says of itself.
+        decode_s: Real seconds per verify (token) in the last pass of the warm-up.
     """
     flights = window.flights
     samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
@@ -181,6 +183,7 @@ def measurement_of(
         client_cpu_share=window.client_cpu_share,
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
+        decode_s=decode_s,
     )
     return Measurement(
         point=point,

@@ -70,7 +70,7 @@ def test_the_procedure_is_warmup_flush_window(server):
     assert flushed in {4, 6, 8}  # passes of two
     assert paths[flushed:] == ["/flush_cache"] * 3 + ["/generate"] * 5
     sent = server.bodies("/generate")
-    assert len({body["text"] for body in sent}) == 7
+    assert len({body["text"] for body in sent}) == len(sent)  # the warm-up repeats nothing
     assert all(
         body["stream"] is True
         and body["sampling_params"] == {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": True}

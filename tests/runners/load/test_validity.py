@@ -131,6 +131,15 @@ def _duplicates():
     return load
 
 
+@case(CASES, "too_fast")
+def _replayed():
+    # A verify took 50 ms in the warm-up; a cache sends the whole answer in 20 ms.
+    load = Load(more={"decode_s": 0.05}, pace=lambda _now: 0.0005)
+    for n, request in enumerate(load.requests):
+        request.first, request.sent = 0.005, 0.02 * (n // 2)
+    return load
+
+
 @case(CASES, "client_saturated")
 def _saturated():
     return Load(more={"client_cpu_share": 0.97})
@@ -616,6 +625,21 @@ def test_the_ramp_does_not_make_a_queue_that_holds_grow():
         request.sent = (n - 60) * 0.25
         request.pace = lambda _now, n=n: (4.0 if n < 60 else 24.0) / TOKENS
     assert judged(load)[0] == []
+
+
+@pytest.mark.parametrize(("faster", "found"), [(3.1, []), (4.5, []), (8.0, ["too_fast"])])
+def test_a_server_may_become_faster_than_its_warmup(faster, found):
+    load = Load(PLAIN, more={"decode_s": 0.05 * faster})
+    for request in load.requests:
+        request.first = 0.0
+    assert judged(load)[0] == found
+
+
+def test_some_answers_from_a_cache_are_enough():
+    load = Load(PLAIN, more={"decode_s": 0.05})
+    for request in load.requests[::4]:
+        request.first, request.pace = 0.005, lambda _now: 0.0005
+    assert judged(load)[0] == ["too_fast"]
 
 
 def test_few_requests_are_not_called_unsteady():
