@@ -68,6 +68,12 @@ def answering(load, **figures):
     return load
 
 
+def merged(load):
+    """The first answer arrives in one chunk, as a proxy may send it."""
+    load.requests[0].one_piece = True
+    return load
+
+
 @case(CASES, "failed_requests")
 def _failed():
     load = Load()
@@ -199,7 +205,7 @@ def _missing():
 @case(CASES, "accept_length")
 def _impossible():
     # Four drafts in a verify of three.
-    return answering(Load(), verify_calls=15, correct_drafts=49, histogram=(0, 0, 0, 11, 4))
+    return answering(merged(Load()), verify_calls=15, correct_drafts=49, histogram=(0, 0, 0, 11, 4))
 
 
 @case(CASES, "acceptance_counts")
@@ -307,7 +313,7 @@ def _stalled():
 def _garbage():
     load = Load()
     for request in load.requests:
-        request.ids = (0,) * 16
+        request.ids = (0,) * TOKENS
     return load
 
 
@@ -554,9 +560,9 @@ def test_a_group_for_each_prompt_shares_nothing_on_purpose():
 def test_an_adaptive_server_is_judged_by_its_largest_candidate():
     # Six drafts in a verify, where it runs three steps just now.
     figures = {"verify_calls": 10, "correct_drafts": 54, "histogram": (0, 0, 0, 0, 3, 0, 7)}
-    load = answering(Load(), **figures)
+    load = answering(merged(Load()), **figures)
     assert judged(load)[0] == ["accept_length"]
-    load = answering(Load(more={"adaptive_steps": (1, 3, 7)}), **figures)
+    load = answering(merged(Load(more={"adaptive_steps": (1, 3, 7)})), **figures)
     assert judged(load)[0] == []
 
 
@@ -565,6 +571,32 @@ def test_an_adaptive_server_may_decode_plainly():
     for request in load.requests[::2]:
         request.answer |= {"verify_calls": 0, "correct_drafts": 0, "histogram": ()}
     assert judged(load)[0] == []
+
+
+def shifted(load):
+    """The first answer's accounts with one verify less, and one correct draft more."""
+    request = load.requests[0]
+    answer = request.flight().answer
+    verify, correct = answer.verify_calls - 1, answer.correct_drafts + 1
+    return answering(load, verify_calls=verify, correct_drafts=correct, histogram=())
+
+
+def test_an_answer_has_no_more_chunks_than_verifies_and_prefills():
+    (reason,) = reasons_against(shifted(Load()).evidence())
+    assert codes([reason]) == ["acceptance_counts"]
+    assert "verify calls cannot give" in reason
+
+
+def test_a_retraction_gives_a_chunk_without_a_verify():
+    load = answering(shifted(Load()), retractions=1)
+    assert judged(load)[0] == []
+    # OpenAI's endpoints do not tell of retractions.
+    assert judged(answering(shifted(Load()), retractions=None))[0] == []
+
+
+def test_chunks_may_merge_and_an_adaptive_server_may_decode_between_verifies():
+    assert judged(merged(shifted(Load())))[0] == []
+    assert judged(shifted(Load(more={"adaptive_steps": (0, 1, 3)})))[0] == []
 
 
 @pytest.mark.parametrize("accepted", [[0], [3]])

@@ -64,8 +64,9 @@ class Request:
             "prompt_tokens": 9,
             "cached_tokens": 0,
             "finish_reason": "length",
+            "retractions": 0,
             "output_ids": self.ids
-            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(16)),
+            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(self.tokens)),
         }
         if self.accepted is not None:
             values |= {
