@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from runners.load.acceptance_checks import ACCEPTANCE
+from runners.load.chunk_checks import chunk_tokens
 from runners.load.evidence import reports
 from runners.load.steadiness import STEADINESS
 
@@ -159,6 +160,20 @@ def token_totals(evidence: Evidence) -> str | None:
             f"{len(uncounted)} of {len(evidence.flights)} answers carry no count of their tokens "
             f"by the server; first {uncounted[0].prompt}"
         )
+    unlike = [
+        answer
+        for flight in evidence.flights
+        if flight.error is None
+        and (answer := flight.answer) is not None
+        and answer.output_ids
+        and len(answer.output_ids) != answer.completion_tokens
+    ]
+    if unlike:
+        return (
+            f"{len(unlike)} of {len(evidence.flights)} answers have another number of token ids "
+            f"than of tokens; the first has {len(unlike[0].output_ids)} ids, and accounts for "
+            f"{unlike[0].completion_tokens} tokens"
+        )
     accounted = sum(sample.completion_tokens for sample in evidence.good)
     streamed = sum(flight.tokens for flight in evidence.flights if flight.error is None)
     if streamed != accounted:
@@ -289,6 +304,7 @@ CHECKS: dict[str, Check] = {
     "empty_window": empty_window,
     "completion_tokens": completion_tokens,
     "token_totals": token_totals,
+    "chunk_tokens": chunk_tokens,
     "prompt_tokens": prompt_tokens,
     "cached_tokens": cached_tokens,
     "duplicate_prompts": duplicate_prompts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,14 @@ def _lengths():
 def _lost_tail():
     load = Load()
     load.requests[0].lose = 3
+    return load
+
+
+@case(CASES, "chunk_tokens")
+def _claimed():
+    load = Load(PLAIN)
+    for request in load.requests:
+        request.claim = TOKENS - 8
     return load
 
 
@@ -571,6 +580,39 @@ def test_an_adaptive_server_may_decode_plainly():
     for request in load.requests[::2]:
         request.answer |= {"verify_calls": 0, "correct_drafts": 0, "histogram": ()}
     assert judged(load)[0] == []
+
+
+def test_an_answer_has_as_many_ids_as_tokens():
+    load = Load()
+    load.requests[0].ids = tuple(range(TOKENS - 1))
+    assert judged(load)[0] == ["token_totals"]
+
+
+def test_a_chunk_may_claim_what_was_decoded_while_it_was_held_back():
+    load = Load(PLAIN)
+    for request in load.requests:
+        request.claim, request.first = TOKENS - 8, 0.05 * (TOKENS - 8)
+    assert judged(load)[0] == []
+
+
+def test_a_client_that_stood_still_reads_a_burst_of_claims():
+    evidence = Load(PLAIN).evidence()
+    for flight in evidence.flights:
+        # It read nothing for 2.5 s, and then two pieces at once.
+        held = flight.chunk_times[51]
+        flight.chunk_times = array(
+            "d", [*flight.chunk_times[:2], held, held, *flight.chunk_times[52:]]
+        )
+        flight.chunk_tokens = array("q", [1, 2, 20, 52, *flight.chunk_tokens[52:]])
+    assert "chunk_tokens" not in codes(reasons_against(evidence))
+
+
+@pytest.mark.parametrize(("share", "found"), [(2, []), (1, ["chunk_tokens"])])
+def test_claims_of_most_answers_count(share, found):
+    load = Load(PLAIN)
+    for request in load.requests[::share]:
+        request.claim = TOKENS - 8
+    assert judged(load)[0] == found
 
 
 def shifted(load):
