@@ -56,6 +56,7 @@ class Prompt:
         prefix: What is to be put before it; a renderer does that, and leaves `None`.
         template_tokens: Tokens that the server itself puts before every prompt, where it applies
             the chat template (`/v1/chat/completions`).
+        turn_tokens: Tokens that the server's template adds to each turn at most.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Prompt:
     messages: tuple[Message, ...] | None = None
     prefix: Prefix | None = None
     template_tokens: int = 0
+    turn_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.messages is not None and self.text is None and self.input_ids is None:

@@ -37,6 +37,9 @@ to take 3.1 times as long. An answer from a cache is 20 times faster or more."""
 
 _FAST_SHARE = 0.1
 _SHORTEST_STEPS = 8
+_SPECIAL_TOKENS = 8
+"""Tokens at the begin and the end of a text that a tokenizer adds, at most."""
+
 _LATE_GAPS = 0.5
 _LATE_TTFT = 0.1
 
@@ -185,27 +188,37 @@ def token_totals(evidence: Evidence) -> str | None:
 
 
 def prompt_tokens(evidence: Evidence) -> str | None:
-    """Prompts that the server read otherwise than they were sent."""
-    sent = {p.id: len(p.input_ids) for p in evidence.prompts if p.input_ids is not None}
+    """Prompts that the server read otherwise than they were sent.
+
+    Of token ids the number is known. No token of a text is shorter than a byte, so a text has an
+    upper bound: a cut text is not found, nor a template that was applied twice to a long one.
+    """
+    bounds = {prompt.id: _prompt_bounds(prompt) for prompt in evidence.prompts}
     wrong = [
-        (flight.prompt, flight.answer.prompt_tokens)
+        (flight.prompt, counted, *bounds[flight.prompt])
         for flight in evidence.flights
         if flight.error is None
         and flight.answer is not None
-        and flight.answer.prompt_tokens is not None
-        and (
-            flight.answer.prompt_tokens <= 0
-            or flight.answer.prompt_tokens != sent.get(flight.prompt, flight.answer.prompt_tokens)
-        )
+        and (counted := flight.answer.prompt_tokens) is not None
+        and flight.prompt in bounds
+        and not bounds[flight.prompt][0] <= counted <= bounds[flight.prompt][1]
     ]
     if not wrong:
         return None
-    prompt, counted = wrong[0]
-    asked = f", not {sent[prompt]}" if prompt in sent else ""
+    prompt, counted, least, most = wrong[0]
+    asked = f"{least}" if least == most else f"{least} to {most}"
     return (
         f"{len(wrong)} of {len(evidence.good)} prompts were read otherwise than sent; "
-        f"{prompt} has {counted} tokens{asked}"
+        f"{prompt} has {counted} tokens, not {asked}"
     )
+
+
+def _prompt_bounds(prompt: Prompt) -> tuple[int, int]:
+    """The fewest and the most tokens that a server can read of a prompt."""
+    if prompt.input_ids is not None:
+        return len(prompt.input_ids), len(prompt.input_ids)
+    template = len(prompt.turns) * prompt.turn_tokens + _SPECIAL_TOKENS
+    return 1, len((prompt.text or "").encode()) + template
 
 
 def cached_tokens(evidence: Evidence) -> str | None:

@@ -34,7 +34,10 @@ _USAGE = frozenset(
 )
 
 
-_UNSEEN = "compiled: the server's log is not seen, so what it compiled in the window is not known"
+_UNSEEN = (
+    "compiled: the server's log is not seen, so what it compiled in the window is not known",
+    "prompt_tokens: of a prompt that is sent as text only an upper bound is known, its bytes",
+)
 
 
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
@@ -139,7 +142,7 @@ def _to_dict(url: str, target: Target, measurement: Measurement) -> dict[str, An
         "endpoint": target.endpoint.name,
         "sglang": target.facts.is_sglang,
         "sglang_version": _version(target),
-        "unchecked": [_UNSEEN, *target.unchecked],
+        "unchecked": [*_UNSEEN, *target.unchecked],
         **point_dict(measurement),
     }
 
@@ -163,7 +166,7 @@ def _print(url: str, target: Target, measurement: Measurement) -> None:
             "a chunk carries all tokens of a verify: the time between chunks is not inter-token "
             "latency, use TPOT\n"
         )
-    for note in (_UNSEEN, *target.unchecked):
+    for note in (*_UNSEEN, *target.unchecked):
         sys.stdout.write(f"not checked: {note}\n")
     for n, reason in enumerate(describe_reasons(measurement)):
         sys.stdout.write(f"{reason}{'' if n else ' (see docs/validity.md)'}\n")

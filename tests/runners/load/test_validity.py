@@ -582,6 +582,19 @@ def test_an_adaptive_server_may_decode_plainly():
     assert judged(load)[0] == []
 
 
+@pytest.mark.parametrize(
+    ("tokens", "turn_tokens", "found"),
+    [(13, 0, []), (40, 0, ["prompt_tokens"]), (40, 30, []), (60, 30, ["prompt_tokens"])],
+)
+def test_a_text_has_no_more_tokens_than_bytes_and_its_template(tokens, turn_tokens, found):
+    load = answering(Load(), prompt_tokens=tokens)
+    load.prompts = [
+        Prompt(request.prompt, f"{request.prompt[::-1]} why?", turn_tokens=turn_tokens)
+        for request in load.requests
+    ]
+    assert judged(load)[0] == found
+
+
 def test_an_answer_has_as_many_ids_as_tokens():
     load = Load()
     load.requests[0].ids = tuple(range(TOKENS - 1))
