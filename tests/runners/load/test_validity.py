@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from array import array
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.cycle_times import PluginWatch
+from results.records import BatchCycles, CycleTimes, PartTime
+from runners.cycle_times import PluginWatch, slower_than_clock
 from runners.load import Prompt
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
@@ -468,6 +470,44 @@ def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
     watch.begin()
     server.server_info = "hang"
     assert codes(watch.end()) == ["server_unreadable"]
+
+
+def paced(tok_s, clock_ms, **changes):
+    """Answers of 101 tokens at `tok_s`, and a clock whose cycles take `clock_ms`."""
+    load = Load(PLAIN, OperatingPoint(1), pace=lambda _now: 1 / tok_s)
+    for request in load.requests:
+        request.tokens = 101
+    seconds = clock_ms / 1000
+    cycle = PartTime(1600, 1600 * seconds, seconds)
+    values = {
+        "point": load.point,
+        "samples": tuple(load.evidence().samples),
+        "cycle": CycleTimes("plugin", (BatchCycles(1, cycle, {}),)),
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+@watched("slower_than_clock")
+@pytest.mark.parametrize(
+    ("measurement", "scale", "believed"),
+    [
+        (paced(68.4, 14.5), 1.0, True),
+        (paced(51.5, 14.5), 1.0, False),
+        (paced(51.5, 14.5), 40.0, True),  # 12 ms of real time per answer: a busy client
+        (paced(51.5, 14.5, point=OperatingPoint(8)), 1.0, True),  # the prefills of others
+        (paced(51.5, 14.5, cycle=None), 1.0, True),
+    ],
+)
+def test_streams_that_are_slower_than_the_servers_clock_are_seen(measurement, scale, believed):
+    reason = slower_than_clock(measurement, scale)
+    assert codes([] if reason is None else [reason]) == ([] if believed else ["slower_than_clock"])
+
+
+def test_an_accepted_draft_costs_no_cycle():
+    load = Load(point=OperatingPoint(1), pace=lambda _now: 0.015)
+    samples = tuple(load.evidence().samples)
+    assert slower_than_clock(paced(68.4, 14.5, samples=samples), 1.0) is None
+    assert slower_than_clock(paced(68.4, 10.0, samples=samples), 1.0) is not None
 
 
 def switched(in_force, switches):
