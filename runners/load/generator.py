@@ -185,6 +185,7 @@ class LoadGenerator:
             watched=watched,
             server_info=server_info,
             whole_run=self._whole_run,
+            decode_s=warm.decode_s,
         )
 
     def _client_settings(self, point: OperatingPoint) -> ClientSettings:
@@ -204,7 +205,7 @@ class LoadGenerator:
         point: OperatingPoint,
         speculation: Speculation,
     ) -> Warmth:
-        """Passes over the warm-up's prompts until two of them agree.
+        """Passes over the warm-up's prompts, each with new nonces, until two passes agree.
 
         One pass is enough where it agrees with what an earlier measurement of this launch saw.
         """
@@ -220,7 +221,7 @@ class LoadGenerator:
         earlier = self._paces.get(key)
         plan = closed_plan(min(point.concurrency or len(prompts), len(prompts)))
         for _ in range(warmup.MOST_PASSES):
-            flights = self._flights(prompts, shorter)
+            flights = self._flights(warmup.with_nonces(prompts), shorter)
             report = await driver.run(plan, flights)
             warmup.check(flights, self._base_url)
             warm = warmup.warmth_of(flights, expected, report.cpu_share)

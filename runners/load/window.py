@@ -151,6 +151,7 @@ def measurement_of(
     watched: Sequence[str] = (),
     server_info: Mapping[str, Any] | None = None,
     whole_run: bool = False,
+    decode_s: float | None = None,
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
@@ -169,6 +170,7 @@ def measurement_of(
         server_info: What the server says of itself.
         whole_run: Whether the figures cover the whole run. The checks and the rate of arrivals
             still cover `window`: the drain is no steady load.
+        decode_s: Real seconds per verify (token) in the last pass of the warm-up.
     """
     loaded = window
     if whole_run:
@@ -210,6 +212,7 @@ def measurement_of(
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
         ramp=window.ramp,
+        decode_s=decode_s,
     )
     return Measurement(
         point=point,

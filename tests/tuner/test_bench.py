@@ -95,7 +95,7 @@ def test_bench(bench):
     measured = json.loads(done.stdout)
     assert measured["simulated"] is True
     assert reasons(measured) == set()
-    assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled"]
+    assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled", "prompt_tokens"]
     assert measured["notes"] == []
     assert done.stderr == f"{measured['url']}/generate, concurrency 2: 6 requests\n"
     assert (measured["endpoint"], measured["sglang"]) == ("generate", True)

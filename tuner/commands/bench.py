@@ -41,7 +41,10 @@ _CACHED = (
     "the prefix cache of this server is not emptied between windows: switch the cache off, or the "
     "prompts of later windows may come from it"
 )
-_UNSEEN = "compiled: the server's log is not seen, so what it compiled in the window is not known"
+_UNSEEN = (
+    "compiled: the server's log is not seen, so what it compiled in the window is not known",
+    "prompt_tokens: of a prompt that is sent as text only an upper bound is known, its bytes",
+)
 
 
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
@@ -100,7 +103,7 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             message += "; other servers are measured with --endpoint completions or chat"
         where = "" if url in message else f"{url}: "
         raise CommandError(f"{where}{message}", code) from error
-    unchecked = [_UNSEEN, *target.unchecked]
+    unchecked = [*_UNSEEN, *target.unchecked]
     if options.repeat > 1 and not target.facts.is_sglang:
         unchecked.append(_CACHED)
     if as_json:
