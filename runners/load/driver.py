@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from runners.load.client import LoadClient, clock
 from runners.load.loops import Loop, Pulse, no_collection, watched
+from runners.load.pauses import ClientPauses
 from runners.load.processes import Crew
 from runners.load.window import Window, end_of_burst
 
@@ -110,4 +111,5 @@ def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepo
         closed=closed,
         flights=tuple(flights),
         client_cpu_share=max(report.cpu_share for report in reports),
+        client_pauses=ClientPauses.of((report.pauses for report in reports), opened, closed),
     )

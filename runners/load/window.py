@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from runners.load.acceptance import accept_length, accept_rate, adaptive_steps_o
 from runners.load.answer import Answer
 from runners.load.digest import fingerprint
 from runners.load.evidence import Evidence
+from runners.load.pauses import ClientPauses
 from runners.load.validity import reasons_against
 from runners.load.warnings import warnings_about
 from runners.server_facts import running_limit_of
@@ -52,6 +53,7 @@ class Window:
         closed: The clock when there was no more work.
         flights: All requests, those of ramp and drain included, in the order of sending.
         client_cpu_share: CPU of the busiest client process per second of the window.
+        client_pauses: When its client processes did not run.
     """
 
     started_at: float
@@ -59,6 +61,7 @@ class Window:
     closed: float
     flights: tuple[Flight, ...]
     client_cpu_share: float = 0.0
+    client_pauses: ClientPauses = field(default_factory=ClientPauses)
 
     @property
     def seconds(self) -> float:
@@ -179,6 +182,7 @@ def measurement_of(
         window_tokens=tokens,
         time_scale=time_scale,
         client_cpu_share=window.client_cpu_share,
+        client_pauses=window.client_pauses,
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
     )

@@ -29,6 +29,7 @@ BUSY = {
     "silent",
     "queue_grows",
     "client_late",
+    "client_paused",
     "client_saturated",
     "simulation_behind",
 }

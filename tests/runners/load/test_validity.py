@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from runners.cycle_times import PluginWatch
 from runners.load import Prompt
+from runners.load.pauses import ClientPauses, Pause
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
 from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
@@ -142,6 +143,12 @@ def _late():
     for request in load.requests:
         request.late = 0.4
     return load
+
+
+@case(CASES, "client_paused")
+def _paused():
+    pauses = (Pause(2.0, 3.0, 0.0), Pause(5.0, 6.0, 0.0))
+    return Load(more={"client_pauses": ClientPauses(pauses, seconds=20.0)})
 
 
 @case(CASES, "unsteady")

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-TIMING = frozenset({"client_late", "client_saturated", "silent", "simulation_behind", "unsteady"})
+TIMING = frozenset(
+    {
+        "client_late",
+        "client_paused",
+        "client_saturated",
+        "silent",
+        "simulation_behind",
+        "unsteady",
+    }
+)
 """Checks with tests of their own, on windows that are made to order."""
 
 
