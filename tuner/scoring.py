@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DISTURBANCES = frozenset(
     {
         "client_late",
+        "client_paused",
         "client_saturated",
         "compiled",
         "silent",

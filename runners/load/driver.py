@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from runners.load.client import LoadClient, clock
 from runners.load.loops import Loop, Pulse, no_collection, watched
+from runners.load.pauses import ClientPauses
 from runners.load.processes import Crew
 from runners.load.window import Window, end_of_burst
 
@@ -120,4 +121,5 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
         flights=tuple(counted),
         ramp=ramp,
         client_cpu_share=max(report.cpu_share for report in reports),
+        client_pauses=ClientPauses.of((report.pauses for report in reports), opened, closed),
     )

@@ -41,6 +41,10 @@ _SHORTEST_STEPS = 8
 _SPECIAL_TOKENS = 8
 """Tokens at the begin and the end of a text that a tokenizer adds, at most."""
 
+_LOST = 0.03
+_LATE = 0.01
+_LATE_S = 0.00025
+_PAUSED = 0.05
 _LATE_GAPS = 0.5
 _LATE_TTFT = 0.1
 
@@ -315,6 +319,29 @@ def client_late(evidence: Evidence) -> str | None:
     )
 
 
+def client_paused(evidence: Evidence) -> str | None:
+    """A client that did not run for so long that its figures may be wrong."""
+    pauses = evidence.client_pauses
+    good = [f for f in evidence.flights if f.error is None and f.chunk_times]
+    if not good:
+        return None
+    request_s = statistics.median(f.last - f.sent for f in good)
+    lost = 0.0 if evidence.point.is_open else pauses.lost_share(request_s)
+    # The shorter part of a request; an answer in one piece has no second one.
+    waits = [statistics.median(f.first - f.sent for f in good)]
+    waits.append(statistics.median(f.last - f.first for f in good) or waits[0])
+    late_s, share = pauses.mean_late_s(), pauses.paused_share()
+    latencies_move = share > _PAUSED and late_s > max(_LATE * min(waits), _LATE_S)
+    if lost <= _LOST and not latencies_move:
+        return None
+    longest = max(pause.ran - pause.due for pause in pauses.pauses)
+    return (
+        f"the client did not run for {share:.0%} of the window, {1000 * longest:.0f} ms at a time "
+        f"at most (real time): the lanes lost up to {lost:.1%} of their time, and the client "
+        f"noticed tokens late by {1000 * late_s:.2f} ms on average; {pauses.cause()}"
+    )
+
+
 CHECKS: dict[str, Check] = {
     "failed_requests": failed_requests,
     "timed_out": timed_out,
@@ -330,6 +357,7 @@ CHECKS: dict[str, Check] = {
     "client_saturated": client_saturated,
     "client_late": client_late,
     "lock_step": lock_step,
+    "client_paused": client_paused,
     **STEADINESS,
     **ACCEPTANCE,
 }

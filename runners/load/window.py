@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from runners.load.acceptance import accept_length, accept_rate, adaptive_steps_o
 from runners.load.answer import Answer
 from runners.load.digest import fingerprint
 from runners.load.evidence import Evidence
+from runners.load.pauses import ClientPauses
 from runners.load.validity import reasons_against
 from runners.load.warnings import warnings_about
 from runners.server_facts import running_limit_of
@@ -58,6 +59,7 @@ class Window:
             of sending.
         client_cpu_share: CPU of the busiest client process per second of the window.
         ramp: The cut requests with which the lanes of a closed loop began.
+        client_pauses: When its client processes did not run.
     """
 
     started_at: float
@@ -66,6 +68,7 @@ class Window:
     flights: tuple[Flight, ...]
     client_cpu_share: float = 0.0
     ramp: tuple[Flight, ...] = ()
+    client_pauses: ClientPauses = field(default_factory=ClientPauses)
 
     @property
     def seconds(self) -> float:
@@ -209,6 +212,7 @@ def measurement_of(
         window_tokens=loaded.tokens,
         time_scale=time_scale,
         client_cpu_share=window.client_cpu_share,
+        client_pauses=window.client_pauses,
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
         ramp=window.ramp,

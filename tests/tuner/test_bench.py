@@ -32,6 +32,7 @@ BUSY = {
     "silent",
     "queue_grows",
     "client_late",
+    "client_paused",
     "client_saturated",
     "simulation_behind",
 }

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from results.records import BatchCycles, CycleTimes, PartTime
 from runners.cycle_times import PluginWatch, slower_than_clock
 from runners.load import Prompt
+from runners.load.pauses import ClientPauses, Pause
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
 from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
@@ -173,6 +174,12 @@ def _late():
 @case(CASES, "lock_step")
 def _lock_step():
     return Load(PLAIN, OperatingPoint(4), together=True)
+
+
+@case(CASES, "client_paused")
+def _paused():
+    pauses = (Pause(2.0, 3.0, 0.0), Pause(5.0, 6.0, 0.0))
+    return Load(more={"client_pauses": ClientPauses(pauses, seconds=20.0)})
 
 
 @case(CASES, "unsteady")
