@@ -223,7 +223,7 @@ def _read(all_found: Sequence[Found], *, real_acceptance: bool) -> LaunchText:
         kept = {name: value for name, value in found.env.items() if name not in simulation}
         found = replace(found, env=kept)
         notes.append(
-            f"{', '.join(f'`{name}`' for name in simulation)} left out, also of the baseline "
+            f"{', '.join(f'`{name}`' for name in simulation)} left out, also from the baseline "
             "'production': SGLang would simulate acceptance, with made-up accept lengths and wrong "
             "answers"
         )

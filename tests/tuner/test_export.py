@@ -352,4 +352,4 @@ def test_nothing_feasible_and_no_such_baseline(tuner, small, export):
     for extra in (("--diff",), ("--format", "k8s")):
         assert "no feasible configuration" in export(*extra, code=3).err
     refused = export("--trial", "0", "--against", "production", code=2).err
-    assert "no measured baseline 'production'; measured are 'none'" in refused
+    assert "no measured baseline 'production'; measured are 'default', 'none'" in refused
