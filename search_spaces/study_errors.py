@@ -61,6 +61,7 @@ _EXAMPLES = {
     "workload": "workload: {prompts: {chat: 0.5, code: 0.5}, output_tokens: 256}",
     "workload.prompts": "prompts: {chat: 0.5, code: 0.5}",
     "workload.output_tokens": "output_tokens: 256",
+    "workload.output_tokens.mean": "output_tokens: {mean: 256, spread: 0.5}",
     "workload.points": "points: [{concurrency: 1}]",
     "workload.points[]": "{concurrency: 1}",
     "workload.points[].concurrency": "concurrency: 1",
@@ -123,9 +124,23 @@ def problems_of(
         path: Path = tuple(part for part in error["loc"] if part != "[key]")
         if (at := (error.get("ctx") or {}).get("at")) is not None:
             path = (*path, at)
+        if document is not None:
+            path = _written(path, document.data)
         line = document.line(path) if document else None
         out.append(Problem(dotted(path), line, _message(error, path, root)))
     return out
+
+
+def _written(path: Path, data: object) -> Path:
+    """Cut a path at the value that the file has there: a number may stand for `{mean: N}`."""
+    for depth, part in enumerate(path):
+        if isinstance(data, dict):
+            data = data.get(part, {})
+        elif isinstance(data, list) and isinstance(part, int):
+            data = data[part] if part < len(data) else {}
+        else:
+            return path[:depth]
+    return path
 
 
 _BOUNDS = {

@@ -19,6 +19,7 @@ from search_spaces.baseline import PRODUCTION, default_baseline
 from search_spaces.cautions import cautions
 from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.stored_study import StoredFile, parse_stored
+from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from tuner.agenda import Agenda
 from tuner.anchors import Anchors
 from tuner.errors import CommandError
@@ -228,6 +229,24 @@ def as_stored(stored: StoredStudy, file: Study) -> Study:
     if file.default_output_spread == spread:
         return file
     return parse_study(file.text, file.source, base_dir=file.base_dir, output_spread=spread)
+
+
+def equal_lengths(study: Study) -> str | None:
+    """Note on a study of an older version whose answers are all equally long, at several users."""
+    workload = study.to_workload()
+    if (
+        study.default_output_spread
+        or workload.output_spread
+        or workload.natural_length
+        or all((point.concurrency or 1) == 1 for point in workload.points)
+    ):
+        return None
+    return (
+        "this study keeps answers of equal length, as the version that created it: windows at "
+        "several users may run in lock-step, and tok/s is then too high; to measure anew, start "
+        f"a study with `output_tokens: {{mean: {workload.output_tokens}, "
+        f"spread: {DEFAULT_OUTPUT_SPREAD}}}`"
+    )
 
 
 def _output_spread(stored: StoredStudy) -> float:

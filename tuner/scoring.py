@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from search_spaces.figures import Figure
 
 DISTURBANCES = frozenset(
-    {"client_late", "client_saturated", "compiled", "silent", "simulation_behind", "unsteady"}
+    {
+        "client_late",
+        "client_saturated",
+        "compiled",
+        "silent",
+        "simulation_behind",
+        "slower_than_clock",
+        "unsteady",
+    }
 )
 """Checks of a window (`docs/validity.md`) that a moment's disturbance can fail: something else ran
 on the machine, or the server compiled what it will not compile again."""

@@ -110,7 +110,7 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
             # With the whole forward in which the last of three quarters of the lanes ended.
             opened = end_of_burst(flights, sorted(f.last for f in ramp)[-1 - len(ramp) // 4])
         else:
-            opened = max(flight.sent for flight in flights[: len(plan.offsets)])
+            opened = min(flight.sent for flight in flights[: len(plan.offsets)])
         idle = max(opened, min(report.idle for report in reports))
         closed = end_of_burst(flights, idle)
     return Window(

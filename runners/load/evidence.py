@@ -42,6 +42,8 @@ class Evidence:
         running_limit: Requests that the server runs at once; `None` where it does not say.
         ramp: Requests with which the lanes of a closed loop began before the window; they are in
             no sample.
+        decode_s: Real seconds per verify (per token without speculation) in the last pass of the
+            warm-up; `None` without a warm-up.
     """
 
     samples: Sequence[RequestSample]
@@ -58,6 +60,7 @@ class Evidence:
     adaptive_steps: tuple[int, ...] = ()
     running_limit: int | None = None
     ramp: Sequence[Flight] = ()
+    decode_s: float | None = None
 
     @cached_property
     def good(self) -> tuple[RequestSample, ...]:

@@ -176,6 +176,7 @@ def test_workload_as_a_value(make_study):
     assert study.workload.to_workload() == Workload(
         prompts=(("chat", 0.25), ("code", 0.75)),
         output_tokens=64,
+        output_spread=0.5,
         points=(OperatingPoint(1), OperatingPoint(8, 2.0, 40)),
         temperature=0.5,
         requests=12,

@@ -81,6 +81,34 @@ MISTAKES = {
     "boolean for a number": Mistake(
         "output_tokens: 256", "output_tokens: yes", "workload.output_tokens", 18, "a whole number"
     ),
+    "no tokens": Mistake(
+        "output_tokens: 256", "output_tokens: 0",
+        "workload.output_tokens", 18, "at least 1, not 0",
+    ),
+    "text for answer lengths": Mistake(
+        "output_tokens: 256", "output_tokens: abc",
+        "workload.output_tokens", 18, "a whole number, such as `output_tokens: 256`, not 'abc'",
+    ),
+    "list for answer lengths": Mistake(
+        "output_tokens: 256", "output_tokens: [256]",
+        "workload.output_tokens", 18, "a whole number",
+    ),
+    "spread without a mean": Mistake(
+        "output_tokens: 256", "output_tokens: {spread: 0.2}",
+        "workload.output_tokens.mean", 18, "Missing, such as `output_tokens: {mean: 256, ",
+    ),
+    "spread above the mean": Mistake(
+        "output_tokens: 256", "output_tokens: {mean: 64, spread: 1.5}",
+        "workload.output_tokens.spread", 18, "less than 1, not 1.5",
+    ),
+    "negative spread": Mistake(
+        "output_tokens: 256", "output_tokens: {mean: 64, spread: -0.1}",
+        "workload.output_tokens.spread", 18, "at least 0, not -0.1",
+    ),
+    "misspelled spread": Mistake(
+        "output_tokens: 256", "output_tokens: {mean: 64, spred: 0.1}",
+        "workload.output_tokens.spred", 18, "did you mean `spread`?",
+    ),
     "nothing to spend": Mistake(
         "launches: 24", "launches: 0", "budget.launches", 21, "at least 1, not 0"
     ),

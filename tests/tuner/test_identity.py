@@ -61,7 +61,7 @@ def replaced(old, new):
         (
             replaced("output_tokens: 64", "output_tokens: 128"),
             "workload",
-            "workload.output_tokens: was 64, now 128",
+            "workload.output_tokens.mean: was 64, now 128",
         ),
         (
             replaced("subject_to: {}", "subject_to: {ttft_p95_ms: 900}"),

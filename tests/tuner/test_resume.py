@@ -101,7 +101,7 @@ def test_a_changed_file_is_refused_line_by_line_or_taken_for_what_it_is(tuner, c
     edit(file, "launches: 2", "launches: 7")
     _, refused = call("resume", "--study", unfinished, code=2)
     assert "  space.speculation[1].num_steps: was [1], now [1, 2]\n" in refused
-    assert "  workload.output_tokens: was 64, now 32\n" in refused
+    assert "  workload.output_tokens.mean: was 64, now 32\n" in refused
     assert "budget" not in refused  # no reason
     assert launches(tuner) == 1
 

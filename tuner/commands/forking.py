@@ -86,8 +86,10 @@ def start_fork(
     problem = assembly.pose(study, servers, hot_switch=hot_switch, notes=file_notes)
     problem = heeded(problem, servers)
     problem = assembly.forecast(problem, servers)
+    lengths = assembly.equal_lengths(study)
     differences = study_differences(old, study, simulated=servers.simulated)
-    of_machine, notes = differences_of_machine(store, stored, servers)
+    of_machine, machine_notes = differences_of_machine(store, stored, servers)
+    notes = machine_notes if lengths is None else (lengths, *machine_notes)
     differences += of_machine
     if all(difference.part != "workload" for difference in differences):
         differences += differences_of_load(store, stored, study, servers)

@@ -114,6 +114,8 @@ def _go_on(
         print_report(report, as_json=as_json)
         return Exit.DONE
     refuse_unread(stored, read)
+    if (lengths := assembly.equal_lengths(study)) is not None:
+        notes.append(lengths)
     file_notes = check_prompts(study)
     servers = assembly.reopen_servers(store, stored, study)
     if (missing := servers.check()) is not None:

@@ -39,6 +39,8 @@ class Request:
     answer: dict[str, Any] = field(default_factory=dict)
     ids: tuple[int, ...] | None = None
     lose: int = 0
+    claim: int = 1
+    """Tokens that the first chunk claims."""
     one_piece: bool = False
     pause: float = 0.0
     first: float = 0.1
@@ -59,13 +61,17 @@ class Request:
         if self.one_piece:
             times, counts = times[-1:], counts[-1:]
         counts = [max(1, n - self.lose) for n in counts]
+        if self.claim > 1:
+            times = [times[0], *(t for t, n in zip(times, counts, strict=True) if n > self.claim)]
+            counts = [self.claim, *(n for n in counts if n > self.claim)]
         values: dict[str, Any] = {
             "completion_tokens": self.tokens,
             "prompt_tokens": 9,
             "cached_tokens": 0,
             "finish_reason": "length",
+            "retractions": 0,
             "output_ids": self.ids
-            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(16)),
+            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(self.tokens)),
         }
         if self.accepted is not None:
             values |= {
@@ -98,12 +104,17 @@ class Load:
     pace: Callable[[float], float] = lambda _now: 0.05
     gap: float | None = None
     """Seconds between arrivals; lanes of a closed loop where there is none."""
+    together: bool = False
+    """Whether all lanes of a closed loop send their first request at once."""
     prompts: list[Prompt] | None = None
     requests: list[Request] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = [0.0] * (self.point.concurrency or 1)
+        lanes = self.point.concurrency or 1
+        # A request without speculation takes 0.1 s and 64 steps.
+        apart = 0.0 if self.together else (0.1 + (TOKENS - 1) * self.pace(0.0)) / lanes
+        free = [lane * apart for lane in range(lanes)]
         for n in range(self.count):
             accepted = _varied(n) if self.speculation.enabled else None
             request = Request(f"chat/{n:03d}", 0.0, self.pace, accepted)
