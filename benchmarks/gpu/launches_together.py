@@ -11,8 +11,7 @@ Arms:
     steady  the tuner's window, as the study says
     equal   the same with answers of equal length (`output_spread: 0`) and half as many requests;
             not at one user, where it is the same
-    burst   all lanes start at once with whole answers, as other load generators do; the figures
-            are over the whole run
+    burst   `tuner bench --burst --whole-run`: all lanes start at once, figures over the whole run
     theirs  `sglang.bench_serving`, `random-ids`, lengths uniform within +-50 % of the same means
 
 Every round repeats the list of arms (without those of `--once`); the second round takes launches,
@@ -39,7 +38,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.agreement import whole_of
 from benchmarks.noise.disturbances import PausedServer
 from benchmarks.noise.files import QUIET, Files, about_launch
 from benchmarks.noise.study import configuration_of, label
@@ -285,7 +283,7 @@ class Sitting:
                 speculation=launch.session.resolved.configuration.speculation,
                 server_info=launch.session.resolved.server_info,
             )
-            figures = _figures(arm, measurement)
+            figures = _figures(measurement)
             if arm in self._files:
                 self._append(launch, arm, measurement)
         row = {
@@ -320,6 +318,7 @@ class Sitting:
             time_scale=launch.session.resolved.time_scale,
             simulated=launch.session.resolved.simulated,
             burst=arm == "burst",
+            whole_run=arm == "burst",
         )
 
     def _append(self, launch: Launch, arm: str, measurement: Measurement) -> None:
@@ -334,9 +333,9 @@ class Sitting:
         launch.blocks[arm] = block + 1
 
 
-def _figures(arm: str, measurement: Measurement) -> dict[str, Any]:
+def _figures(measurement: Measurement) -> dict[str, Any]:
     good = [sample for sample in measurement.samples if sample.error is None]
-    figures: dict[str, Any] = {
+    return {
         "output_tok_s": measurement.output_tok_s,
         "ttft_p50_ms": measurement.ttft_p50_ms,
         "ttft_mean_ms": 1000 * statistics.fmean(sample.ttft_s for sample in good),
@@ -348,10 +347,6 @@ def _figures(arm: str, measurement: Measurement) -> dict[str, Any]:
         "invalid": "; ".join(measurement.invalid),
         "warnings": "; ".join(measurement.warnings),
     }
-    if arm == "burst":
-        figures["window_tok_s"] = figures["output_tok_s"]
-        figures |= {name: value for name, value in whole_of(good).items() if name in figures}
-    return figures
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
