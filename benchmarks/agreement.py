@@ -5,10 +5,10 @@
 
 Both send the same prompts in the same order, for answers of the same fixed length, and take turns
 (ours first in one round, theirs in the next). `bench_serving` sends its first requests all at once,
-so that they stay in step; for the comparison ours does the same (no warm-up of its own, so no
-stagger), and the same whole is made of its requests: all output tokens over the time from the first
-request to the last token. "window" is what the tuner really measures: lanes staggered as in steady
-traffic, without ramp and drain.
+so that they stay in step; for the comparison ours does the same (`burst`), and the same whole is
+made of its requests: all output tokens over the time from the first request to the last token.
+"window" is what the tuner really measures: lanes staggered as in steady traffic, without ramp and
+drain.
 
 Two runs differ by what server and machine do in each of them. `--same-run` compares one run with
 itself: `bench_serving` is sent through a tap (`benchmarks/tap.py`), and "ours" is what our reader
@@ -85,7 +85,14 @@ def measure(
     count = len(prompts) - warmup
     point = OperatingPoint(concurrency, requests=count)
     workload = Workload((("texts", 1.0),), args.output_tokens, (point,), warmup_requests=warmup)
-    measured = bench(args.url, workload, point, prompts=Texts(prompts), processes=args.processes)
+    measured = bench(
+        args.url,
+        workload,
+        point,
+        prompts=Texts(prompts),
+        processes=args.processes,
+        burst=not warmup,
+    )
     for reason in (*measured.invalid, *measured.warnings):
         print(f"  ours: {reason}", file=sys.stderr)
     return measured

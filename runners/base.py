@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from results.records import Machine
+from search_spaces.simulated_acceptance import simulation_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +55,9 @@ class LaunchCommand:
     prefix: tuple[str, ...] = ()
 
     def environment(self) -> dict[str, str]:
-        """The caller's environment with these changes."""
-        kept = {name: value for name, value in os.environ.items() if name not in self.unset}
+        """The caller's environment with these changes; it never simulates acceptance by itself."""
+        dropped = {*self.unset, *simulation_variables(os.environ)}
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
         return kept | dict(self.env)
 
 

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
     Clock = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
+_SLOWER = 1.2
+"""Times slower than the server's clock that streams may be; the same setting read 25 % less where
+something held the client up."""
+
+_FEWEST_CYCLES = 20
+_CLIENT_S = 0.02
+"""Real seconds per answer that a busy client may be late."""
+
 _FORWARDS = ("draft", "draft_extend", "verify")
 """Parts that may run as CUDA graphs."""
 
@@ -157,6 +165,36 @@ def cycle_times(
         cycle = parts.pop(CYCLE, PartTime(0, 0.0))
         batches.append(BatchCycles(int(size), cycle, parts))
     return CycleTimes("plugin", tuple(batches)) if batches else None
+
+
+def slower_than_clock(measurement: Measurement, time_scale: float) -> str | None:
+    """Why a window is not believed whose streams are slower than the server's own clock.
+
+    At concurrency 1 no other request comes between two cycles, so that a stream takes as long as
+    its cycles. What takes longer happened outside: in the client, the network or the host.
+
+    Args:
+        measurement: The window, with its cycles.
+        time_scale: Simulated seconds per real second.
+    """
+    times = measurement.cycle
+    # SGLang's device timer knows nothing of the gaps between forwards.
+    if times is None or times.source != "plugin" or measurement.point.concurrency != 1:
+        return None
+    cycle = next((batch.cycle for batch in times.batches if batch.size == 1), None)
+    answers = [s for s in measurement.samples if s.error is None and s.completion_tokens > 1]
+    steps = sum(s.verify_calls or s.completion_tokens - 1 for s in answers)
+    if cycle is None or cycle.count < _FEWEST_CYCLES or not steps:
+        return None
+    clock = cycle.total_s / cycle.count
+    seen = sum(s.e2e_s - s.ttft_s for s in answers) / steps
+    late_s = (seen - clock) * steps / len(answers) / time_scale
+    if seen <= _SLOWER * clock or late_s <= _CLIENT_S:
+        return None
+    return (
+        f"slower_than_clock: a cycle takes {1000 * seen:.3g} ms in the client's streams and "
+        f"{1000 * clock:.3g} ms by the server's clock: something held the streams up"
+    )
 
 
 def _between(

@@ -41,6 +41,7 @@ from runners.server_facts import read_server_info
 from runners.sglang_command import tp_size
 from runners.startup import Started, Startup
 from search_spaces.prompt_names import parse_prompt_name
+from search_spaces.simulated_acceptance import simulation_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,6 +113,12 @@ class ProcessRunner(Runner):
         self._noticed: dict[str, None] = {}
         self._varied_flags = frozenset(study.space.tuned_flags)
         self.next_launcher = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
+        if simulation := simulation_variables(os.environ):
+            self.notice(
+                f"{', '.join(simulation)} of your shell is removed from the servers' environment: "
+                "SGLang would simulate acceptance. A study that means it sets the variable under "
+                "`server.env`, with `simulated_acceptance: true`"
+            )
 
     @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:

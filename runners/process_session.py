@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, Session
+from runners.cycle_times import slower_than_clock
 from runners.load import NotEnoughPromptsError, PromptFileError
 from runners.plugin_protocol import BUSY, token_of
 from runners.plugin_status import described, log_size, prove_switched, status_of
@@ -135,9 +136,9 @@ class ProcessSession(Session):
         if (failure := self._post_mortem.failure("load")) is not None:
             raise RunnerError(failure)
         measurement = replace(measurement, cycle=self._cycle_of(measurement))
-        if (reason := self._impostor()) is not None:
-            return replace(measurement, invalid=(*measurement.invalid, reason))
-        return measurement
+        found = (slower_than_clock(measurement, self.resolved.time_scale), self._impostor())
+        reasons = (reason for reason in found if reason is not None)
+        return replace(measurement, invalid=(*measurement.invalid, *reasons))
 
     def _impostor(self) -> str | None:
         """Why the figures are another server's: ours lives, but it is not ours that listens.

@@ -13,6 +13,7 @@ from search_spaces.legality import violations
 from search_spaces.name_advice import name_advice
 from search_spaces.parameters import sub_space_trees
 from search_spaces.production import production_warnings
+from search_spaces.simulated_acceptance import CAUTION, simulates_acceptance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ _ENOUGH_ARRIVALS = 100
 def warnings(study: Study) -> tuple[str, ...]:
     """Sentences for the author of a study, the gravest first; empty for a clean one."""
     return (
+        *((CAUTION,) if simulates_acceptance(study) else ()),
         *name_advice(study),
         *_not_a_whole_server(study),
         *_budget(study),

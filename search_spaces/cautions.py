@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.nccl.lists import BadListError, read
+from search_spaces.simulated_acceptance import CAUTION, simulates_acceptance
 
 if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
@@ -27,7 +28,7 @@ def cautions(configuration: Configuration, study: Study) -> tuple[str, ...]:
     """
     env = {**study.server.env, **dict(configuration.env)}
     flags = {**study.server.flags, **dict(configuration.flags)}
-    found = []
+    found = [CAUTION] if simulates_acceptance(study) else []
     protocols = env.get("NCCL_PROTO")
     if protocols is not None and _forces_ll128(str(protocols)):
         found.append(

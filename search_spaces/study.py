@@ -18,6 +18,7 @@ from search_spaces.nearest import nearest
 from search_spaces.part import Part
 from search_spaces.problems import Problem, StudyFileError
 from search_spaces.secret_checks import tokens_in
+from search_spaces.simulated_acceptance import undeclared_simulation
 from search_spaces.study_checks import check
 from search_spaces.study_errors import problems_of
 from search_spaces.study_parts import (
@@ -59,6 +60,7 @@ class Study(Part):
     Attributes:
         name: The study's name (key `study`).
         production: Today's launch; `None` where the study was not made from one.
+        simulated_acceptance: Whether its servers may simulate acceptance.
         runner: Who runs the servers, unless the command says otherwise.
     """
 
@@ -70,6 +72,7 @@ class Study(Part):
     objective: Objective = Objective()
     budget: Budget
     production: Production | None = None
+    simulated_acceptance: bool = False
     runner: Literal["sglang", "simulated"] = "sglang"
     simulated: Simulated = Simulated()
 
@@ -161,7 +164,8 @@ def parse_study(
         source: Kept as `Study.source`.
         shown: How messages name the file; `source` by default.
         base_dir: Folder that relative paths in it start from; the working directory if empty.
-        stored: Whether it is stored already: then it is too late to refuse its secrets.
+        stored: Whether it is stored already: then it is too late to refuse its secrets, or
+            acceptance that is simulated without a word.
         output_spread: Spread of answer lengths where the text states none.
 
     Raises:
@@ -186,6 +190,8 @@ def parse_study(
         for line, message in tokens_in(text):
             if all(problem.line not in {None, line} for problem in problems):
                 problems.append(Problem("", line, message))
+        for path, message in undeclared_simulation(study) if study is not None else ():
+            problems.append(Problem(yaml_nodes.dotted(path), document.line(path), message))
     if study is not None and not problems:
         problems += _space_problems(study, document)
         problems += _production_problems(study, document, stored=stored)

@@ -86,6 +86,7 @@ _EXAMPLES = {
     "space.conditions[].when": "when: {algorithm: EAGLE3, topk: 1}",
     "space.conditions[].then": "then: {flags: {page-size: 64}}",
     "simulated": "simulated: {profile: kimi, time_scale: 10.0}",
+    "simulated_acceptance": "simulated_acceptance: true",
 }
 
 _OR_ELSE = {

@@ -17,6 +17,7 @@ from search_spaces import Space, parse_study, violations
 from search_spaces import baselines as baselines_of
 from search_spaces.baseline import PRODUCTION, default_baseline
 from search_spaces.cautions import cautions
+from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.stored_study import StoredFile, parse_stored
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from tuner.agenda import Agenda
@@ -104,14 +105,20 @@ def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> ProcessRu
     return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
 
 
-def pose(study: Study, runner: Runner, *, hot_switch: bool) -> Problem:
+def pose(study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()) -> Problem:
     """Works out what a study asks of a runner.
+
+    Args:
+        study: The study.
+        runner: Starts its servers.
+        hot_switch: Whether settings may share a launch.
+        notes: Notes on the study that its user gets beside those of this function.
 
     Raises:
         CommandError: Nothing is left to search.
     """
     space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
-    notes = []
+    notes = list(notes)
     if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
         left = len(refused) < len(study.space.draft_tp or ())
         notes.append(
@@ -277,12 +284,15 @@ def make_sweep(
         and stored.budget_launches is not None
         and problem.planner(stored.budget_launches) == "exhaustive"
     )
+    # Simulated acceptance makes wrong text by design.
+    compare_answers = not simulates_acceptance(problem.study)
     launcher = Launcher(
         stored=stored,
         store=store,
         runner=runner,
         workload=problem.study.to_workload(),
         limits=dict(problem.study.objective.subject_to),
+        baselines=tuple(problem.baselines.values()) if compare_answers else (),
         progress=progress,
         log_dir=log_dir(store, stored),
         shielded=shielded,
@@ -305,6 +315,7 @@ def make_sweep(
         same=same,
         baselines=problem.baselines,
         figure=problem.study.objective.figure,
+        compare_answers=compare_answers,
         progress=progress,
         mirror=mirror,
         shielded=shielded,
@@ -321,7 +332,10 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     trials, launches = store.trials(stored.id), store.launches(stored.id)
     own = {launch.id for launch in launches if launch.imported_from is None}
     baselines = _baselines(study, trials, own)
-    standing = Standing.of(trials, baselines, study.objective.figure)
+    simulated_acceptance = simulates_acceptance(study)
+    standing = Standing.of(
+        trials, baselines, study.objective.figure, compare_answers=not simulated_acceptance
+    )
     best = standing.best
     owner = store.owner(stored.id)
     return StudyReport(
@@ -336,6 +350,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
         cautions=cautions(best.configuration, study) if best is not None else (),
         hot_switch=hot_switch_report(store, stored, trials, launches),
+        simulated_acceptance=simulated_acceptance,
         explainable=_explainable(standing, study),
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -134,11 +134,14 @@ class Comparison:
         clock: Who measured the parts of the cycles; `None`: nobody did on both sides, so that only
             accept length and tok/s were compared.
         not_believed: Why the switched windows are no evidence of anything.
+        unexplained: Where tok/s differ although clock and acceptance agree, in words: something
+            held one of the two windows up, so neither is evidence of the other.
     """
 
     differences: tuple[Difference, ...]
     clock: str | None
     not_believed: str | None = None
+    unexplained: str | None = None
 
     @property
     def faithful(self) -> bool:
@@ -193,6 +196,7 @@ def compare(
     if reasons:
         return Comparison((), None, f"its windows are not believed: {'; '.join(reasons)}")
     differences: list[Difference] = []
+    unexplained: str | None = None
     clocks: set[str | None] = set()
     for ours, theirs in zip(own, switched, strict=True):
         name = ours.point.name
@@ -213,9 +217,29 @@ def compare(
             differences.append(
                 Difference("tok/s", name, ours.output_tok_s, theirs.output_tok_s, speed)
             )
+        elif _beyond_clock(ours, theirs) > 1 + SPEED:
+            unexplained = (
+                f"{theirs.output_tok_s:.1f} tok/s at {name} and {ours.output_tok_s:.1f} in the own "
+                "launch, and the server's clock and acceptance do not explain the difference"
+            )
         differences += parts
         clocks.add(ours.cycle.source if parts and ours.cycle is not None else None)
-    return Comparison(tuple(differences), clocks.pop() if len(clocks) == 1 else None)
+    clock = clocks.pop() if len(clocks) == 1 else None
+    found = Comparison(tuple(differences), clock)
+    return replace(found, unexplained=unexplained) if found.faithful else found
+
+
+def _beyond_clock(own: Measurement, switched: Measurement) -> float:
+    """How many times tok/s are apart beyond what cycles and acceptance explain."""
+    if own.cycle is None or switched.cycle is None:
+        return 1.0
+    batch, other = max(in_common(own.cycle, switched.cycle), key=_fewest)
+    if not (batch.cycle.count and other.cycle.count and own.output_tok_s > 0):
+        return 1.0
+    ratio = switched.output_tok_s / own.output_tok_s
+    ratio *= usual_of(other.cycle) / usual_of(batch.cycle)
+    ratio *= (own.accept_length or 1.0) / (switched.accept_length or 1.0)
+    return max(ratio, 1 / ratio) if ratio > 0 else math.inf
 
 
 def _by_prompts(own: Measurement, switched: Measurement) -> float:

@@ -9,9 +9,10 @@ from results.records import Failure, Purpose, Trial, TrialState
 from runners.base import RunnerError
 from runners.readback import differences
 from search_spaces.configuration import largest
+from tuner.faithful import compare
 from tuner.one_server import State, held_against
 from tuner.same_load import SameLoad
-from tuner.scoring import has_stalled, judge, was_disturbed
+from tuner.scoring import beside_baselines, has_stalled, judge, was_disturbed
 from tuner.switch_faults import (
     ANCHOR_DISTURBED,
     NOT_COMPARED,
@@ -19,10 +20,10 @@ from tuner.switch_faults import (
     UNFAITHFUL,
     unfaithful,
 )
-from tuner.switching import checked
+from tuner.switching import checked, have_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     from results.records import Launch, Measurement, Resolved
@@ -43,6 +44,7 @@ class Judge:
         store: Where each window and each judgement goes.
         workload: With which operating points each setting is measured.
         limits: Upper bounds that a feasible trial keeps, by metric.
+        baselines: Those whose answers tell degenerate ones; none where answers mean nothing.
         progress: Told of every step.
         shielded: Sections that an interrupt may not tear.
     """
@@ -54,6 +56,7 @@ class Judge:
         store: Store,
         workload: Workload,
         limits: Mapping[str, float],
+        baselines: Collection[Configuration],
         progress: Progress,
         shielded: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -61,6 +64,7 @@ class Judge:
         self._store = store
         self._workload = workload
         self._limits = limits
+        self._baselines = baselines
         self._progress = progress
         self._shielded = shielded
         self._same_load = SameLoad(stored, store)
@@ -101,7 +105,14 @@ class Judge:
             tuple(measurements),
             (launch.id,),
         )
-        self.finish(launch, trial, resolved)
+        self.finish(launch, self._beside_baselines(trial), resolved)
+
+    def _beside_baselines(self, trial: Trial) -> Trial:
+        """The trial with its answers compared with those of the baselines judged so far."""
+        if not any(m.warnings for m in trial.measurements):
+            return trial
+        known = self._store.trials(self._stored.id)
+        return beside_baselines(trial, (t for t in known if t.configuration in self._baselines))
 
     def _require_reference(self, launch: Launch, asked: Configuration) -> None:
         """Of a setting that the server was not started at: there is something to hold it against.
@@ -148,17 +159,29 @@ class Judge:
         # Before its windows: who is killed behind them finds them, and compares them.
         if (ignored := _ignored(anchor.configuration, resolved)) is not None:
             return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
-        windows = []
-        for point in self._workload.points:
-            window = self._undisturbed(session, launch, anchor.trial, Purpose.ANCHOR, point)
-            windows.append(window)
-            if was_disturbed(window):
-                reasons = f"the anchor was disturbed at {point.name}: {'; '.join(window.invalid)}"
-                raise RunnerError(Failure(ANCHOR_DISTURBED, "load", "host", reasons))
         trial = self._store.trial(self._stored.id, anchor.trial, samples=False)
         own = next(
             known for known in self._store.launches(self._stored.id) if known.id == trial.judged_in
         )
+        first = {window.point: window for window in trial.measurements}
+
+        def disturbance(window: Measurement) -> str | None:
+            if was_disturbed(window):
+                return "; ".join(window.invalid)
+            if window.point not in first:
+                return None
+            beside = [first[window.point]]
+            return compare(beside, [window], on_gpu=have_gpu(launch, own)).unexplained
+
+        windows = []
+        for point in self._workload.points:
+            window = self._undisturbed(
+                session, launch, anchor.trial, Purpose.ANCHOR, point, disturbance=disturbance
+            )
+            windows.append(window)
+            if (what := disturbance(window)) is not None:
+                reasons = f"the anchor was disturbed at {point.name}: {what}"
+                raise RunnerError(Failure(ANCHOR_DISTURBED, "load", "host", reasons))
         found = checked(self._store, self._stored.id, launch, trial, own)
         what = f"anchor: trial {anchor.trial}, of launch {own.id}, in a switched server"
         if found is None or not found.faithful:
@@ -176,6 +199,8 @@ class Judge:
         number: int,
         purpose: Purpose,
         point: OperatingPoint,
+        *,
+        disturbance: Callable[[Measurement], object] = was_disturbed,
     ) -> Measurement:
         """A measurement at one point; where it was disturbed, the one after it.
 
@@ -187,10 +212,10 @@ class Judge:
             return self._window(session, launch, number, purpose, point)
 
         measurement = window()
-        if was_disturbed(measurement) or has_stalled(measurement):
+        if disturbance(measurement) or has_stalled(measurement):
             measurement = window(", once more")
             # A stream that stands still again does so by itself: by long prefills, say.
-            if was_disturbed(measurement):
+            if disturbance(measurement):
                 measurement = window(", a last time")
         return measurement
 

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     Pools = tuple[tuple[PromptPool, float], ...]
 
 
-def check_prompts(study: Study) -> None:
+def check_prompts(study: Study) -> tuple[str, ...]:
     """Reads the files that a study names; each prompt is sent once per window, warm-up included.
 
     Data sets of SGLang are not loaded, which needs the server's environment: they are taken to
     hold as many prompts as they are asked for.
+
+    Returns:
+        What the user must know about how the files are read.
 
     Raises:
         StudyFileError: A file cannot be used, or there are too few prompts or arrivals; with the
@@ -33,7 +36,8 @@ def check_prompts(study: Study) -> None:
     """
     workload = study.to_workload()
     pools = tuple(_pools(workload))
-    found = list(_files(pools)) or [*_counts(pools, workload), *_arrivals(workload)]
+    notes: list[str] = []
+    found = list(_files(pools)) or [*_counts(pools, workload), *_arrivals(workload, notes)]
     if found:
         document = yaml_nodes.read(study.text)
         problems = [
@@ -41,6 +45,7 @@ def check_prompts(study: Study) -> None:
             for path, message in found
         ]
         raise StudyFileError(study.source, problems)
+    return tuple(notes)
 
 
 def _pools(workload: Workload) -> Iterator[tuple[PromptPool, float]]:
@@ -74,7 +79,7 @@ def _counts(pools: Pools, workload: Workload) -> Iterator[Found]:
             yield ("workload", "points", number), str(error)
 
 
-def _arrivals(workload: Workload) -> Iterator[Found]:
+def _arrivals(workload: Workload, notes: list[str]) -> Iterator[Found]:
     from runners.load.arrivals import ArrivalTraceError, arrivals_of  # noqa: PLC0415
 
     for number, point in enumerate(workload.points):
@@ -82,6 +87,9 @@ def _arrivals(workload: Workload) -> Iterator[Found]:
             continue
         key = "request_rate" if point.trace is None else "trace"
         try:
-            arrivals_of(point, workload, 0)
+            note = arrivals_of(point, workload, 0).note
         except ArrivalTraceError as error:
             yield ("workload", "points", number, key), str(error)
+            continue
+        if note is not None:
+            notes.append(f"workload.points[{number}].trace: {note}")

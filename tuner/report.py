@@ -64,6 +64,7 @@ class StudyReport:
         notes: What its reader must know before its figures.
         cautions: What must be known before the best configuration serves.
         hot_switch: What switching brought; `None` where nobody asked.
+        simulated_acceptance: Whether the study's servers simulate acceptance.
         explainable: Whether `tuner explain` finds a trial by itself.
     """
 
@@ -78,6 +79,7 @@ class StudyReport:
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     hot_switch: HotSwitchReport | None = None
+    simulated_acceptance: bool = False
     explainable: bool = False
 
     @property
@@ -92,6 +94,7 @@ class StudyReport:
             "schema": SCHEMA,
             "study": study.name,
             "simulated": study.simulated,
+            "simulated_acceptance": self.simulated_acceptance,
             "profile": self.profile,
             "sglang_version": study.sglang_version,
             "runner": study.runner,

@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from search_spaces.figures import Figure
 
 DISTURBANCES = frozenset(
-    {"client_late", "client_saturated", "compiled", "silent", "simulation_behind", "unsteady"}
+    {
+        "client_late",
+        "client_paused",
+        "client_saturated",
+        "compiled",
+        "silent",
+        "simulation_behind",
+        "slower_than_clock",
+        "unsteady",
+    }
 )
 """Checks of a window (`docs/validity.md`) that a moment's disturbance can fail: something else ran
 on the machine, or the server compiled what it will not compile again."""
+
+_DEGENERATE = "degenerate_output"
 
 CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""
@@ -113,8 +124,14 @@ class Standing:
         trials: Sequence[Trial],
         baselines: Mapping[str, Configuration],
         figure: Figure = OUTPUT_TOK_S,
+        *,
+        compare_answers: bool = True,
     ) -> Standing:
-        """Finds the baselines among `trials` by their canonical configuration."""
+        """Finds the baselines among `trials` by their canonical configuration.
+
+        With `compare_answers` a baseline with degenerate answers is invalid beside one without:
+        the first baseline was judged before there was another.
+        """
         found: dict[str, Trial | None] = {}
         for name, configuration in baselines.items():
             # The last one that was judged: a baseline lost to the host is measured again.
@@ -125,6 +142,11 @@ class Standing:
                 and t.state not in {TrialState.RUNNING, TrialState.FAILED}
             ]
             found[name] = judged[-1] if judged else None
+        if compare_answers:
+            known = [t for t in found.values() if t is not None]
+            rejudged = {t.number: beside_baselines(t, known) for t in known}
+            trials = [rejudged.get(t.number, t) for t in trials]
+            found = {n: t if t is None else rejudged[t.number] for n, t in found.items()}
         standing = cls(tuple(trials), found, None, figure)
         if not standing.baselines_are_judged:
             return standing
@@ -207,9 +229,7 @@ def judge(
     """
     reasons = [f"at {_at(m)}: {reason}" for m in measurements for reason in m.invalid]
     if reasons:
-        return TrialState.INVALID, Failure(
-            "invalid_measurement", "load", "configuration", "; ".join(reasons)
-        )
+        return TrialState.INVALID, _invalid(reasons)
     broken = [
         f"{name} {value:.1f} > {limit:g} at {_at(m)}"
         if value > limit
@@ -223,6 +243,41 @@ def judge(
             CONSTRAINT, "load", "configuration", "; ".join(broken)
         )
     return TrialState.COMPLETE, None
+
+
+def beside_baselines(trial: Trial, baselines: Iterable[Trial]) -> Trial:
+    """The trial, `invalid` where its answers are degenerate and a baseline's are not.
+
+    Dummy weights answer degenerately everywhere: without a baseline that answers well at the same
+    operating point the warning stays a warning.
+
+    Args:
+        trial: Judged by itself.
+        baselines: Those that are judged so far; the trial may be among them.
+    """
+    if not comparable(trial):
+        return trial
+    clean = {
+        measurement.point: baseline.number
+        for baseline in baselines
+        if comparable(baseline) and baseline.number != trial.number
+        for measurement in baseline.measurements
+        if _DEGENERATE not in _codes(measurement.warnings)
+    }
+    reasons = [
+        f"at {_at(m)}: {reason}; the answers of baseline trial {clean[m.point]} are not degenerate"
+        for m in trial.measurements
+        if m.point in clean
+        for reason in m.warnings
+        if _DEGENERATE in _codes([reason])
+    ]
+    if not reasons:
+        return trial
+    return replace(trial, state=TrialState.INVALID, failure=_invalid(reasons))
+
+
+def _invalid(reasons: Iterable[str]) -> Failure:
+    return Failure("invalid_measurement", "load", "configuration", "; ".join(reasons))
 
 
 def comparable(trial: Trial) -> bool:

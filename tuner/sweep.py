@@ -13,9 +13,10 @@ from results.records import Failure, Purpose, TrialState
 from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
 from tuner.planners import LaunchPlan, Observation, Stop
-from tuner.scoring import Standing, comparable
+from tuner.scoring import Standing
 from tuner.switching import read_switching
 from tuner.time_left import pace_of
+from tuner.verdict import missing_baselines
 from tuner.words import shorten
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Sweep:
         same: Knows which points need no launch; `None` where all of them do.
         baselines: By name.
         figure: What configurations are ranked by.
+        compare_answers: Whether a baseline with degenerate answers is invalid beside one without.
         progress: Told of every step.
         mirror: Optuna's tables; `None` where nobody will look at them.
         shielded: Sections that an interrupt may not tear.
@@ -88,6 +90,7 @@ class Sweep:
         same: SameServers | None = None,
         baselines: Mapping[str, Configuration],
         figure: Figure,
+        compare_answers: bool = True,
         progress: Progress,
         mirror: Mirror | None,
         shielded: Callable[[], AbstractContextManager[None]],
@@ -102,6 +105,7 @@ class Sweep:
         self._same = same
         self._baselines = baselines
         self._figure = figure
+        self._compare_answers = compare_answers
         self._progress = progress
         self._mirror = mirror
         self._shielded = shielded
@@ -142,7 +146,7 @@ class Sweep:
     def _loop(self) -> Outcome:
         while True:
             standing = self._observe()
-            _check_reference(standing)
+            self._check_baselines(standing)
             launches = self._store.launches(self._stored.id)
             if self._set_aside(standing, launches):
                 standing = self._observe()
@@ -183,6 +187,28 @@ class Sweep:
                 self._told.add(line)
                 self._progress.message(line)
 
+    def _check_baselines(self, standing: Standing) -> None:
+        """Says once which baselines are missing from the comparison.
+
+        Raises:
+            StudyFaultError: None is left, so that nothing could be said of any gain.
+        """
+        if not standing.baselines_are_judged:
+            return
+        missing = missing_baselines(standing)
+        if standing.reference is None:
+            raise StudyFaultError(
+                f"no baseline is left to compare with: "
+                f"{'; '.join(missing) or 'this study has no baseline'}. Correct the cause, then "
+                "begin another study: `tuner sweep --study FILE --name NAME`"
+            )
+        for sentence in missing:
+            if sentence not in self._told:
+                self._told.add(sentence)
+                self._progress.message(
+                    f"warning: {sentence}; the study goes on against the other baselines"
+                )
+
     def _reconsider(self) -> None:
         """Once switching is given up: what was to measure every point may not reach them all."""
         otherwise, self._otherwise = self._otherwise, None
@@ -205,7 +231,12 @@ class Sweep:
         )
 
     def _standing(self) -> Standing:
-        return Standing.of(self._store.trials(self._stored.id), self._baselines, self._figure)
+        return Standing.of(
+            self._store.trials(self._stored.id),
+            self._baselines,
+            self._figure,
+            compare_answers=self._compare_answers,
+        )
 
     def _observe(self) -> Standing:
         """Tells the planner what it has not heard yet."""
@@ -284,31 +315,3 @@ def _aside(standing: Standing) -> str:
     """What is said of points that needed no launch to be judged."""
     count = sum(t.state is TrialState.INACTIVE and not t.launches for t in standing.trials)
     return f", {count} of them without a launch" if count else ""
-
-
-def _check_reference(standing: Standing) -> None:
-    """Stops a study in which nothing could be said of any gain.
-
-    As a baseline without speculation that does not run stops it, so does one that is not believed:
-    the best of the rest may be slower than it.
-
-    Raises:
-        StudyFaultError: That one was measured and can't be compared with, or no baseline can.
-    """
-    plain = standing.baselines.get("none")
-    if plain is not None and not comparable(plain):
-        lacking = [plain]
-    elif standing.baselines_are_judged and standing.reference is None:
-        lacking = [trial for trial in standing.baselines.values() if trial is not None]
-    else:
-        return
-    reasons = [
-        f"baseline trial {trial.number} is {trial.state}"
-        + (f": {trial.failure.message}" if trial.failure is not None else "")
-        for trial in lacking
-    ]
-    raise StudyFaultError(
-        f"there are no figures to compare others with: "
-        f"{'; '.join(reasons) or 'this study has no baseline'}. Mend it, then begin another study "
-        f"with `tuner sweep --name NAME`"
-    )

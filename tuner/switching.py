@@ -155,8 +155,15 @@ def checked(
     met = Counter(window.point for window in windows)
     if any(has_stalled(window) and met[point] == 1 for point, window in again.items()):
         return None
-    on_gpu = any(m is not None and m.gpus for m in (launch.machine, own.machine))
-    return compare(list(first.values()), [again[point] for point in first], on_gpu=on_gpu)
+    found = compare(
+        list(first.values()), [again[point] for point in first], on_gpu=have_gpu(launch, own)
+    )
+    return found if found.unexplained is None else None
+
+
+def have_gpu(*launches: Launch) -> bool:
+    """Whether GPUs did the work of any of them, so that times mean something."""
+    return any(launch.machine is not None and launch.machine.gpus for launch in launches)
 
 
 def _check(

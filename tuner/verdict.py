@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from results.records import TrialState
-from tuner.scoring import CONSTRAINT, Reference
+from tuner.scoring import CONSTRAINT, Reference, comparable
+from tuner.words import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +37,31 @@ def verdict(standing: Standing) -> Verdict:
     """The verdict as far as the search alone supports one.
 
     A search picks the largest of many noisy figures, so its best is `unconfirmed` until it has
-    been launched again beside the best baseline (design decision 5).
+    been launched again beside the best baseline (design decision 5). The reason names each
+    baseline that is missing from the comparison.
     """
+    found = _verdict(standing)
+    if standing.best is None:
+        return found
+    return replace(found, reason="; ".join((found.reason, *missing_baselines(standing))))
+
+
+def missing_baselines(standing: Standing) -> tuple[str, ...]:
+    """One sentence for each baseline that was judged and gave no figures to compare with."""
+    names: dict[int, list[str]] = {}
+    judged = {name: trial for name, trial in standing.baselines.items() if trial is not None}
+    lost = {trial.number: trial for trial in judged.values() if not comparable(trial)}
+    for name, trial in judged.items():
+        if trial.number in lost:
+            names.setdefault(trial.number, []).append(f"'{name}'")
+    return tuple(
+        f"baseline {' and '.join(names[number])} is missing: trial {number} is {trial.state}"
+        + (f": {shorten(trial.failure.message)}" if trial.failure is not None else "")
+        for number, trial in lost.items()
+    )
+
+
+def _verdict(standing: Standing) -> Verdict:
     best = standing.best
     if best is None:
         if not any(trial.state.is_verdict for trial in standing.trials):

@@ -8,7 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.noise.variance import Estimate, MeanSquare, Split, t_quantile
+from benchmarks.noise.variance import Estimate, MeanSquare, Split
+from tuner.student_t import t_quantile
 
 if TYPE_CHECKING:
     from benchmarks.noise.points import Cells, PointNoise

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runners.load.digest import fingerprint
     from runners.load.generator import LoadGenerator
     from runners.load.rendering import ChatTemplateRenderer, IdentityRenderer, Renderer
-    from runners.load.running_server import bench
+    from runners.load.running_server import bench, bench_windows
     from runners.load.server_python import ServerPython
     from runners.load.sources import prompt_source
 
@@ -35,6 +35,7 @@ _LAZY = {
     "Renderer": "rendering",
     "ServerPython": "server_python",
     "bench": "running_server",
+    "bench_windows": "running_server",
     "fingerprint": "digest",
     "prompt_source": "sources",
 }
@@ -52,6 +53,7 @@ __all__ = [
     "Renderer",
     "ServerPython",
     "bench",
+    "bench_windows",
     "fingerprint",
     "prompt_source",
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from results.records import RequestSample
     from runners.load.evidence import Check, Evidence
+    from runners.load.flight import Flight
 
 _STALE_REQUESTS = 6
 """So many answers with the same accounts are no coincidence: at a fixed length and one draft step
@@ -82,14 +83,17 @@ def counts_differ(evidence: Evidence) -> str | None:
 
     The prefill gives the first token (and one more after each retraction), every verify one and its
     correct drafts. The last verify may
-    give more than were asked for, and with the overlap scheduler one more may follow it.
+    give more than were asked for, and with the overlap scheduler one more may follow it. The
+    tokens of one verify arrive together, so chunks may merge and never split.
     """
     if not evidence.speculation.enabled:
         return None
     wrong = [
         (sample, what)
-        for sample in evidence.good
-        if sample.verify_calls and (what := _contradiction(sample, evidence)) is not None
+        for sample, flight in zip(evidence.samples, evidence.flights, strict=True)
+        if sample.error is None
+        and sample.verify_calls
+        and (what := _contradiction(sample, evidence) or _more_chunks(flight, evidence))
     ]
     if not wrong:
         return None
@@ -116,6 +120,19 @@ def _contradiction(sample: RequestSample, evidence: Evidence) -> str | None:
     if largest is not None and accounted > decoded + 2 * largest:
         return f"{verify} verify calls and {correct} drafts give more than {tokens} tokens"
     return None
+
+
+def _more_chunks(flight: Flight, evidence: Evidence) -> str | None:
+    """More chunks than verifies and prefills can have given."""
+    # Chunks of a stream without counts may split: one for reasoning, one for content.
+    if flight.answer is None or flight.evenly or evidence.may_decode_plainly:
+        return None
+    verify, chunks, again = flight.answer.verify_calls, len(flight.chunk_times), 1
+    if flight.answer.retractions is not None:
+        again = flight.answer.retractions
+    if chunks <= 1 + again + verify:
+        return None
+    return f"{verify} verify calls cannot give {chunks} chunks"
 
 
 def stale(evidence: Evidence) -> str | None:

@@ -20,7 +20,7 @@ class Answer:
         histogram: `histogram[k]` verify calls accepted exactly k drafts.
         retractions: How often the server took it back for want of KV cache (`num_retractions`;
             `total_retractions` in 0.5.9): each time its prompt and answer so far are read again,
-            which gives a token without a verify.
+            which gives a token without a verify. `None` where the endpoint does not say (OpenAI's).
         output_ids: Token ids of the answer, for checks of its content.
         text: The answer.
         error: Why it is not a good answer; `None` for a good one.
@@ -34,7 +34,7 @@ class Answer:
     correct_drafts: int = 0
     proposed_drafts: int = 0
     histogram: tuple[int, ...] = ()
-    retractions: int = 0
+    retractions: int | None = None
     output_ids: tuple[int, ...] = ()
     text: str = ""
     error: str | None = None

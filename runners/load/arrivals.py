@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 _KEY = "timestamp"
 
+_LENGTH_KEYS = ("input_length", "output_length", "hash_ids")
+"""Keys of Mooncake's and AIPerf's traces, whose timestamps are milliseconds."""
+
 LONGEST_S = 7 * 86_400.0
-"""Of one window. Beyond it a trace is not in seconds, or a rate is a slip of the pen."""
+"""Of one window. A longer one means a wrong unit in a trace, or a slip of the pen in a rate."""
 
 LONGEST_MEAN_GAP_S = 60.0
-"""Between two arrivals. Slower ones load no server: most likely a trace is in milliseconds."""
+"""Between two arrivals. Slower ones load no server: most likely the unit of a trace is wrong."""
 
 
 class ArrivalTraceError(ValueError):
@@ -40,10 +43,12 @@ class ArrivalProcess:
             first is 0, and they never fall.
         stationary: Whether the rate is the same throughout, so that the first arrivals, which
             meet an empty server, may be taken as a ramp. A trace is replayed for what it is.
+        note: What the user must know about how a trace was read; `None` where nothing is odd.
     """
 
     times: tuple[float, ...]
     stationary: bool
+    note: str | None = None
 
 
 def poisson(rate: float, count: int, seed: int) -> ArrivalProcess:
@@ -68,13 +73,15 @@ def poisson(rate: float, count: int, seed: int) -> ArrivalProcess:
 
 
 def read_trace(path: str | Path) -> ArrivalProcess:
-    """The arrival times in a file, one to a line; empty lines are skipped.
+    """Reads the arrival times in a file, one per line; empty lines are skipped.
 
-    A line is a number, or a JSON object with a number `timestamp` (other keys are ignored): seconds
-    from any origin, never falling. They are replayed at their own pace, from the first one on.
+    A line is a number, or a JSON object with a number `timestamp`, from any origin, never falling.
+    The unit is seconds. Rows with `input_length`, `output_length` or `hash_ids` are a Mooncake or
+    AIPerf trace: its unit is milliseconds, and its lengths are not used.
 
     Raises:
-        ArrivalTraceError: The file cannot be read, or a line is not such a time.
+        ArrivalTraceError: The file cannot be read, a line is not such a time, or rows with and
+            without lengths are mixed.
     """
     try:
         lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
@@ -82,19 +89,39 @@ def read_trace(path: str | Path) -> ArrivalProcess:
         reason = getattr(error, "strerror", None) or error
         raise ArrivalTraceError(f"the trace {path} cannot be read: {reason}") from error
     times: list[float] = []
+    first_number = 0
+    first_keys: tuple[str, ...] = ()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        time = _timestamp(line, f"{path}, line {number}")
+        where = f"{path}, line {number}"
+        time, keys = _arrival(line, where)
+        if not times:
+            first_number, first_keys = number, keys
+        if bool(keys) != bool(first_keys):
+            ms, s = (number, first_number) if keys else (first_number, number)
+            raise ArrivalTraceError(
+                f"{where}: the trace mixes units: line {ms} has {(keys or first_keys)[0]!r}, so "
+                f"its time is milliseconds, and line {s} has no lengths, so its time is seconds; "
+                "write all rows in one form"
+            )
         if times and time < times[-1]:
             raise ArrivalTraceError(
-                f"{path}, line {number}: {time:.17g} is earlier than the time before it "
+                f"{where}: {time:.17g} is earlier than the time before it "
                 f"({times[-1]:.17g}): sort the trace"
             )
         times.append(time)
     if not times:
         raise ArrivalTraceError(f"the trace {path} has no arrival times")
-    return ArrivalProcess(tuple(time - times[0] for time in times), stationary=False)
+    per_s = 1000.0 if first_keys else 1.0
+    note = (
+        f"{path} is a Mooncake or AIPerf trace (it has {first_keys[0]!r}): its timestamps are read "
+        "as milliseconds, and its lengths are not used; for seconds, leave only `timestamp`"
+        if first_keys
+        else None
+    )
+    relative = tuple((time - times[0]) / per_s for time in times)
+    return ArrivalProcess(relative, stationary=False, note=note)
 
 
 def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> ArrivalProcess:
@@ -137,27 +164,37 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
     if not times[-1] <= LONGEST_S:
         raise ArrivalTraceError(
             f"the first {count} arrivals of the trace {path} take {times[-1]:.3g} s, over a week: "
-            "its times must be seconds, not milliseconds"
+            f"{_unit_advice(trace)}"
         )
     if count > 1 and (gap := times[-1] / (count - 1)) > LONGEST_MEAN_GAP_S:
         raise ArrivalTraceError(
             f"the first {count} arrivals of the trace {path} take {times[-1]:.6g} s, one in "
-            f"{gap:.3g} s: are these milliseconds? Its times must be seconds, with a mean gap of "
-            f"{LONGEST_MEAN_GAP_S:g} s or less"
+            f"{gap:.3g} s; a mean gap of {LONGEST_MEAN_GAP_S:g} s or less is needed: "
+            f"{_unit_advice(trace)}"
         )
-    return ArrivalProcess(times, trace.stationary)
+    return replace(trace, times=times)
 
 
-def _timestamp(line: bytes, where: str) -> float:
+def _unit_advice(trace: ArrivalProcess) -> str:
+    """What to change in a trace that is too slow to be meant."""
+    if trace.note is not None:
+        return "its rows have lengths, so its times are read as milliseconds; check its timestamps"
+    return "its times are read as seconds; divide milliseconds by 1000"
+
+
+def _arrival(line: bytes, where: str) -> tuple[float, tuple[str, ...]]:
+    """The time in a line as it is written, and which length keys stand beside it."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         text = line[:40].decode("utf-8", "replace")
         raise ArrivalTraceError(f"{where}: {text!r} is neither a number nor JSON") from error
+    keys: tuple[str, ...] = ()
     if isinstance(value, dict):
         if _KEY not in value:
             raise ArrivalTraceError(f"{where}: the object has no {_KEY!r}")
+        keys = tuple(key for key in _LENGTH_KEYS if key in value)
         value = value[_KEY]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArrivalTraceError(f"{where}: {value!r} is not a number of seconds")
-    return float(value)
+        raise ArrivalTraceError(f"{where}: {value!r} is not a number")
+    return float(value), keys

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from runners.load.client import LoadClient, clock
 from runners.load.loops import Loop, Pulse, no_collection, watched
+from runners.load.pauses import ClientPauses
 from runners.load.processes import Crew
 from runners.load.window import Window, end_of_burst
 
@@ -110,7 +111,7 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
             # With the whole forward in which the last of three quarters of the lanes ended.
             opened = end_of_burst(flights, sorted(f.last for f in ramp)[-1 - len(ramp) // 4])
         else:
-            opened = max(flight.sent for flight in flights[: len(plan.offsets)])
+            opened = min(flight.sent for flight in flights[: len(plan.offsets)])
         idle = max(opened, min(report.idle for report in reports))
         closed = end_of_burst(flights, idle)
     return Window(
@@ -120,4 +121,5 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
         flights=tuple(counted),
         ramp=ramp,
         client_cpu_share=max(report.cpu_share for report in reports),
+        client_pauses=ClientPauses.of((report.pauses for report in reports), opened, closed),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from runners.load.acceptance import accept_length, largest_accept_length
+from runners.load.pauses import ClientPauses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +38,14 @@ class Evidence:
         time_scale: Server seconds per real second.
         client_cpu_share: CPU of the busiest client process per real second of the window; `None`
             where it was not measured.
+        client_pauses: When the client processes did not run.
         adaptive_steps: Draft steps between which the server switches by itself
             (`--speculative-adaptive`); empty where they are fixed.
         running_limit: Requests that the server runs at once; `None` where it does not say.
         ramp: Requests with which the lanes of a closed loop began before the window; they are in
             no sample.
+        decode_s: Real seconds per verify (per token without speculation) in the last pass of the
+            warm-up; `None` without a warm-up.
     """
 
     samples: Sequence[RequestSample]
@@ -55,9 +59,11 @@ class Evidence:
     window_tokens: int
     time_scale: float = 1.0
     client_cpu_share: float | None = None
+    client_pauses: ClientPauses = field(default_factory=ClientPauses)
     adaptive_steps: tuple[int, ...] = ()
     running_limit: int | None = None
     ramp: Sequence[Flight] = ()
+    decode_s: float | None = None
 
     @cached_property
     def good(self) -> tuple[RequestSample, ...]:

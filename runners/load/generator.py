@@ -67,6 +67,7 @@ class LoadGenerator:
         watches: Sequence[WindowWatch] = (),
         processes: int | None = None,
         burst: bool = False,
+        whole_run: bool = False,
     ) -> None:
         """Connects to nothing yet.
 
@@ -88,6 +89,8 @@ class LoadGenerator:
             processes: Client processes; chosen by the CPU that the client needs if not given.
             burst: Whether all lanes of a closed loop start at once with whole answers, as other
                 load generators do; the window opens with them.
+            whole_run: Whether the figures cover the run from the first send to the last token.
+                There is no ramp then: a closed loop starts as with `burst`.
         """
         self._base_url = base_url
         self._workload = workload
@@ -103,7 +106,8 @@ class LoadGenerator:
         self._endpoint = endpoint or GenerateEndpoint()
         self._watches = tuple(watches)
         self._processes = processes
-        self._burst = burst
+        self._has_ramp = not (burst or whole_run)
+        self._whole_run = whole_run
         self._paces: dict[tuple[object, Speculation], float] = {}
         """Of the last warm-up at each point and setting."""
         self._needed = 1
@@ -151,7 +155,7 @@ class LoadGenerator:
             self._prompts,
             self._renderer,
             self._seed,
-            ramp=not self._burst,
+            ramp=self._has_ramp,
         )
         async with Driver(self._client_settings(point), self._stall_timeout_s) as driver:
             try:
@@ -160,7 +164,8 @@ class LoadGenerator:
                     lanes = min(point.concurrency or 1, len(selected.window))
                     plan = closed_plan(lanes, ramp=bool(selected.ramp))
                 else:
-                    plan = open_plan(arrivals, warm.request_s, self._time_scale)
+                    ramp_s = None if self._whole_run else warm.request_s
+                    plan = open_plan(arrivals, ramp_s, self._time_scale)
                 flights = self._flights((*selected.ramp, *selected.window), self._workload)
                 window, watched = await self._window(driver, plan, flights, warm)
                 await self._settle(driver.client, flights)
@@ -179,6 +184,8 @@ class LoadGenerator:
             simulated=self._simulated,
             watched=watched,
             server_info=server_info,
+            whole_run=self._whole_run,
+            decode_s=warm.decode_s,
         )
 
     def _client_settings(self, point: OperatingPoint) -> ClientSettings:
@@ -198,7 +205,7 @@ class LoadGenerator:
         point: OperatingPoint,
         speculation: Speculation,
     ) -> Warmth:
-        """Passes over the warm-up's prompts until two of them agree.
+        """Passes over the warm-up's prompts, each with new nonces, until two passes agree.
 
         One pass is enough where it agrees with what an earlier measurement of this launch saw.
         """
@@ -214,7 +221,7 @@ class LoadGenerator:
         earlier = self._paces.get(key)
         plan = closed_plan(min(point.concurrency or len(prompts), len(prompts)))
         for _ in range(warmup.MOST_PASSES):
-            flights = self._flights(prompts, shorter)
+            flights = self._flights(warmup.with_nonces(prompts), shorter)
             report = await driver.run(plan, flights)
             warmup.check(flights, self._base_url)
             warm = warmup.warmth_of(flights, expected, report.cpu_share)

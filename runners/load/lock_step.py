@@ -27,7 +27,9 @@ are over in a few chunks."""
 def lock_step(evidence: Evidence) -> str | None:
     """Lanes in lock-step: prompts share prefills and answers end together, so tok/s is too high."""
     lanes = evidence.point.concurrency or 1
-    sends = sorted(f.sent for f in evidence.flights if evidence.opened < f.sent <= evidence.closed)
+    # Without a ramp all lanes start together on purpose.
+    sends = sorted(f.sent for f in evidence.flights)[0 if evidence.ramp else lanes :]
+    sends = [sent for sent in sends if evidence.opened < sent <= evidence.closed]
     lives = [f.last - f.sent for f in evidence.flights if f.error is None and f.last > f.sent]
     if lanes == 1 or len(sends) < lanes or not lives:
         return None
@@ -44,7 +46,10 @@ def lock_step(evidence: Evidence) -> str | None:
     elif evidence.workload.output_spread:
         remedy = "raise the spread of `output_tokens`"
     else:
-        remedy = "vary the answers' lengths (`output_tokens: {mean: N, spread: 0.5}`)"
+        remedy = (
+            "vary the answers' lengths (`output_tokens: {mean: N, spread: 0.5}` in a study, "
+            "`--output-spread 0.5` in a bench)"
+        )
     return (
         f"with each request, {share:.0%} of the other lanes sent one within "
         f"{1000 * near:.1f} ms ({by_chance:.0%} by chance): the lanes are in lock-step and tok/s "

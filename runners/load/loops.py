@@ -11,10 +11,11 @@ import contextlib
 import gc
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from runners.load.client import clock, load_error
+from runners.load.pauses import ClientPauses, PauseMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -49,10 +50,12 @@ class LoopReport:
         cpu_share: CPU seconds of the loop's thread per second, from the last request of its first
             wave (closed loop) or its first request (open loop) until `idle`. A client process has
             no other thread at work, so the share never exceeds this one core.
+        pauses: When its process did not run.
     """
 
     idle: float
     cpu_share: float
+    pauses: ClientPauses = field(default_factory=ClientPauses)
 
 
 class Pulse:
@@ -140,8 +143,9 @@ class Loop:
                 index = more()
             meter.idle()
 
-        await together([lane(send) for send in first])
-        return meter.report()
+        with PauseMonitor() as monitor:
+            await together([lane(send) for send in first])
+        return meter.report(monitor.report())
 
     async def open(self, flights: Sequence[Flight], sends: Sequence[Send]) -> LoopReport:
         """Sends each request when it is due, whatever the server does.
@@ -161,10 +165,10 @@ class Loop:
             await asyncio.sleep(0)
             meter.idle()
 
-        with _first_of_group():
+        with _first_of_group(), PauseMonitor() as monitor:
             async with asyncio.TaskGroup() as group:
                 group.create_task(dispatch(group))
-        return meter.report()
+        return meter.report(monitor.report())
 
     async def _fly(self, flight: Flight) -> None:
         self._pulse.sent(clock())
@@ -193,10 +197,10 @@ class _Meter:
             self._is_idle = True
             self._idle, self._cpu_idle = clock(), time.thread_time()
 
-    def report(self) -> LoopReport:
+    def report(self, pauses: ClientPauses) -> LoopReport:
         seconds = self._idle - self._whole
         share = (self._cpu_idle - self._cpu_whole) / seconds if seconds > 0 else 0.0
-        return LoopReport(self._idle, max(0.0, share))
+        return LoopReport(self._idle, max(0.0, share), pauses)
 
 
 async def watched(work: Coroutine[Any, Any, _T], watch: Coroutine[Any, Any, None]) -> _T:

@@ -75,20 +75,19 @@ def closed_plan(lanes: int, *, ramp: bool = False) -> Plan:
     return Plan((0.0,) * lanes, ramp=lanes if ramp else 0)
 
 
-def open_plan(arrivals: ArrivalProcess, request_s: float | None, time_scale: float) -> Plan:
+def open_plan(arrivals: ArrivalProcess, ramp_s: float | None, time_scale: float) -> Plan:
     """An open loop; of a stationary process the first arrivals are its ramp.
 
-    They meet an empty server. The ramp lasts as long as a request takes, and no more than a
-    quarter of the requests.
+    They meet an empty server. The ramp takes no more than a quarter of the requests.
 
     Args:
         arrivals: In the server's own time.
-        request_s: Real seconds that a request takes; `None` where it is not known.
+        ramp_s: Real seconds of the ramp: as long as a request takes. `None` plans no ramp.
         time_scale: Simulated seconds per real second.
     """
     offsets = tuple(time / time_scale for time in arrivals.times)
     ramp = 0
-    if arrivals.stationary and request_s is not None:
-        before = sum(offset < request_s for offset in offsets)
+    if arrivals.stationary and ramp_s is not None:
+        before = sum(offset < ramp_s for offset in offsets)
         ramp = min(before, int(_LARGEST_RAMP * len(offsets)))
     return Plan(offsets, is_open=True, ramp=ramp)

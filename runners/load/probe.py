@@ -64,14 +64,20 @@ class Target:
 class ServerTemplateRenderer(IdentityRenderer):
     """Sends prompts as they are to a server that puts a chat template around them."""
 
-    def __init__(self, template_tokens: int) -> None:
-        """Remembers how many tokens come before every prompt."""
+    def __init__(self, template_tokens: int, turn_tokens: int) -> None:
+        """Remembers how many tokens the template adds.
+
+        Args:
+            template_tokens: Tokens before every prompt.
+            turn_tokens: Tokens that it adds to each turn at most.
+        """
         self._template_tokens = template_tokens
+        self._turn_tokens = turn_tokens
 
     def render(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
         """See `Renderer.render`."""
         return tuple(
-            replace(prompt, template_tokens=self._template_tokens)
+            replace(prompt, template_tokens=self._template_tokens, turn_tokens=self._turn_tokens)
             for prompt in super().render(prompts)
         )
 
@@ -178,7 +184,11 @@ def _target(
         unchecked.append("answers may end early: the server does not know ignore_eos")
     # What two prompts that share nothing have in common is the template's head.
     head = (other.answer and other.answer.cached_tokens) or 0
-    renderer = ServerTemplateRenderer(head if endpoint.name == "chat" else 0)
+    renderer = IdentityRenderer()
+    if endpoint.name == "chat":
+        # All tokens of a short prompt: at least those of the template around it.
+        whole = (other.answer and other.answer.prompt_tokens) or 0
+        renderer = ServerTemplateRenderer(head, whole)
     return Target(facts, endpoint, speculation, tuple(unchecked), renderer)
 
 

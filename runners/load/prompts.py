@@ -57,6 +57,7 @@ class Prompt:
         template_tokens: Tokens that the server itself puts before every prompt, where it applies
             the chat template (`/v1/chat/completions`).
         output_tokens: Tokens of its answer; `None` where the workload's mean holds.
+        turn_tokens: Tokens that the server's template adds to each turn at most.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Prompt:
     prefix: Prefix | None = None
     template_tokens: int = 0
     output_tokens: int | None = None
+    turn_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.messages is not None and self.text is None and self.input_ids is None:

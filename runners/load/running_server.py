@@ -1,15 +1,17 @@
-"""One window against a server that somebody else started."""
+"""Measure a server that is already running."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from runners.load.generator import REQUEST_TIMEOUT_S, STALL_TIMEOUT_S, LoadGenerator
+from runners.load.generator import LoadGenerator
 from runners.load.probe import find_target
 from runners.load.prompts import BuiltInPrompts
 from runners.load.watches import ServerIdentityWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from results.records import Measurement
     from runners.load.probe import Target
     from runners.load.prompts import PromptSource
@@ -17,37 +19,60 @@ if TYPE_CHECKING:
     from search_spaces.workload import OperatingPoint, Workload
 
 
+class LoadOptions(TypedDict, total=False):
+    """Options of the load generator (`LoadGenerator`); its defaults hold for missing keys."""
+
+    seed: int
+    request_timeout_s: float
+    stall_timeout_s: float
+    processes: int | None
+    burst: bool
+    whole_run: bool
+
+
+class BenchOptions(LoadOptions, total=False):
+    """Options of `bench`; see `bench_windows`."""
+
+    target: Target | None
+    prompts: PromptSource | None
+    renderer: Renderer | None
+    api_key: str | None
+
+
 def bench(
+    url: str, workload: Workload, point: OperatingPoint, **options: Unpack[BenchOptions]
+) -> Measurement:
+    """Measure one window: see `bench_windows`."""
+    return next(bench_windows(url, workload, point, **options))
+
+
+def bench_windows(
     url: str,
     workload: Workload,
     point: OperatingPoint,
     *,
+    target: Target | None = None,
     prompts: PromptSource | None = None,
     renderer: Renderer | None = None,
-    seed: int = 0,
-    request_timeout_s: float = REQUEST_TIMEOUT_S,
-    stall_timeout_s: float = STALL_TIMEOUT_S,
     api_key: str | None = None,
-    target: Target | None = None,
-    processes: int | None = None,
-) -> Measurement:
-    """Measures the server at `url`: real or simulated, with whatever speculation it runs.
+    **options: Unpack[LoadOptions],
+) -> Iterator[Measurement]:
+    """Measure the server at `url` window after window, each when the caller asks for it.
 
-    It empties an SGLang server's prefix cache; nothing else may use the server meanwhile.
+    The server is real or simulated, with any speculation. All windows send the same prompts and
+    ask for the same lengths of answers. The prefix cache of an SGLang server is emptied before each
+    window. Nothing else may use the server meanwhile.
 
     Args:
         url: `http://host:port`.
         workload: What to send.
         point: The operating point.
-        prompts: Where prompts come from; the workload's built-in sets if not given.
-        renderer: Applies the chat template; prompts are sent as they are without one.
-        seed: Selects the prompts.
-        request_timeout_s: Real seconds that one request may take.
-        stall_timeout_s: Real seconds of silence before the server counts as hung.
-        api_key: Sent as bearer token where given.
         target: What the server is and how to speak to it, from `find_target`; SGLang and its
             `/generate` if not given.
-        processes: Client processes; the load generator chooses if not given.
+        prompts: Where prompts come from; the workload's built-in sets if not given.
+        renderer: Applies the chat template; prompts are sent as they are without one.
+        api_key: Sent as bearer token where given.
+        **options: See `LoadOptions`.
 
     Raises:
         RunnerError: No server there, or it died, hung or refused the load.
@@ -60,22 +85,16 @@ def bench(
         workload,
         prompts or BuiltInPrompts(workload.prompts),
         renderer or target.renderer,
-        seed=seed,
         time_scale=facts.time_scale,
         simulated=facts.simulated,
-        request_timeout_s=request_timeout_s,
-        stall_timeout_s=stall_timeout_s,
         api_key=api_key,
         endpoint=target.endpoint,
-        processes=processes,
         watches=(
             (ServerIdentityWatch(url, launched=facts.raw, api_key=api_key),)
             if facts.is_sglang
             else ()
         ),
+        **options,
     )
-    return generator.measure(
-        point,
-        speculation=target.speculation,
-        server_info=facts.raw,
-    )
+    while True:
+        yield generator.measure(point, speculation=target.speculation, server_info=facts.raw)

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from runners.load.acceptance_checks import ACCEPTANCE
+from runners.load.chunk_checks import chunk_tokens
 from runners.load.evidence import reports
 from runners.load.lock_step import lock_step
 from runners.load.steadiness import STEADINESS
@@ -19,6 +20,7 @@ from runners.load.steadiness import STEADINESS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from results.records import RequestSample
     from runners.load.evidence import Check, Evidence
     from runners.load.prompts import Prompt
 
@@ -30,6 +32,19 @@ LEAST_SUCCESSES = 0.99
 SATURATED = 0.9
 """Client CPU per second from which on the figures are the client's and not the server's."""
 
+_TOO_FAST = 5.0
+"""Times faster than the warm-up that no server becomes: beside other work, one setting was seen
+to take 3.1 times as long. An answer from a cache is 20 times faster or more."""
+
+_FAST_SHARE = 0.1
+_SHORTEST_STEPS = 8
+_SPECIAL_TOKENS = 8
+"""Tokens at the begin and the end of a text that a tokenizer adds, at most."""
+
+_LOST = 0.03
+_LATE = 0.01
+_LATE_S = 0.00025
+_PAUSED = 0.05
 _LATE_GAPS = 0.5
 _LATE_TTFT = 0.1
 
@@ -157,6 +172,20 @@ def token_totals(evidence: Evidence) -> str | None:
             f"{len(uncounted)} of {len(evidence.flights)} answers carry no count of their tokens "
             f"by the server; first {uncounted[0].prompt}"
         )
+    unlike = [
+        answer
+        for flight in evidence.flights
+        if flight.error is None
+        and (answer := flight.answer) is not None
+        and answer.output_ids
+        and len(answer.output_ids) != answer.completion_tokens
+    ]
+    if unlike:
+        return (
+            f"{len(unlike)} of {len(evidence.flights)} answers have another number of token ids "
+            f"than of tokens; the first has {len(unlike[0].output_ids)} ids, and accounts for "
+            f"{unlike[0].completion_tokens} tokens"
+        )
     accounted = sum(sample.completion_tokens for sample in evidence.good)
     streamed = sum(flight.tokens for flight in evidence.flights if flight.error is None)
     if streamed != accounted:
@@ -168,27 +197,37 @@ def token_totals(evidence: Evidence) -> str | None:
 
 
 def prompt_tokens(evidence: Evidence) -> str | None:
-    """Prompts that the server read otherwise than they were sent."""
-    sent = {p.id: len(p.input_ids) for p in evidence.prompts if p.input_ids is not None}
+    """Prompts that the server read otherwise than they were sent.
+
+    Of token ids the number is known. No token of a text is shorter than a byte, so a text has an
+    upper bound: a cut text is not found, nor a template that was applied twice to a long one.
+    """
+    bounds = {prompt.id: _prompt_bounds(prompt) for prompt in evidence.prompts}
     wrong = [
-        (flight.prompt, flight.answer.prompt_tokens)
+        (flight.prompt, counted, *bounds[flight.prompt])
         for flight in evidence.flights
         if flight.error is None
         and flight.answer is not None
-        and flight.answer.prompt_tokens is not None
-        and (
-            flight.answer.prompt_tokens <= 0
-            or flight.answer.prompt_tokens != sent.get(flight.prompt, flight.answer.prompt_tokens)
-        )
+        and (counted := flight.answer.prompt_tokens) is not None
+        and flight.prompt in bounds
+        and not bounds[flight.prompt][0] <= counted <= bounds[flight.prompt][1]
     ]
     if not wrong:
         return None
-    prompt, counted = wrong[0]
-    asked = f", not {sent[prompt]}" if prompt in sent else ""
+    prompt, counted, least, most = wrong[0]
+    asked = f"{least}" if least == most else f"{least} to {most}"
     return (
         f"{len(wrong)} of {len(evidence.good)} prompts were read otherwise than sent; "
-        f"{prompt} has {counted} tokens{asked}"
+        f"{prompt} has {counted} tokens, not {asked}"
     )
+
+
+def _prompt_bounds(prompt: Prompt) -> tuple[int, int]:
+    """The fewest and the most tokens that a server can read of a prompt."""
+    if prompt.input_ids is not None:
+        return len(prompt.input_ids), len(prompt.input_ids)
+    template = len(prompt.turns) * prompt.turn_tokens + _SPECIAL_TOKENS
+    return 1, len((prompt.text or "").encode()) + template
 
 
 def cached_tokens(evidence: Evidence) -> str | None:
@@ -221,6 +260,35 @@ def duplicate_prompts(evidence: Evidence) -> str | None:
     return f"{max(twice, 1)} prompts occur more than once in the window{named}"
 
 
+def too_fast(evidence: Evidence) -> str | None:
+    """Answers that came far faster than the warm-up decoded: something had them already.
+
+    An answer's whole time, its prefill included, is compared with the warm-up's time of decoding
+    alone. So a short prefill or a smaller batch makes no answer look too fast. A quick TTFT alone
+    is no evidence: in the warm-up all lanes begin at once, and their prefills wait for each other.
+    """
+    if not evidence.decode_s or evidence.adaptive_steps:
+        return None  # the steps of an adaptive server, and the time of its verifies, change
+    judged = [s for s in evidence.good if _steps(s) >= _SHORTEST_STEPS]
+    paces = [(s.e2e_s / _steps(s), s.prompt) for s in judged]
+    usual = evidence.decode_s * evidence.time_scale
+    fast = [(pace, prompt) for pace, prompt in paces if _TOO_FAST * pace < usual]
+    if len(fast) <= _FAST_SHARE * len(judged):
+        return None
+    pace, prompt = min(fast)
+    unit = "verify" if evidence.speculation.enabled else "token"
+    return (
+        f"{len(fast)} of {len(judged)} answers came more than {_TOO_FAST:g} times as fast as those "
+        f"of the warm-up; {prompt} took {1000 * pace:.3g} ms per {unit}, the warm-up "
+        f"{1000 * usual:.3g} ms: a cache answers in place of the server"
+    )
+
+
+def _steps(sample: RequestSample) -> int:
+    """Verifies, or tokens without speculation, after the prefill."""
+    return sample.verify_calls or sample.completion_tokens - 1
+
+
 def client_saturated(evidence: Evidence) -> str | None:
     """A client that could not keep up: the figures are its own."""
     share = evidence.client_cpu_share
@@ -251,6 +319,29 @@ def client_late(evidence: Evidence) -> str | None:
     )
 
 
+def client_paused(evidence: Evidence) -> str | None:
+    """A client that did not run for so long that its figures may be wrong."""
+    pauses = evidence.client_pauses
+    good = [f for f in evidence.flights if f.error is None and f.chunk_times]
+    if not good:
+        return None
+    request_s = statistics.median(f.last - f.sent for f in good)
+    lost = 0.0 if evidence.point.is_open else pauses.lost_share(request_s)
+    # The shorter part of a request; an answer in one piece has no second one.
+    waits = [statistics.median(f.first - f.sent for f in good)]
+    waits.append(statistics.median(f.last - f.first for f in good) or waits[0])
+    late_s, share = pauses.mean_late_s(), pauses.paused_share()
+    latencies_move = share > _PAUSED and late_s > max(_LATE * min(waits), _LATE_S)
+    if lost <= _LOST and not latencies_move:
+        return None
+    longest = max(pause.ran - pause.due for pause in pauses.pauses)
+    return (
+        f"the client did not run for {share:.0%} of the window, {1000 * longest:.0f} ms at a time "
+        f"at most (real time): the lanes lost up to {lost:.1%} of their time, and the client "
+        f"noticed tokens late by {1000 * late_s:.2f} ms on average; {pauses.cause()}"
+    )
+
+
 CHECKS: dict[str, Check] = {
     "failed_requests": failed_requests,
     "timed_out": timed_out,
@@ -258,12 +349,15 @@ CHECKS: dict[str, Check] = {
     "empty_window": empty_window,
     "completion_tokens": completion_tokens,
     "token_totals": token_totals,
+    "chunk_tokens": chunk_tokens,
     "prompt_tokens": prompt_tokens,
     "cached_tokens": cached_tokens,
     "duplicate_prompts": duplicate_prompts,
+    "too_fast": too_fast,
     "client_saturated": client_saturated,
     "client_late": client_late,
     "lock_step": lock_step,
+    "client_paused": client_paused,
     **STEADINESS,
     **ACCEPTANCE,
 }

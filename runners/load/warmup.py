@@ -1,4 +1,4 @@
-"""Warm-up: the same few prompts, pass after pass, until the server's pace no longer changes.
+"""Warm-up: passes over a few prompts until the server's pace no longer changes.
 
 A server that has just started is slow at first: kernels are compiled for shapes that it has not
 met, clocks rise, caches fill. How long that takes is seen, not guessed.
@@ -6,9 +6,11 @@ met, clocks rise, caches fill. How long that takes is seen, not guessed.
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import statistics
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from runners.load.client import load_error
 
@@ -16,12 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runners.load.flight import Flight
+    from runners.load.prompts import Prompt
 
 MOST_PASSES = 4
 LONGEST_ANSWER = 64
 """Tokens of a warm-up's answers at most: what is warmed up is a cycle, not an answer."""
 
 _AGREE = 0.05
+_NONCE_BYTES = 4
+_NONCE_IDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,51 @@ class Warmth:
         pace_s: Time per verify, or per output token without speculation.
         request_s: How long a request of the window will take.
         cpu_share: CPU seconds of the client per second.
+        decode_s: The same as `pace_s`, of the quick requests (their 10th percentile) and without
+            the prefills that interrupt a stream (the median of its gaps).
     """
 
     pace_s: float | None = None
     request_s: float | None = None
     cpu_share: float = 0.0
+    decode_s: float | None = None
+
+
+def with_nonces(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Changes every prompt into a prompt that nobody has ever sent.
+
+    Whatever has cached the answers to the prompts themselves (a proxy, the prefix cache of an
+    earlier pass) does not know the new prompts. The nonce follows the beginning that the prompts
+    share: a chat template stays whole, and a shared prefix is cached as in the window.
+    """
+    ids = [prompt.input_ids for prompt in prompts if prompt.input_ids is not None]
+    texts = [prompt.turns[0][1] for prompt in prompts if prompt.input_ids is None]
+    shared = _shared(ids or texts) if not (ids and texts) else 0
+    known = sorted({token for prompt in ids for token in prompt})
+    return [_with_nonce(prompt, shared, known) for prompt in prompts]
+
+
+def _shared(contents: Sequence[Any]) -> int:
+    """Length of the beginning that all of several contents share."""
+    # All sorted contents lie between the first and the last.
+    pairs = zip(min(contents), max(contents), strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return same if len(contents) > 1 else 0
+
+
+def _with_nonce(prompt: Prompt, shared: int, known: Sequence[int]) -> Prompt:
+    if prompt.input_ids is not None:
+        ids = list(prompt.input_ids)
+        # The first id may begin the sequence. The length stays, and so does what a prefill costs.
+        first = max(1, min(shared, len(ids) - _NONCE_IDS))
+        for n in range(first, min(first + _NONCE_IDS, len(ids))):
+            ids[n] = secrets.choice(known)
+        return replace(prompt, input_ids=tuple(ids))
+    (role, text), *others = prompt.turns
+    text = f"{text[:shared]} {secrets.token_hex(_NONCE_BYTES)} {text[shared:]}"
+    if prompt.messages is None:
+        return replace(prompt, text=text)
+    return replace(prompt, text=None, messages=((role, text), *others))
 
 
 def warmth_of(flights: Sequence[Flight], output_tokens: int, cpu_share: float) -> Warmth:
@@ -59,7 +104,17 @@ def warmth_of(flights: Sequence[Flight], output_tokens: int, cpu_share: float) -
         pace_s=decoding / verify_calls if verify_calls else per_token,
         request_s=first + per_token * (output_tokens - 1),
         cpu_share=cpu_share,
+        # The requests that are prefilled first may see nothing but the prefills of the others.
+        decode_s=sorted(map(_decode_s, good))[len(good) // 10],
     )
+
+
+def _decode_s(flight: Flight) -> float:
+    """Median seconds between two chunks, over the verifies (tokens) that a chunk carries."""
+    gaps = [later - earlier for earlier, later in itertools.pairwise(flight.chunk_times)]
+    verify_calls = flight.answer.verify_calls if flight.answer else 0
+    steps = verify_calls or flight.tokens - 1
+    return statistics.median(gaps) * len(gaps) / steps if gaps else 0.0
 
 
 def agree(earlier: float | None, later: float | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from runners.load.evidence import reports
@@ -20,6 +21,8 @@ _PERFECT = 0.98
 _FEW_REQUESTS = 8
 _JUDGED_TOKENS = 8
 """Shorter answers are not judged as degenerate: `"No."` three times is no fault."""
+_EQUAL = 4
+"""Fewer equal answers are no sign of degenerate output, unless all answers are equal."""
 
 
 def warnings_about(evidence: Evidence) -> tuple[str, ...]:
@@ -132,9 +135,10 @@ def not_streamed(evidence: Evidence) -> str | None:
 
 
 def degenerate_output(evidence: Evidence) -> str | None:
-    """Garbage that can be seen for free: one token over and over, or one answer for everything.
+    """Garbage that can be seen for free: one token over and over, or one answer to many prompts.
 
-    A fast configuration with broken collectives answers so (`!!!!` in 60 of 60 tokens).
+    A fast configuration with broken collectives answers so (`!!!!` in 60 of 60 tokens). Prompts of
+    a window differ (`duplicate_prompts`).
     """
     answers = [
         flight.answer
@@ -147,8 +151,10 @@ def degenerate_output(evidence: Evidence) -> str | None:
     repeated = sum(len(set(content)) == 1 for content in contents)
     if 2 * repeated > len(contents):
         return f"{repeated} of {len(contents)} answers are one token over and over"
-    if len(contents) > 1 and len(set(contents)) == 1:
-        return f"all {len(contents)} answers are the same, to different prompts"
+    counts = Counter(contents)
+    equal = sum(count for count in counts.values() if count > 1)
+    if len(counts) == 1 < len(contents) or (equal >= _EQUAL and 2 * equal >= len(contents)):
+        return f"{equal} of {len(contents)} answers to different prompts equal another answer"
     return None
 
 

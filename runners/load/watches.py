@@ -21,8 +21,9 @@ WATCH_CODES: Final = (
     "server_unreadable",
     "setting_not_in_force",
     "simulation_behind",
+    "slower_than_clock",
 )
-"""Codes of the reasons that watches give."""
+"""Codes of the reasons that watches, and the clocks of servers, give."""
 
 _READ_S = 10.0
 """An idle server answers in milliseconds; one that does not is no longer idle, or hangs."""

@@ -2,9 +2,9 @@
 
 The *window* is the part of a load that counts. It opens when the load is steady: three quarters of
 the lanes of a closed loop have ended the cut answer that they began with (`ramp_lengths`), or an
-open loop's ramp is over. It closes when the first lane finds no more work (with the forward that
-brought it there: `end_of_burst`), or the last request of an open loop has been sent; the rest is
-drain.
+open loop's ramp is over. A load without ramp opens it with its first request. It closes when the
+first lane finds no more work (with the forward that brought it there: `end_of_burst`), or the last
+request of an open loop has been sent; the rest is drain.
 
 What is counted where:
 
@@ -14,6 +14,9 @@ What is counted where:
   met a lighter load. At concurrency 1 these are all.
 * Acceptance, token totals, success: all requests but the ramp's, for they do not depend on the
   load, and results are paired by prompt.
+
+A *whole run* has no ramp, and its window reaches to the last token: `Window.whole_run`. Other load
+generators report such figures.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +33,7 @@ from runners.load.acceptance import accept_length, accept_rate, adaptive_steps_o
 from runners.load.answer import Answer
 from runners.load.digest import fingerprint
 from runners.load.evidence import Evidence
+from runners.load.pauses import ClientPauses
 from runners.load.validity import reasons_against
 from runners.load.warnings import warnings_about
 from runners.server_facts import running_limit_of
@@ -55,6 +59,7 @@ class Window:
             of sending.
         client_cpu_share: CPU of the busiest client process per second of the window.
         ramp: The cut requests with which the lanes of a closed loop began.
+        client_pauses: When its client processes did not run.
     """
 
     started_at: float
@@ -63,6 +68,7 @@ class Window:
     flights: tuple[Flight, ...]
     client_cpu_share: float = 0.0
     ramp: tuple[Flight, ...] = ()
+    client_pauses: ClientPauses = field(default_factory=ClientPauses)
 
     @property
     def seconds(self) -> float:
@@ -74,6 +80,20 @@ class Window:
         """Output tokens that arrived inside it."""
         arriving = (*self.ramp, *self.flights)
         return sum(f.tokens_at(self.closed) - f.tokens_at(self.opened) for f in arriving)
+
+    def whole_run(self) -> Window:
+        """Return the window from the first send to the last token of a load without ramp.
+
+        This window has all tokens and all requests, as `sglang.bench_serving` (0.5.9 to 0.5.23)
+        counts. Here the tokens of failed requests count too.
+        """
+        opened = min(flight.sent for flight in self.flights)
+        return replace(
+            self,
+            started_at=self.started_at - (self.opened - opened),
+            opened=opened,
+            closed=max(flight.last for flight in self.flights),
+        )
 
     def counted(self) -> list[Flight]:
         """The good requests whose latencies count.
@@ -133,6 +153,8 @@ def measurement_of(
     arrivals: Sequence[float] = (),
     watched: Sequence[str] = (),
     server_info: Mapping[str, Any] | None = None,
+    whole_run: bool = False,
+    decode_s: float | None = None,
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
@@ -149,7 +171,13 @@ def measurement_of(
         arrivals: Times of an open loop, in the server's own seconds.
         watched: Reasons of the window's watches.
         server_info: What the server says of itself.
+        whole_run: Whether the figures cover the whole run. The checks and the rate of arrivals
+            still cover `window`: the drain is no steady load.
+        decode_s: Real seconds per verify (token) in the last pass of the warm-up.
     """
+    loaded = window
+    if whole_run:
+        window = window.whole_run()
     flights = window.flights
     samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
     good = [sample for sample in samples if sample.error is None]
@@ -179,14 +207,16 @@ def measurement_of(
         point,
         workload,
         speculation,
-        opened=window.opened,
-        closed=window.closed,
-        window_tokens=tokens,
+        opened=loaded.opened,
+        closed=loaded.closed,
+        window_tokens=loaded.tokens,
         time_scale=time_scale,
         client_cpu_share=window.client_cpu_share,
+        client_pauses=window.client_pauses,
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
         ramp=window.ramp,
+        decode_s=decode_s,
     )
     return Measurement(
         point=point,
@@ -212,7 +242,7 @@ def measurement_of(
         user_tok_s=statistics.fmean(speeds) if speeds else math.nan,
         accept_rate=rate if speculation.enabled else None,
         request_s=_per(len(finished), window_s),
-        offered_request_s=_offered(window, time_scale) if point.is_open else None,
+        offered_request_s=_offered(loaded, time_scale) if point.is_open else None,
         goodput_request_s=(
             None
             if workload.goodput is None

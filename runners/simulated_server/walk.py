@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from runners.simulated_server.adaptive import adaptive_steps
@@ -33,6 +33,16 @@ class Walked:
     arrived_ms: float
     first_token_ms: float = 0.0
     finished_ms: float = 0.0
+
+    @property
+    def ttft_ms(self) -> float:
+        """Time to first token."""
+        return self.first_token_ms - self.arrived_ms
+
+    @property
+    def tpot_ms(self) -> float:
+        """Time per output token after the first."""
+        return (self.finished_ms - self.first_token_ms) / (self.request.completion_tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +73,22 @@ class Walk:
     @property
     def ttft_ms(self) -> float:
         """Mean time to first token."""
-        return fmean(w.first_token_ms - w.arrived_ms for w in self.steady)
+        return fmean(w.ttft_ms for w in self.steady)
+
+    @property
+    def ttft_p50_ms(self) -> float:
+        """Median time to first token."""
+        return median(w.ttft_ms for w in self.steady)
 
     @property
     def tpot_ms(self) -> float:
         """Mean time per output token after the first."""
-        return fmean(
-            (w.finished_ms - w.first_token_ms) / (w.request.completion_tokens - 1)
-            for w in self.steady
-        )
+        return fmean(w.tpot_ms for w in self.steady)
+
+    @property
+    def tpot_p50_ms(self) -> float:
+        """Median time per output token after the first."""
+        return median(w.tpot_ms for w in self.steady)
 
     @property
     def accept_length(self) -> float | None:
@@ -89,6 +106,7 @@ def walk(
     concurrency: int,
     prompt_tokens: int = 200,
     output_tokens: int = 256,
+    output_spread: float = 0.0,
     requests: int = 6,
     max_running_requests: int = 1024,
     seed: int = 0,
@@ -100,7 +118,8 @@ def walk(
         configuration: In canonical form; its flags bound the batches as the server's do.
         concurrency: Clients.
         prompt_tokens: Of every prompt; the prompts are random and share nothing.
-        output_tokens: Of every answer, two at least.
+        output_tokens: Mean of the answers' lengths; each is two at least.
+        output_spread: Largest deviation from that mean, as a share of it; lengths are uniform.
         requests: Of each client, three at least.
         max_running_requests: Requests that run at once.
         seed: Of the prompts.
@@ -110,13 +129,14 @@ def walk(
     cycles = Cycles(CostModel(profile, facts), *shape, adaptive_steps(facts, shape[0]))
     scheduler = Scheduler(Limits.of(facts, max_running_requests, profile.kv_tokens))
     rng = random.Random(seed)  # noqa: S311 - prompts, not secrets
+    shortest, longest = 1 - output_spread, 1 + output_spread
     known: dict[Request, Walked] = {}
     ended: list[Walked] = []
     now = 0.0
 
     def send() -> None:
         ids = [rng.randrange(1 << 40) for _ in range(prompt_tokens)]
-        request = _request(ids, output_tokens)
+        request = _request(ids, round(output_tokens * rng.uniform(shortest, longest)))
         known[request] = Walked(request, now)
         scheduler.waiting.append(request)
 

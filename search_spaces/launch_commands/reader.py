@@ -37,6 +37,7 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
+from search_spaces.simulated_acceptance import simulation_variables
 from search_spaces.variables import unknown_variable
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def read_launch_text(
     kind: Kind | None = None,
     given: Mapping[str, str] | None = None,
     service: str | None = None,
+    real_acceptance: bool = False,
 ) -> LaunchText:
     """Reads the launch of SGLang out of a command line or a whole file.
 
@@ -132,6 +134,7 @@ def read_launch_text(
         given: Values of variables, which win over those that the text gives them.
         service: Of a file that starts several: the compose service, the container of a manifest
             or the program of supervisord. `None` takes the first that starts SGLang.
+        real_acceptance: Whether variables that simulate acceptance are left out, with a note.
 
     Raises:
         UnreadableCommandError: It starts no server of SGLang, or cannot be read.
@@ -144,11 +147,11 @@ def read_launch_text(
     given = given or {}
     try:
         if found := _listed(text):
-            return _read(found)
+            return _read(found, real_acceptance=real_acceptance)
         for block in (*fenced(clean), clean):
             found = list(_found(block, kind or kind_of(block), given))
             if found:
-                return _read(of_service(found, service))
+                return _read(of_service(found, service), real_acceptance=real_acceptance)
     except (UnreadableFileError, UnfinishedShellError) as error:
         raise UnreadableCommandError(f"{error}; {_LOOKED_FOR}") from None
     except RecursionError:
@@ -213,9 +216,17 @@ def _paragraphs(text: str) -> list[str]:
     return [line for line in joined.split("\n") if mentions_sglang(line)]
 
 
-def _read(all_found: Sequence[Found]) -> LaunchText:
+def _read(all_found: Sequence[Found], *, real_acceptance: bool) -> LaunchText:
     found = all_found[0]
     notes = list(found.notes)
+    if real_acceptance and (simulation := simulation_variables(found.env)):
+        kept = {name: value for name, value in found.env.items() if name not in simulation}
+        found = replace(found, env=kept)
+        notes.append(
+            f"{', '.join(f'`{name}`' for name in simulation)} left out, also from the baseline "
+            "'production': SGLang would simulate acceptance, with made-up accept lengths and wrong "
+            "answers"
+        )
     if len(all_found) > 1:
         notes.append(f"The text starts SGLang {len(all_found)} times; this is the first")
     read = read_flags(found.arguments, model_first=found.entry[-1:] == ("serve",))

@@ -11,6 +11,7 @@ from search_spaces.study import parse_study
 
 STUDY = """\
 study: given-lengths
+simulated_acceptance: true
 model: {path: models/target, draft: models/draft, family: llama}
 space:
   speculation:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.noise import variance
-from benchmarks.noise.variance import crossed, mean_of, nested, t_quantile, trend
+from benchmarks.noise.variance import crossed, mean_of, nested, trend
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
 
@@ -144,22 +144,6 @@ def test_mean_squares_share_out_the_whole_sum_of_squares(ys):
 def test_too_few_or_uneven_figures_are_refused(wrong):
     with pytest.raises(ValueError, match="at least 2"):
         nested(wrong)
-
-
-@pytest.mark.parametrize(
-    ("probability", "df", "quantile"),  # a table of Student's t
-    [
-        (0.975, 1, 12.706),
-        (0.95, 2, 2.920),
-        (0.975, 4, 2.776),
-        (0.95, 5, 2.015),
-        (0.975, 10, 2.228),
-        (0.975, 30, 2.042),
-        (0.5, 7, 0.0),
-    ],
-)
-def test_students_quantiles(probability, df, quantile):
-    assert t_quantile(probability, df) == pytest.approx(quantile, abs=5e-4)
 
 
 def test_a_planted_trend_is_found_and_launches_have_levels_of_their_own():

@@ -51,6 +51,7 @@ def test_a_good_server_is_believed(start):
     assert codes(measurement.invalid) <= {
         "unsteady",
         "silent",
+        "client_paused",
         "client_saturated",
         "simulation_behind",
     }

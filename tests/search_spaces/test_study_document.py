@@ -37,7 +37,7 @@ def merged(example):
             None,
         )  # fmt: skip
         if section is None:
-            data[key] = {**data.get(key, {}), **value}
+            data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
         else:
             data[section][key] = value
     points = data["workload"].get("points", [])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
+from runners.load import LoadGenerator
 from runners.ports import free_port_block
 from runners.server_facts import read_server_info
 
@@ -29,6 +32,7 @@ BUSY = {
     "silent",
     "queue_grows",
     "client_late",
+    "client_paused",
     "client_saturated",
     "simulation_behind",
 }
@@ -92,7 +96,8 @@ def test_bench(bench):
     measured = json.loads(done.stdout)
     assert measured["simulated"] is True
     assert reasons(measured) == set()
-    assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled"]
+    assert [note.split(":")[0] for note in measured["unchecked"]] == ["compiled", "prompt_tokens"]
+    assert measured["notes"] == []
     assert done.stderr == f"{measured['url']}/generate, concurrency 2: 6 requests\n"
     assert (measured["endpoint"], measured["sglang"]) == ("generate", True)
     assert measured["sglang_version"] == "0.5.23"
@@ -141,6 +146,16 @@ def test_a_trace_is_sent_whole(bench, tuner):
     assert json.loads(done.stdout)["requests"] == 21
 
 
+def test_bench_says_that_a_mooncake_trace_is_in_milliseconds(bench, tuner):
+    rows = [{"timestamp": 200 * n, "input_length": 655, "hash_ids": [0]} for n in range(11)]
+    (tuner.folder / "day.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = bench("--trace", "day.jsonl", "--output-tokens", "4", "--json")
+    assert ": 11 requests over 2.0 s, 5.00 a second on average" in done.stderr
+    [note] = json.loads(done.stdout)["notes"]
+    assert "milliseconds" in note
+    assert f"note: {note}\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -173,6 +188,73 @@ def test_a_server_that_is_not_ready(tuner):
     assert "the server says that it is not ready (/health 503)" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "load",
+    [
+        ("--concurrency", "4", "--burst", "--whole-run"),
+        ("--concurrency", "4", "--whole-run"),
+        ("--request-rate", "4", "--requests", "16", "--whole-run"),
+    ],
+)
+def test_whole_run_figures_are_those_of_all_requests(bench, monkeypatch, load):
+    kept = []
+    measure = LoadGenerator.measure
+
+    def measure_and_keep(*arguments, **named):
+        kept.append(measure(*arguments, **named))
+        return kept[-1]
+
+    monkeypatch.setattr(LoadGenerator, "measure", measure_and_keep)
+    found = json.loads(bench(*load, "--output-tokens", "32", "--json").stdout)
+    samples = kept[0].samples
+    assert len(samples) == 16
+    assert len({sample.completion_tokens for sample in samples}) > 8
+    begin = min(sample.sent_s for sample in samples)
+    end = max(sample.sent_s + sample.e2e_s for sample in samples)
+    tokens = sum(sample.completion_tokens for sample in samples)
+    assert found["output_tokens"] == tokens == 16 * 32
+    assert found["window_s"] == pytest.approx(end - begin)
+    assert found["output_tok_s"] == pytest.approx(tokens / (end - begin))
+    assert found["request_s"] == pytest.approx(16 / (end - begin))
+    ttft = [1000 * sample.ttft_s for sample in samples]
+    tpot = [1000 * (s.e2e_s - s.ttft_s) / (s.completion_tokens - 1) for s in samples]
+    assert found["ttft_p50_ms"] == pytest.approx(statistics.median(ttft))
+    assert found["tpot_p50_ms"] == pytest.approx(statistics.median(tpot))
+    assert found["e2e_p99_ms"] <= 1000 * max(sample.e2e_s for sample in samples)
+    assert found["window_kind"] == "whole_run"
+    assert reasons(found) == set()
+
+
+def test_repeat(bench):
+    done = bench("--repeat", "3", "--concurrency", "2", "--output-tokens", "32", "--json")
+    found = json.loads(done.stdout)
+    windows = found["windows"]
+    assert (found["repeat"], len(windows)) == (3, 3)
+    assert [line.split(":")[0] for line in done.stderr.splitlines()[1:]] == [
+        f"window {n} of 3" for n in (1, 2, 3)
+    ]
+    assert len({window["workload_fingerprint"] for window in windows}) == 1
+    # The same prompts with the same lengths, and an empty cache before each window.
+    assert len({window["accept_length"] for window in windows}) == 1
+    assert len({window["cached_tokens"] for window in windows}) == 1
+    assert [reasons(window) for window in windows] == [set()] * 3
+    valid = [window["output_tok_s"] for window in windows if not window["invalid"]]
+    assert found["valid_windows"] == len(valid)
+    if len(valid) > 1:
+        low, high = found["interval95"]["output_tok_s"]
+        assert found["mean"]["output_tok_s"] == pytest.approx(statistics.fmean(valid))
+        assert low <= found["mean"]["output_tok_s"] <= high
+
+
+def test_repeat_in_words(bench):
+    text = bench("--repeat", "2", "--requests", "4", "--output-tokens", "16").stdout
+    assert re.findall(r"^window (\d)", text, re.MULTILINE)[:2] == ["1", "2"]
+    assert "accept length" in text
+    assert "interval" in text
+    assert text.count("see docs/validity.md") == 1  # four requests are few
+    assert "window 2: warning: few_requests" in text
+
+
 def test_prompts_of_ones_own(bench, tuner):
     lines = [json.dumps({"prompt": f"What is {n} times {n + 1}?"}) for n in range(64)]
     (tuner.folder / "mine.jsonl").write_text("\n".join(lines))
@@ -186,6 +268,10 @@ def test_prompts_of_ones_own(bench, tuner):
         (("--concurrency", "2", "--request-rate", "1"), "exclude each other"),
         (("--prompts", "jsonl:nowhere.jsonl"), "nowhere.jsonl"),
         (("--trace", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("--burst", "--request-rate", "1"), "--burst"),
+        (("--output-spread", "1"), "--output-spread"),
+        (("--output-spread", "0.2", "--natural-length"), "--natural-length"),
+        (("--repeat", "0"), "--repeat"),
         (("--requests", "100000"), "distinct prompts"),
         (("--api-key", "wrong"), "API key"),
     ],

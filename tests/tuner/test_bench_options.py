@@ -13,7 +13,8 @@ from tuner.errors import CommandError, Exit
 
 DEFAULTS = BenchOptions(
     url="http://127.0.0.1:30000/v1/", endpoint="generate", model=None, concurrency=None,
-    request_rate=None, trace=None, requests=None, output_tokens=64, natural_length=False,
+    request_rate=None, trace=None, requests=None, burst=False, whole_run=False, repeat=1,
+    output_tokens=64, output_spread=None, natural_length=False,
     temperature=0.0, sampling=(), prompts="chat", shared_prefix=None, goodput=None, api_key=None,
     python=None, seed=0, processes=None, timeout_s=30.0,
 )  # fmt: skip
@@ -29,6 +30,35 @@ def test_the_plain_case():
     workload = options().workload()
     assert workload.prompts == (("chat", 1.0),)
     assert (workload.output_tokens, workload.request_timeout_s) == (64, 30.0)
+    assert workload.output_spread == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "spread"),
+    [
+        ({"output_spread": 0.0}, 0.0),
+        ({"output_spread": 0.99}, 0.99),
+        ({"natural_length": True}, 0.0),
+        ({"natural_length": True, "output_spread": 0.0}, 0.0),
+    ],
+)
+def test_the_spread_of_answer_lengths(given, spread):
+    assert options(**given).workload().output_spread == spread
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, "steady"),
+        ({"burst": True}, "burst"),
+        ({"whole_run": True}, "whole_run"),
+        ({"burst": True, "whole_run": True, "concurrency": 8}, "whole_run"),
+        ({"whole_run": True, "request_rate": 2.0}, "whole_run"),
+    ],
+)
+def test_the_kind_of_window(given, kind):
+    assert options(**given).workload()
+    assert options(**given).window_kind == kind
 
 
 @pytest.mark.parametrize(
@@ -66,6 +96,12 @@ def test_everything_else():
         ({"concurrency": 2, "request_rate": 1.0}, "exclude each other"),
         ({"request_rate": 0.0}, "above 0"),
         ({"request_rate": float("nan")}, "above 0"),
+        ({"burst": True, "request_rate": 1.0}, "--burst .* --request-rate"),
+        ({"burst": True, "trace": Path("day.jsonl")}, "--burst .* --trace"),
+        ({"output_spread": 1.0}, "less than 1, not 1"),
+        ({"output_spread": -0.1}, "at least 0"),
+        ({"output_spread": float("nan")}, "--output-spread"),
+        ({"output_spread": 0.5, "natural_length": True}, "--natural-length"),
         ({"temperature": -1.0}, "--temperature"),
         ({"timeout_s": 0.0}, "--timeout"),
         ({"prompts": "novels"}, "prompt set"),

@@ -311,7 +311,8 @@ def test_the_command_line_shows_the_difference(stored, export):
     assert "All together: +" in table
     data = json.loads(export("--diff", "--json", "--against", "none").out)
     assert data["against"]["baseline"] == "none"
-    assert {"study", "trial", "simulated", "against", "speculation", "changes"} == set(data)
+    marks = {"study", "trial", "simulated", "simulated_acceptance"}
+    assert marks | {"against", "speculation", "changes"} == set(data)
 
 
 def test_a_file_that_is_there_is_overwritten_only_when_asked(stored, export):
@@ -351,4 +352,4 @@ def test_nothing_feasible_and_no_such_baseline(tuner, small, export):
     for extra in (("--diff",), ("--format", "k8s")):
         assert "no feasible configuration" in export(*extra, code=3).err
     refused = export("--trial", "0", "--against", "production", code=2).err
-    assert "no measured baseline 'production'; measured are 'none'" in refused
+    assert "no measured baseline 'production'; measured are 'default', 'none'" in refused

@@ -125,20 +125,42 @@ def test_a_baseline_that_dies_at_its_second_point_is_no_reference(small, store):
     assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
 
 
-def test_without_a_baseline_to_believe_the_study_stops_at_once(small, store):
-    study = small()
-    none = baselines(study)["none"]
+def unbelieved(study, *names):
+    """A study's servers, of which these baselines are not believed."""
+    lost = [baselines(study)[name] for name in names]
 
     def bend(configuration, measurement):
-        return replace(measurement, invalid=("garbage",)) if configuration == none else measurement
+        return replace(measurement, invalid=("garbage",)) if configuration in lost else measurement
 
+    return Odd(study, bend)
+
+
+def test_a_study_stops_where_no_baseline_is_believed(small, store):
+    study = small()
     for _ in range(2):  # and `resume` says the same
-        report = play(study, store, Odd(study, bend))
+        report = play(study, store, unbelieved(study, "none", "default"))
         assert report.study.stopped == "fault"
+        for number, name in enumerate(("none", "default")):
+            missing = f"baseline '{name}' is missing: trial {number} is invalid"
+            assert missing in report.study.stop_reason
         assert "garbage" in report.study.stop_reason
-        assert "tuner sweep --name" in report.study.stop_reason
-        assert [t.state for t in report.standing.trials] == [TrialState.INVALID]
+        assert "tuner sweep --study FILE --name NAME" in report.study.stop_reason
+        assert [t.state for t in report.standing.trials] == [TrialState.INVALID] * 2
         assert report.standing.best is None
+
+
+@pytest.mark.parametrize(("lost", "left"), [("none", "default"), ("default", "none")])
+def test_a_study_goes_on_against_the_other_baseline(small, store, lost, left):
+    study = small()
+    report = play(study, store, unbelieved(study, lost))
+    assert report.study.stopped == "exhausted"
+    best = report.standing.best
+    assert report.standing.gain_over(lost, best) is None
+    assert report.standing.score(best) == report.standing.gain_over(left, best) > 1
+    reason = report.verdict.reason
+    assert f"baseline '{lost}' is missing: trial {report.standing.baselines[lost].number}" in reason
+    assert "garbage" in reason
+    assert f"'{left}' is missing" not in reason
 
 
 @pytest.mark.parametrize("planner", PLANNERS)

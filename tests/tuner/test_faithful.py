@@ -71,6 +71,22 @@ def test_equal_windows_are_faithful_and_the_clock_is_named():
     assert "figures agree; the farthest: verify at batch 1 +" in str(slower)
 
 
+def test_tokens_per_second_that_the_clock_does_not_explain_are_named():
+    own = measured(tok_s=68.4, cycle=clock())
+    held_up = verdict(own, measured(tok_s=51.5, cycle=clock()), on_gpu=False)
+    assert held_up.faithful
+    assert "51.5 tok/s" in held_up.unexplained
+    assert verdict(own, measured(tok_s=62.0, cycle=clock()), on_gpu=False).unexplained is None
+    # A clock that is slower too, or drafts that are accepted less, explain it.
+    cycles = {name: 1.33 * ms for name, ms in PARTS.items()}
+    slower = measured(tok_s=51.5, cycle=clock(**cycles))
+    assert verdict(own, slower, on_gpu=False).unexplained is None
+    fewer = measured(tok_s=66.5, accept=1.95, cycle=clock())
+    assert verdict(own, fewer, on_gpu=False).unexplained is None
+    # Without a clock tok/s themselves are compared.
+    assert verdict(measured(tok_s=68.4), measured(tok_s=51.5)).unexplained is None
+
+
 def test_draft_extend_without_its_graph_is_found_although_nothing_else_differs():
     # What 0.5.17 did on one GPU, where it cost nothing that a client sees.
     eager = clock(graphs={"draft_extend": 0.0})

@@ -344,6 +344,28 @@ def test_an_anchor_that_was_disturbed_says_nothing_and_is_measured_again(small, 
     assert report.launches_spent == 3
 
 
+@pytest.mark.parametrize(("odd", "kinds"), [(1, []), (3, ["anchor_disturbed"])])
+def test_an_anchor_slower_than_its_clock_explains_is_measured_again(small, store, odd, kinds):
+    study = small(steps="{from: 1, to: 4}", protos="[null]")
+    seen = []
+
+    def bend(configuration, measurement, intent):
+        clocked_one = clocked(configuration, measurement, intent)
+        if intent.settings and configuration.speculation.num_steps == 3:
+            seen.append(measurement)
+            if len(seen) <= odd:
+                return replace(clocked_one, output_tok_s=0.75 * measurement.output_tok_s)
+        return clocked_one
+
+    report = play(study, store, Switchable(study, bend), hot_switch=True)
+    assert report.study.stopped == "exhausted"
+    failures = [launch.failure for launch in report.launches]
+    assert [failure.kind for failure in failures if failure is not None] == kinds
+    assert report.hot_switch.switching.gave_up is None
+    assert [check.comparison.faithful for check in report.hot_switch.switching.checks] == [True]
+    assert len(seen) == odd + 1
+
+
 def test_an_anchor_that_stays_disturbed_sends_the_study_back_and_does_not_end_it(small, store):
     study = small(steps="{from: 1, to: 4}", protos="[null]")
 

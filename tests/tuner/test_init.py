@@ -421,6 +421,14 @@ def test_jobs_and_pinning_are_a_prefix(make):
     assert study.server.prefix == ("srun", "--gres=gpu:1", "numactl", "--cpunodebind=0")
 
 
+def test_simulated_acceptance_is_left_out_and_said(make):
+    command = f"SGLANG_SIMULATE_ACC_LEN=2.99 SGLANG_SIMULATE_ACC_METHOD=match-expected {KIMI}"
+    study, said = make("--from-command", command, "--gpus", "8x RTX PRO 6000")
+    assert "SIMULATE_ACC" not in study.text
+    assert study.production.command == KIMI
+    assert "`SGLANG_SIMULATE_ACC_LEN`, `SGLANG_SIMULATE_ACC_METHOD` left out" in said
+
+
 def test_what_nccl_would_not_take_stays_in_todays_command_alone(make):
     study, said = make(
         "--from-command",

@@ -98,6 +98,21 @@ def test_a_trace_is_read(study, trace, times, says):
     assert says in message
 
 
+def test_validate_and_dry_run_say_that_a_mooncake_trace_is_in_milliseconds(study, capsys):
+    file = study(point="{trace: arrivals.jsonl, requests: 8}")
+    rows = [{"timestamp": 500 * n, "output_length": 52} for n in range(8)]
+    trace = file.parent / "arrivals.jsonl"
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(["validate", "--study", str(file), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["warnings"]
+    assert run(["sweep", "--study", str(file), "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["notes"]
+    for found in (notes, planned):
+        [note] = [note for note in found if note.startswith("workload.points[1].trace: ")]
+        assert "milliseconds" in note
+        assert "lengths are not used" in note
+
+
 def test_a_study_of_files_and_open_loops_runs(study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = study("jsonl:mine.jsonl: 1", "{trace: arrivals.jsonl, requests: 8}")

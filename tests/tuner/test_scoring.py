@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from results.records import Failure, Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.figures import Figure
 from search_spaces.workload import OperatingPoint
-from tuner.scoring import Reference, Standing, judge
+from tuner.scoring import Reference, Standing, beside_baselines, judge
 from tuner.verdict import verdict
 from tuner.words import describe_gain, describe_speeds
 
@@ -94,6 +95,50 @@ def test_an_unbelieved_measurement_is_no_reference_and_never_best():
     standing = Standing.of([trial(0, NONE, 90.0), wrong], BASELINES)
     assert standing.reference == Reference((90.0,))
     assert standing.best is standing.trials[0]
+
+
+GARBAGE = ("degenerate_output: 8 of 8 answers are one token over and over",)
+
+
+def answering(number: int, configuration: Configuration, *warnings: tuple[str, ...]) -> Trial:
+    """A complete trial, with warnings at each of its points."""
+    points = tuple(
+        measurement(100.0, concurrency=concurrency, warnings=found)
+        for concurrency, found in zip((1, 8), warnings, strict=False)
+    )
+    return Trial(number, Purpose.SEARCH, TrialState.COMPLETE, configuration, measurements=points)
+
+
+def test_degenerate_answers_beside_a_clean_baseline_are_invalid():
+    clean, garbage = answering(0, NONE, (), GARBAGE), answering(2, DEFAULT, GARBAGE, GARBAGE)
+    found = beside_baselines(garbage, [clean, answering(1, NONE, GARBAGE, GARBAGE)])
+    assert found.state is TrialState.INVALID
+    assert found.failure is not None
+    assert found.failure.kind == "invalid_measurement"
+    assert "at concurrency 1: degenerate_output" in found.failure.message
+    assert "baseline trial 0" in found.failure.message
+    assert "concurrency 8" not in found.failure.message
+    assert found.measurements == garbage.measurements
+
+
+def test_degenerate_answers_without_a_clean_baseline_stay_a_warning():
+    garbage = answering(2, DEFAULT, GARBAGE)
+    unbelieved = replace(answering(0, NONE, ()), state=TrialState.INVALID)
+    for baselines in ([], [answering(0, NONE, GARBAGE)], [unbelieved], [garbage]):
+        assert beside_baselines(garbage, baselines) is garbage
+    other = replace(answering(2, DEFAULT, ("queued: 9 in flight",)))
+    assert beside_baselines(other, [answering(0, NONE, ())]) is other
+
+
+def test_a_baseline_is_judged_against_a_later_one():
+    trials = [answering(0, NONE, GARBAGE), answering(1, DEFAULT, ())]
+    standing = Standing.of(trials, BASELINES)
+    assert [t.state for t in standing.trials] == [TrialState.INVALID, TrialState.COMPLETE]
+    assert standing.baselines["none"].state is TrialState.INVALID
+    assert standing.best is standing.trials[1]
+    assert "baseline 'none' is missing" in verdict(standing).reason
+    kept = Standing.of(trials, BASELINES, compare_answers=False)
+    assert kept.trials == tuple(trials)
 
 
 @given(

@@ -1,11 +1,13 @@
-"""`tuner bench`: one measurement of a server that somebody else started."""
+"""`tuner bench`: measurements of a server that is already running."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tuner.commands import bench_repeat
 from tuner.errors import CommandError, Exit
 from tuner.json_text import dump
 from tuner.report import point_dict
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from results.records import Measurement
+    from runners.load.arrivals import ArrivalProcess
     from runners.load.probe import Target
     from search_spaces.workload import Workload
     from tuner.commands.bench_options import BenchOptions
@@ -34,16 +37,29 @@ _USAGE = frozenset(
 )
 
 
-_UNSEEN = "compiled: the server's log is not seen, so what it compiled in the window is not known"
+_CACHED = (
+    "the prefix cache of this server is not emptied between windows: switch the cache off, or the "
+    "prompts of later windows may come from it"
+)
+_UNSEEN = (
+    "compiled: the server's log is not seen, so what it compiled in the window is not known",
+    "prompt_tokens: of a prompt that is sent as text only an upper bound is known, its bytes",
+)
 
 
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
-    """Measures one window and prints it; exit code 4 if the server fails meanwhile."""
+    """Measure one window or several and print them; exit code 4 if the server fails meanwhile."""
     workload, arrivals = _with_arrivals(options, options.workload())
+    notes = [arrivals.note] if arrivals is not None and arrivals.note is not None else []
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
     point = workload.points[0]
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
-    from runners.load import NotEnoughPromptsError, PromptFileError  # noqa: PLC0415
-    from runners.load import bench as measure  # noqa: PLC0415
+    from runners.load import (  # noqa: PLC0415
+        NotEnoughPromptsError,
+        PromptFileError,
+        bench_windows,
+    )
     from runners.load.probe import find_target  # noqa: PLC0415
 
     url, key = options.base_url, options.key()
@@ -55,8 +71,8 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             api_key=key,
             natural_length=options.natural_length,
         )
-        _announce(url, target, workload, arrivals)
-        measurement = measure(
+        _announce(url, target, workload, arrivals.times if arrivals is not None else ())
+        measuring = bench_windows(
             url,
             workload,
             point,
@@ -66,7 +82,14 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             api_key=key,
             target=target,
             processes=options.processes,
+            burst=options.burst,
+            whole_run=options.whole_run,
         )
+        windows: list[Measurement] = []
+        for measurement in islice(measuring, options.repeat):
+            windows.append(measurement)
+            if options.repeat > 1:
+                sys.stderr.write(f"{bench_repeat.describe_progress(windows, options.repeat)}\n")
     except (NotEnoughPromptsError, PromptFileError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt as error:
@@ -80,15 +103,22 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
             message += "; other servers are measured with --endpoint completions or chat"
         where = "" if url in message else f"{url}: "
         raise CommandError(f"{where}{message}", code) from error
+    unchecked = [*_UNSEEN, *target.unchecked]
+    if options.repeat > 1 and not target.facts.is_sglang:
+        unchecked.append(_CACHED)
     if as_json:
-        sys.stdout.write(dump(_to_dict(url, target, measurement)))
+        measured = bench_repeat.to_dict(windows) if options.repeat > 1 else point_dict(windows[0])
+        context = {"unchecked": unchecked, "notes": notes, "window_kind": options.window_kind}
+        sys.stdout.write(dump({**_server_dict(url, target), **context, **measured}))
     else:
-        _print(url, target, measurement)
+        _print(url, target, windows, unchecked, options)
     return Exit.DONE
 
 
-def _with_arrivals(options: BenchOptions, workload: Workload) -> tuple[Workload, tuple[float, ...]]:
-    """The times of an open loop; without `--requests` all of a trace. None in a closed loop.
+def _with_arrivals(
+    options: BenchOptions, workload: Workload
+) -> tuple[Workload, ArrivalProcess | None]:
+    """The arrivals of an open loop; without `--requests` all of a trace. None in a closed loop.
 
     Raises:
         CommandError: The trace or the rate cannot be used.
@@ -97,12 +127,12 @@ def _with_arrivals(options: BenchOptions, workload: Workload) -> tuple[Workload,
 
     point = workload.points[0]
     if not point.is_open:
-        return workload, ()
+        return workload, None
     try:
         if point.trace is not None and point.requests is None:
             count = len(read_trace(workload.path(point.trace)).times)
             workload = replace(workload, points=(replace(point, requests=count),))
-        return workload, arrivals_of(workload.points[0], workload, options.seed).times
+        return workload, arrivals_of(workload.points[0], workload, options.seed)
     except ArrivalTraceError as error:
         if point.trace is None:
             raise CommandError(f"--request-rate: {error}") from error
@@ -133,14 +163,12 @@ def _prompts(options: BenchOptions, workload: Workload, target: Target) -> Any: 
     return prompt_source(workload.prompts, server=server, shared_prefix=workload.shared_prefix)
 
 
-def _to_dict(url: str, target: Target, measurement: Measurement) -> dict[str, Any]:
+def _server_dict(url: str, target: Target) -> dict[str, Any]:
     return {
         "url": url,
         "endpoint": target.endpoint.name,
         "sglang": target.facts.is_sglang,
         "sglang_version": _version(target),
-        "unchecked": [_UNSEEN, *target.unchecked],
-        **point_dict(measurement),
     }
 
 
@@ -149,21 +177,34 @@ def _version(target: Target) -> str | None:
     return target.facts.version if target.facts.is_sglang else None
 
 
-def _print(url: str, target: Target, measurement: Measurement) -> None:
-    mark = "; all figures simulated, times included" if measurement.simulated else ""
+def _print(
+    url: str,
+    target: Target,
+    windows: Sequence[Measurement],
+    unchecked: Sequence[str],
+    options: BenchOptions,
+) -> None:
+    first = windows[0]
+    kind = "" if options.window_kind == "steady" else f", {options.window_kind.replace('_', ' ')}"
+    mark = "; all figures simulated, times included" if first.simulated else ""
     rows = [
-        ("server", f"{url}{target.endpoint.path}, {measurement.point.name}{mark}"),
+        ("server", f"{url}{target.endpoint.path}, {first.point.name}{kind}{mark}"),
         ("SGLang", _version(target) or "no"),
-        *describe_figures(measurement),
     ]
-    for name, value in rows:
-        sys.stdout.write(f"{name:<26}{value}\n")
-    if target.facts.speculation.enabled and measurement.tokens_per_chunk > 1:
-        sys.stdout.write(
+    if len(windows) == 1:
+        rows += describe_figures(first)
+    lines = [f"{name:<26}{value}" for name, value in rows]
+    reasons = describe_reasons(first)
+    if len(windows) > 1:
+        lines += bench_repeat.describe_windows(windows)
+        reasons = bench_repeat.describe_all_reasons(windows)
+    elif target.facts.speculation.enabled and first.tokens_per_chunk > 1:
+        lines.append(
             "a chunk carries all tokens of a verify: the time between chunks is not inter-token "
-            "latency, use TPOT\n"
+            "latency, use TPOT"
         )
-    for note in (_UNSEEN, *target.unchecked):
-        sys.stdout.write(f"not checked: {note}\n")
-    for n, reason in enumerate(describe_reasons(measurement)):
-        sys.stdout.write(f"{reason}{'' if n else ' (see docs/validity.md)'}\n")
+    lines += [f"not checked: {note}" for note in unchecked]
+    lines += [
+        f"{reason}{'' if n else ' (see docs/validity.md)'}" for n, reason in enumerate(reasons)
+    ]
+    sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from search_spaces.prompt_names import parse_shares
 from search_spaces.workload import (
+    DEFAULT_OUTPUT_SPREAD,
     MOST_PREFIX_GROUPS,
     MOST_PREFIX_TOKENS,
     Goodput,
@@ -42,7 +43,11 @@ class BenchOptions:
         request_rate: Requests per second.
         trace: File of arrival times.
         requests: Requests of the window.
-        output_tokens: Tokens per answer.
+        burst: Whether all lanes start at once, with whole answers.
+        whole_run: Whether the figures cover the run from the first send to the last token.
+        repeat: Windows.
+        output_tokens: Mean tokens per answer.
+        output_spread: Largest deviation of an answer's length, as a share of the mean.
         natural_length: Whether answers end where the model ends them.
         temperature: Sampling temperature.
         sampling: Further sampling parameters, each as `name=value`.
@@ -51,7 +56,7 @@ class BenchOptions:
         goodput: `ttft:200,tpot:50,e2e:9000`, in milliseconds.
         api_key: Bearer token.
         python: The Python of the environment that knows the model.
-        seed: Selects prompts and arrivals.
+        seed: Selects prompts, lengths of answers and arrivals.
         processes: Client processes.
         timeout_s: Real seconds for one request.
     """
@@ -63,7 +68,11 @@ class BenchOptions:
     request_rate: float | None
     trace: Path | None
     requests: int | None
+    burst: bool
+    whole_run: bool
+    repeat: int
     output_tokens: int
+    output_spread: float | None
     natural_length: bool
     temperature: float
     sampling: Sequence[str]
@@ -80,6 +89,13 @@ class BenchOptions:
     def base_url(self) -> str:
         """The server's address, without what its endpoints' paths begin with."""
         return self.url.rstrip("/").removesuffix("/v1")
+
+    @property
+    def window_kind(self) -> Literal["steady", "burst", "whole_run"]:
+        """The part of the load that the figures cover."""
+        if self.whole_run:
+            return "whole_run"
+        return "burst" if self.burst else "steady"
 
     def key(self) -> str | None:
         """The API key: the one given, else that of the environment.
@@ -102,7 +118,7 @@ class BenchOptions:
         """The operating point.
 
         Raises:
-            CommandError: Not exactly one kind of load is given.
+            CommandError: More than one kind of load is given, or `burst` with an open loop.
         """
         concurrency = self.concurrency
         given = {
@@ -115,6 +131,11 @@ class BenchOptions:
             raise CommandError(f"{' and '.join(named)} exclude each other: give one of them")
         if not named:
             concurrency = 1
+        elif self.burst and concurrency is None:
+            raise CommandError(
+                f"--burst starts the lanes of a closed loop and cannot be used with {named[0]}; "
+                "remove one of them"
+            )
         if self.request_rate is not None and not 0 < self.request_rate < float("inf"):
             raise CommandError(f"--request-rate must be above 0, not {self.request_rate:g}")
         requests = self.requests
@@ -145,6 +166,7 @@ class BenchOptions:
             shares,
             self.output_tokens,
             (self.point(),),
+            output_spread=self._output_spread(),
             temperature=self.temperature,
             sampling=parse_sampling(self.sampling),
             natural_length=self.natural_length,
@@ -152,6 +174,21 @@ class BenchOptions:
             goodput=parse_goodput(self.goodput),
             request_timeout_s=self.timeout_s,
         )
+
+    def _output_spread(self) -> float:
+        spread = self.output_spread
+        if spread is not None and not 0 <= spread < 1:
+            raise CommandError(
+                f"--output-spread must be at least 0 and less than 1, not {spread:g}"
+            )
+        if self.natural_length:
+            if spread:
+                raise CommandError(
+                    "--output-spread has no effect where the model ends its answers; remove it or "
+                    "--natural-length"
+                )
+            return 0.0
+        return DEFAULT_OUTPUT_SPREAD if spread is None else spread
 
 
 def parse_sampling(pairs: Sequence[str]) -> tuple[tuple[str, float | int], ...]:

@@ -17,6 +17,7 @@ from results.store import Store
 from results.transfer import copy_studies
 from results.upkeep import whole_file
 from search_spaces.problems import StudyFileError
+from search_spaces.simulated_acceptance import MARK
 from tuner import assembly
 from tuner.commands.stored import report_of
 from tuner.database_check import Problem, problems_of
@@ -43,6 +44,7 @@ def list_studies(*, storage: str, as_json: bool) -> Exit:
     width = max((len(study["name"]) for study in studies), default=0)
     for study in studies:
         mark = " (simulated)" if study["simulated"] else ""
+        mark += f"; {MARK}" if study["simulated_acceptance"] else ""
         forked = f", forked from {study['forked_from']}" if study["forked_from"] else ""
         sys.stdout.write(
             f"{study['name']:<{width}}  {study['state']:<11} {counted(study['trials'], 'trial')}, "
@@ -64,13 +66,14 @@ def _best_line(study: dict[str, Any]) -> str:
 def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
     owner = store.owner(stored.id)
     state = stored.stopped or ("running" if owner is not None and owner.may_live() else "killed")
-    best = unreadable = None
+    best = unreadable = simulated_acceptance = None
     try:
         _, report = report_of(store, stored, assembly.stored_study_file(stored).study)
     except (StudyFileError, CommandError) as error:
         # Written by a tuner that knew other words; its figures are still there.
         unreadable = str(error).splitlines()[0]
     else:
+        simulated_acceptance = report.simulated_acceptance
         if (trial := report.standing.best) is not None:
             best = {
                 "trial": trial.number,
@@ -82,6 +85,7 @@ def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
         "name": stored.name,
         "state": state,
         "simulated": stored.simulated,
+        "simulated_acceptance": simulated_acceptance,
         "created": stored.created,
         "forked_from": stored.forked_from,
         "trials": len(store.trials(stored.id)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from runners.base import LaunchCommand
 from runners.sglang_command import shell
 from search_spaces.secrets import is_export_only
+from search_spaces.simulated_acceptance import MARK, simulates_acceptance
 from tuner.commands.switch_plan import switch_plan
 from tuner.json_text import dump
 from tuner.words import counted, describe, describe_choices, fixed_names
@@ -34,6 +35,7 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
         data: dict[str, Any] = {
             "study": problem.study.name,
             "simulated": servers.simulated,
+            "simulated_acceptance": simulates_acceptance(problem.study),
             "legal_points": points,
             "planner": new.planner,
             "budget": {"launches": budget, "hours": hours},
@@ -57,6 +59,7 @@ def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) 
         f"planner {new.planner}, at most {counted(launches, 'launch')} ({needed} would measure "
         "them all, baselines included)"
     )
+    head += f"; {MARK}" if simulates_acceptance(problem.study) else ""
     lines = [
         head,
         # Its line says why nothing is switched.

@@ -71,7 +71,8 @@ def diff(
     exported = _exported(name_or_path, storage, trial, "sglang", image=None, against=against)
     if as_json:
         changes = changes_json(exported.contributions, simulated=exported.simulated)
-        facts = {"study": exported.study, "trial": exported.trial, "simulated": exported.simulated}
+        names = ("study", "trial", "simulated_acceptance")
+        facts = {"simulated": exported.simulated} | {name: exported.facts[name] for name in names}
         sys.stdout.write(dump({**facts, **changes}))
         return Exit.DONE
     from tuner.exports.change_table import render_changes  # noqa: PLC0415

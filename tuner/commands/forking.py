@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from results.errors import StudyExists
+from search_spaces.simulated_acceptance import undeclared_simulation
+from search_spaces.yaml_nodes import dotted
 from tuner import assembly
 from tuner.commands.comparable import differences_of_load, differences_of_machine, refuse_unread
 from tuner.commands.running import check_options, holding, run_study
@@ -68,7 +70,12 @@ def start_fork(
     study = file or old
     if file is None:
         refuse_unread(stored, read)
-    check_prompts(study)
+        for path, message in undeclared_simulation(study):
+            raise CommandError(
+                f"study {stored.name} cannot be forked as it is stored: {dotted(path)}: {message}, "
+                f"in its file, then run `tuner resume --study FILE --fork {name}`"
+            )
+    file_notes = check_prompts(study)
     # Whoever gave another runner at `sweep` meant it, unless the file has another one now.
     kind = stored.runner if study.runner == old.runner else study.runner
     past = store.launches(stored.id)
@@ -76,7 +83,7 @@ def start_fork(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     hot_switch = stored.hot_switch and not no_hot_switch
-    problem = assembly.pose(study, servers, hot_switch=hot_switch)
+    problem = assembly.pose(study, servers, hot_switch=hot_switch, notes=file_notes)
     problem = heeded(problem, servers)
     problem = assembly.forecast(problem, servers)
     lengths = assembly.equal_lengths(study)

@@ -116,11 +116,11 @@ def _go_on(
     refuse_unread(stored, read)
     if (lengths := assembly.equal_lengths(study)) is not None:
         notes.append(lengths)
-    check_prompts(study)
+    file_notes = check_prompts(study)
     servers = assembly.reopen_servers(store, stored, study)
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
-    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch)
+    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch, notes=file_notes)
     differences, machine_notes = differences_of_machine(store, stored, servers)
     found += differences
     if problem.space.digest != stored.space_digest:

@@ -58,10 +58,10 @@ def sweep(
     """Creates a study and runs it."""
     check_options("--name", name, hours)
     study = load_study(name_or_path)
-    check_prompts(study)
+    notes = check_prompts(study)
     kind = runner or study.runner
     servers = assembly.make_servers(kind, study, seed=seed)
-    problem = assembly.pose(study, servers, hot_switch=hot_switch)
+    problem = assembly.pose(study, servers, hot_switch=hot_switch, notes=notes)
 
     def described(problem: Problem) -> NewStudy:
         return assembly.describe_new(

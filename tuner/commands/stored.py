@@ -133,7 +133,8 @@ def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: 
             return Exit.DONE
         chosen = trial_of(report, trial)
         if as_json:
-            sys.stdout.write(dump(report.trial_dict(chosen)))
+            mark = {"simulated_acceptance": report.simulated_acceptance}
+            sys.stdout.write(dump({**report.trial_dict(chosen), **mark}))
         else:
             from tuner.render import render_trial  # noqa: PLC0415
 

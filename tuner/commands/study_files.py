@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from search_spaces import Space, StudyFileError, load_study, shipped, warnings
+from search_spaces.simulated_acceptance import simulates_acceptance
 from tuner.errors import CommandError, Exit
 from tuner.json_text import dump
 from tuner.profile_check import check_profile
@@ -26,7 +27,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         study = load_study(name_or_path)
         space = Space(study)
         points = len(space)
-        check_prompts(study)
+        file_notes = check_prompts(study)
         check_profile(study)
     except StudyFileError as error:
         if not as_json:
@@ -34,7 +35,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         problems = [problem.to_dict() for problem in error.problems]
         sys.stdout.write(dump({"ok": False, "legal_points": None, "errors": problems}))
         return Exit.USAGE
-    notes = list(warnings(study))
+    notes = [*file_notes, *warnings(study)]
     word = None
     if ask and study.runner == "sglang":
         from tuner.sglang_judgement import word_on  # noqa: PLC0415 - of real servers only
@@ -45,6 +46,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         data: dict[str, Any] = {
             "ok": refused is None,
             "legal_points": points,
+            "simulated_acceptance": simulates_acceptance(study),
             "errors": [] if refused is None else [{"key": "", "line": None, "message": refused}],
             "warnings": notes,
         }

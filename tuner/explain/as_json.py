@@ -23,6 +23,7 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
         "schema": SCHEMA,
         "study": study.name,
         "simulated": study.simulated,
+        "simulated_acceptance": explanation.report.simulated_acceptance,
         "sglang_version": study.sglang_version,
         "trial": trial.number,
         "chosen": explanation.choice.why,

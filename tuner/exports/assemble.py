@@ -168,6 +168,7 @@ def _facts(
     return {
         "study": study.name,
         "trial": trial.number,
+        "simulated_acceptance": report.simulated_acceptance,
         "state": str(trial.state),
         "verdict": {"kind": report.verdict.kind, "reason": report.verdict.reason}
         if is_best

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from search_spaces.simulated_acceptance import MARK
 from tuner.console import print_table, reader
 from tuner.exports.change_words import (
     closing_words,
@@ -26,6 +27,7 @@ def render_changes(exported: Exported) -> None:
     console = reader()
     found, simulated = exported.contributions, exported.simulated
     mark = ", every figure simulated" if simulated else ""
+    mark += f"; {MARK}" if exported.facts["simulated_acceptance"] else ""
     title = f"study {exported.study}, trial {exported.trial}{mark}"
     console.print(Text(title), style="bold")
     console.print(Text(opening_words(found)))

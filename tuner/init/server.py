@@ -104,7 +104,7 @@ def read_command(
 
 def _read(text: str, service: str | None, given: Mapping[str, str] | None = None) -> LaunchText:
     try:
-        return read_launch_text(text, given=given, service=service)
+        return read_launch_text(text, given=given, service=service, real_acceptance=True)
     except UnreadableCommandError as error:
         study = re.search(r"^study:", text, re.MULTILINE) is not None
         hint = "; it is a study file already: `tuner validate --study FILE`" if study else ""

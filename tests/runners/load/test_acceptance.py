@@ -20,6 +20,7 @@ from runners.load.acceptance import (
 )
 from runners.load.acceptance_checks import counts_differ, missing, out_of_bounds
 from runners.load.evidence import Evidence
+from runners.load.flight import Flight
 from runners.load.stream import answer_of
 from runners.load.validity import cached_tokens, shared_prefixes
 from runners.load.window import percentile
@@ -122,8 +123,9 @@ def window(samples, speculation, *, output_tokens=8):
     """Those requests and nothing else."""
     point = OperatingPoint(1)
     workload = Workload((("chat", 1.0),), output_tokens, (point,))
+    flights = [Flight(one.prompt, b"") for one in samples]
     return Evidence(
-        samples, [], [], point, workload, speculation, opened=0.0, closed=1.0, window_tokens=8
+        samples, flights, [], point, workload, speculation, opened=0.0, closed=1.0, window_tokens=8
     )
 
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import statistics
 import threading
 import time
 
@@ -71,13 +72,11 @@ def test_the_procedure_is_warmup_flush_window(server):
     assert flushed in {4, 6, 8}  # passes of two
     assert paths[flushed:] == ["/flush_cache"] * 3 + ["/generate"] * (2 + 5)
     sent = server.bodies("/generate")
-    # The ramp sends the warm-up's prompts again, with answers cut short.
-    *_, first, second = warm = sent[:-7]
-    assert {body["text"] for body in sent[-7:-5]} == {first["text"], second["text"]}
-    assert len({body["text"] for body in sent}) == 7
+    assert len({body["text"] for body in sent}) == len(sent)  # nothing is sent twice
     asked = [body["sampling_params"].pop("max_new_tokens") for body in sent]
-    assert asked[: len(warm)] == [8] * len(warm)
-    assert sorted(asked[len(warm) :]) == [2, 6, 8, 8, 8, 8, 8]
+    assert asked[:-7] == [8] * len(asked[:-7])
+    # The ramp's answers are cut short.
+    assert sorted(asked[-7:]) == [2, 6, 8, 8, 8, 8, 8]
     assert all(
         body["stream"] is True
         and body["sampling_params"] == {"temperature": 0.0, "ignore_eos": True}
@@ -115,8 +114,37 @@ def test_a_burst_has_no_ramp(server):
     point = OperatingPoint(2, requests=6)
     measurement = generator(server, burst=True).measure(point, speculation=NONE)
     assert server.paths().count("/generate") == 6
-    # The second lane's first request opens the window.
-    assert sorted(sample.sent_s >= 0 for sample in measurement.samples) == [False] + [True] * 5
+    assert min(sample.sent_s for sample in measurement.samples) == 0
+
+
+def test_a_whole_run_has_no_ramp_and_counts_every_token(server, answer):
+    server.generate = lambda _n, body: answer(
+        body["sampling_params"]["max_new_tokens"], wait_s=0.002
+    )
+    point = OperatingPoint(3, requests=12)
+    load = generator(server, workload(output_spread=0.5), whole_run=True)
+    measurement = load.measure(point, speculation=NONE)
+    assert server.paths().count("/generate") == 12
+    samples = measurement.samples
+    end = max(sample.sent_s + sample.e2e_s for sample in samples)
+    tokens = sum(sample.completion_tokens for sample in samples)
+    assert tokens == measurement.output_tokens == 12 * 8
+    assert min(sample.sent_s for sample in samples) == 0
+    assert measurement.output_tok_s == pytest.approx(tokens / end)
+    assert measurement.ttft_p50_ms == pytest.approx(
+        1000 * statistics.median(sample.ttft_s for sample in samples)
+    )
+
+
+def test_an_open_loop_of_a_whole_run_has_no_ramp(server, answer):
+    server.generate = lambda _n, _body: answer(8, wait_s=0.01)
+    point = OperatingPoint(request_rate=100.0, requests=20)
+    load = workload(warmup_requests=1)
+    ramped = generator(server, load).measure(point, speculation=NONE)
+    assert min(sample.sent_s for sample in ramped.samples) < 0
+    whole = generator(server, load, whole_run=True).measure(point, speculation=NONE)
+    assert min(sample.sent_s for sample in whole.samples) == 0
+    assert whole.output_tokens == 20 * 8
 
 
 def test_a_failed_request_of_the_ramp_is_a_failed_request(server, answer):

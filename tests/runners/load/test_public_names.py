@@ -25,6 +25,7 @@ def test_public_names():
         "Renderer",
         "ServerPython",
         "bench",
+        "bench_windows",
         "fingerprint",
         "prompt_source",
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from itertools import islice
 
 import pytest
 
 from runners.base import RunnerError
-from runners.load import Prompt, PromptSource, bench
+from runners.load import Prompt, PromptSource, bench, bench_windows
 from search_spaces.workload import OperatingPoint, Workload
 
 from .timing import codes
@@ -41,6 +43,18 @@ def test_a_prompt_source_of_ones_own(server):
     server.server_info = {"model_path": "m"}
     measurement = bench(server.url, LOAD, POINT, prompts=Mine())
     assert {sample.prompt for sample in measurement.samples} == {f"mine/{n}" for n in range(8)}
+
+
+def test_windows_repeat_the_same_load_with_an_emptied_cache(server):
+    server.server_info = {"model_path": "m"}
+    load = dataclasses.replace(LOAD, warmup_requests=0, output_spread=0.5)
+    windows = list(islice(bench_windows(server.url, load, POINT, burst=True), 3))
+    assert [window.requests for window in windows] == [8, 8, 8]
+    sent = [path for path in server.paths() if path in {"/flush_cache", "/generate"}]
+    assert sent == ["/flush_cache", *["/generate"] * 8] * 3
+    bodies = [json.dumps(body) for body in server.bodies("/generate")]
+    assert sorted(bodies[:8]) == sorted(bodies[8:16]) == sorted(bodies[16:])
+    assert len(set(bodies)) == 8
 
 
 def test_no_server(server):

@@ -20,6 +20,7 @@ from runners.server_facts import read_server
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
+from .caching_proxy import CachingProxy
 from .timing import codes
 
 TIME_SCALE = 20
@@ -35,13 +36,13 @@ EAGLE3 = (
 
 
 @contextlib.contextmanager
-def simulated_server(log, *flags):
+def simulated_server(log, *flags, time_scale=TIME_SCALE):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     argv = [sys.executable, "-m", "runners.simulated_server", "--model-path", "target"]
     env = os.environ | {
-        "TUNER_SIM_TIME_SCALE": str(TIME_SCALE),
+        "TUNER_SIM_TIME_SCALE": str(time_scale),
         "TUNER_SIM_SEED": "1",
         "TUNER_SIM_LAUNCH_INDEX": "0",
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -123,6 +124,21 @@ def test_concurrency_pays(eagle3):
     assert codes(four) == []
     assert four.requests == 16
     assert four.output_tok_s > 1.3 * one.output_tok_s
+
+
+@pytest.mark.parametrize(("flags", "concurrency", "by_prompt"), [((), 1, True), (EAGLE3, 8, False)])
+def test_answers_from_a_caching_proxy_are_not_believed(tmp_path, flags, concurrency, by_prompt):
+    point = OperatingPoint(concurrency, requests=2 * concurrency + 4)
+    load = Workload(LOAD.prompts, 128, (point,))
+    with (
+        simulated_server(tmp_path / "log", *flags, time_scale=2) as (_, url),
+        CachingProxy(url, by_prompt=by_prompt) as proxy,
+    ):
+        first, second = (bench(proxy.url, load, point) for _ in range(2))
+    assert codes(first) == []
+    assert "too_fast" in codes(second)
+    assert first.accept_length == second.accept_length
+    assert second.e2e_p50_ms < first.e2e_p50_ms / 4
 
 
 def generator(url, **more):

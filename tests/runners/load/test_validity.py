@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from array import array
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.cycle_times import PluginWatch
+from results.records import BatchCycles, CycleTimes, PartTime
+from runners.cycle_times import PluginWatch, slower_than_clock
 from runners.load import Prompt
+from runners.load.pauses import ClientPauses, Pause
 from runners.load.validity import CHECKS, reasons_against
 from runners.load.warnings import WARNINGS, warnings_about
 from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
@@ -68,6 +72,12 @@ def answering(load, **figures):
     return load
 
 
+def merged(load):
+    """The first answer arrives in one chunk, as a proxy may send it."""
+    load.requests[0].one_piece = True
+    return load
+
+
 @case(CASES, "failed_requests")
 def _failed():
     load = Load()
@@ -107,6 +117,14 @@ def _lost_tail():
     return load
 
 
+@case(CASES, "chunk_tokens")
+def _claimed():
+    load = Load(PLAIN)
+    for request in load.requests:
+        request.claim = TOKENS - 8
+    return load
+
+
 @case(CASES, "prompt_tokens")
 def _prompt_cut():
     load = Load()
@@ -131,6 +149,15 @@ def _duplicates():
     return load
 
 
+@case(CASES, "too_fast")
+def _replayed():
+    # A verify took 50 ms in the warm-up; a cache sends the whole answer in 20 ms.
+    load = Load(more={"decode_s": 0.05}, pace=lambda _now: 0.0005)
+    for n, request in enumerate(load.requests):
+        request.first, request.sent = 0.005, 0.02 * (n // 2)
+    return load
+
+
 @case(CASES, "client_saturated")
 def _saturated():
     return Load(more={"client_cpu_share": 0.97})
@@ -147,6 +174,12 @@ def _late():
 @case(CASES, "lock_step")
 def _lock_step():
     return Load(PLAIN, OperatingPoint(4), together=True)
+
+
+@case(CASES, "client_paused")
+def _paused():
+    pauses = (Pause(2.0, 3.0, 0.0), Pause(5.0, 6.0, 0.0))
+    return Load(more={"client_pauses": ClientPauses(pauses, seconds=20.0)})
 
 
 @case(CASES, "unsteady")
@@ -195,7 +228,7 @@ def _missing():
 @case(CASES, "accept_length")
 def _impossible():
     # Four drafts in a verify of three.
-    return answering(Load(), verify_calls=15, correct_drafts=49, histogram=(0, 0, 0, 11, 4))
+    return answering(merged(Load()), verify_calls=15, correct_drafts=49, histogram=(0, 0, 0, 11, 4))
 
 
 @case(CASES, "acceptance_counts")
@@ -303,7 +336,7 @@ def _stalled():
 def _garbage():
     load = Load()
     for request in load.requests:
-        request.ids = (0,) * 16
+        request.ids = (0,) * TOKENS
     return load
 
 
@@ -459,6 +492,44 @@ def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
     assert codes(watch.end()) == ["server_unreadable"]
 
 
+def paced(tok_s, clock_ms, **changes):
+    """Answers of 101 tokens at `tok_s`, and a clock whose cycles take `clock_ms`."""
+    load = Load(PLAIN, OperatingPoint(1), pace=lambda _now: 1 / tok_s)
+    for request in load.requests:
+        request.tokens = 101
+    seconds = clock_ms / 1000
+    cycle = PartTime(1600, 1600 * seconds, seconds)
+    values = {
+        "point": load.point,
+        "samples": tuple(load.evidence().samples),
+        "cycle": CycleTimes("plugin", (BatchCycles(1, cycle, {}),)),
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+@watched("slower_than_clock")
+@pytest.mark.parametrize(
+    ("measurement", "scale", "believed"),
+    [
+        (paced(68.4, 14.5), 1.0, True),
+        (paced(51.5, 14.5), 1.0, False),
+        (paced(51.5, 14.5), 40.0, True),  # 12 ms of real time per answer: a busy client
+        (paced(51.5, 14.5, point=OperatingPoint(8)), 1.0, True),  # the prefills of others
+        (paced(51.5, 14.5, cycle=None), 1.0, True),
+    ],
+)
+def test_streams_that_are_slower_than_the_servers_clock_are_seen(measurement, scale, believed):
+    reason = slower_than_clock(measurement, scale)
+    assert codes([] if reason is None else [reason]) == ([] if believed else ["slower_than_clock"])
+
+
+def test_an_accepted_draft_costs_no_cycle():
+    load = Load(point=OperatingPoint(1), pace=lambda _now: 0.015)
+    samples = tuple(load.evidence().samples)
+    assert slower_than_clock(paced(68.4, 14.5, samples=samples), 1.0) is None
+    assert slower_than_clock(paced(68.4, 10.0, samples=samples), 1.0) is not None
+
+
 def switched(in_force, switches):
     in_force = Setting.read(str(in_force))
     hot = {
@@ -558,9 +629,9 @@ def test_a_group_for_each_prompt_shares_nothing_on_purpose():
 def test_an_adaptive_server_is_judged_by_its_largest_candidate():
     # Six drafts in a verify, where it runs three steps just now.
     figures = {"verify_calls": 10, "correct_drafts": 54, "histogram": (0, 0, 0, 0, 3, 0, 7)}
-    load = answering(Load(), **figures)
+    load = answering(merged(Load()), **figures)
     assert judged(load)[0] == ["accept_length"]
-    load = answering(Load(more={"adaptive_steps": (1, 3, 7)}), **figures)
+    load = answering(merged(Load(more={"adaptive_steps": (1, 3, 7)})), **figures)
     assert judged(load)[0] == []
 
 
@@ -569,6 +640,78 @@ def test_an_adaptive_server_may_decode_plainly():
     for request in load.requests[::2]:
         request.answer |= {"verify_calls": 0, "correct_drafts": 0, "histogram": ()}
     assert judged(load)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "turn_tokens", "found"),
+    [(13, 0, []), (40, 0, ["prompt_tokens"]), (40, 30, []), (60, 30, ["prompt_tokens"])],
+)
+def test_a_text_has_no_more_tokens_than_bytes_and_its_template(tokens, turn_tokens, found):
+    load = answering(Load(), prompt_tokens=tokens)
+    load.prompts = [
+        Prompt(request.prompt, f"{request.prompt[::-1]} why?", turn_tokens=turn_tokens)
+        for request in load.requests
+    ]
+    assert judged(load)[0] == found
+
+
+def test_an_answer_has_as_many_ids_as_tokens():
+    load = Load()
+    load.requests[0].ids = tuple(range(TOKENS - 1))
+    assert judged(load)[0] == ["token_totals"]
+
+
+def test_a_chunk_may_claim_what_was_decoded_while_it_was_held_back():
+    load = Load(PLAIN)
+    for request in load.requests:
+        request.claim, request.first = TOKENS - 8, 0.05 * (TOKENS - 8)
+    assert judged(load)[0] == []
+
+
+def test_a_client_that_stood_still_reads_a_burst_of_claims():
+    evidence = Load(PLAIN).evidence()
+    for flight in evidence.flights:
+        # It read nothing for 2.5 s, and then two pieces at once.
+        held = flight.chunk_times[51]
+        flight.chunk_times = array(
+            "d", [*flight.chunk_times[:2], held, held, *flight.chunk_times[52:]]
+        )
+        flight.chunk_tokens = array("q", [1, 2, 20, 52, *flight.chunk_tokens[52:]])
+    assert "chunk_tokens" not in codes(reasons_against(evidence))
+
+
+@pytest.mark.parametrize(("share", "found"), [(2, []), (1, ["chunk_tokens"])])
+def test_claims_of_most_answers_count(share, found):
+    load = Load(PLAIN)
+    for request in load.requests[::share]:
+        request.claim = TOKENS - 8
+    assert judged(load)[0] == found
+
+
+def shifted(load):
+    """The first answer's accounts with one verify less, and one correct draft more."""
+    request = load.requests[0]
+    answer = request.flight().answer
+    verify, correct = answer.verify_calls - 1, answer.correct_drafts + 1
+    return answering(load, verify_calls=verify, correct_drafts=correct, histogram=())
+
+
+def test_an_answer_has_no_more_chunks_than_verifies_and_prefills():
+    (reason,) = reasons_against(shifted(Load()).evidence())
+    assert codes([reason]) == ["acceptance_counts"]
+    assert "verify calls cannot give" in reason
+
+
+def test_a_retraction_gives_a_chunk_without_a_verify():
+    load = answering(shifted(Load()), retractions=1)
+    assert judged(load)[0] == []
+    # OpenAI's endpoints do not tell of retractions.
+    assert judged(answering(shifted(Load()), retractions=None))[0] == []
+
+
+def test_chunks_may_merge_and_an_adaptive_server_may_decode_between_verifies():
+    assert judged(merged(shifted(Load())))[0] == []
+    assert judged(shifted(Load(more={"adaptive_steps": (0, 1, 3)})))[0] == []
 
 
 @pytest.mark.parametrize("accepted", [[0], [3]])
@@ -631,6 +774,21 @@ def test_the_ramp_does_not_make_a_queue_that_holds_grow():
     assert judged(load)[0] == []
 
 
+@pytest.mark.parametrize(("faster", "found"), [(3.1, []), (4.5, []), (8.0, ["too_fast"])])
+def test_a_server_may_become_faster_than_its_warmup(faster, found):
+    load = Load(PLAIN, more={"decode_s": 0.05 * faster})
+    for request in load.requests:
+        request.first = 0.0
+    assert judged(load)[0] == found
+
+
+def test_some_answers_from_a_cache_are_enough():
+    load = Load(PLAIN, more={"decode_s": 0.05})
+    for request in load.requests[::4]:
+        request.first, request.pace = 0.005, lambda _now: 0.0005
+    assert judged(load)[0] == ["too_fast"]
+
+
 def test_few_requests_are_not_called_unsteady():
     assert judged(Load(point=OperatingPoint(1), count=2, pace=lambda n: 0.05 + n))[0] == []
 
@@ -681,6 +839,26 @@ def test_late_by_less_than_matters_is_no_reason():
     for request in load.requests:
         request.late = 0.008
     assert "client_late" not in judged(load)[0]
+
+
+@pytest.mark.parametrize(
+    ("equal", "warned"),
+    [((28,), True), ((16,), True), ((15,), False), ((2,) * 8, True), ((3,), False)],
+)
+def test_half_of_the_answers_equal_to_others_are_degenerate(equal, warned):
+    """Of 32 answers, groups of so many are equal."""
+    load = Load(PLAIN, count=32)
+    groups = [group for group, size in enumerate(equal) for _ in range(size)]
+    for request, group in zip(load.requests, groups, strict=False):
+        request.ids = tuple(range(100 * group, 100 * group + 16))
+    assert ("degenerate_output" in judged(load)[1]) is warned
+
+
+def test_three_equal_answers_of_six_are_no_sign():
+    load = Load(PLAIN, count=6)
+    for request in load.requests[:3]:
+        request.ids = tuple(range(16))
+    assert "degenerate_output" not in judged(load)[1]
 
 
 @pytest.mark.parametrize(("text", "warned"), [("!" * 40, True), ("Paris is a city.", False)])

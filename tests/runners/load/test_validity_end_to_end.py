@@ -52,7 +52,7 @@ class Bench:
         self.point = OperatingPoint(2, requests=REQUESTS)
         self.prompts: PromptSource = BuiltInPrompts([("chat", 1.0)])
         self.options: dict[str, Any] = {}
-        self.workload: dict[str, Any] = {"warmup_requests": 0}
+        self.workload: dict[str, Any] = {"warmup_requests": 0, "output_tokens": TOKENS}
 
     def reply(self, n, **changes):
         """A good answer, with changes."""
@@ -74,7 +74,7 @@ class Bench:
         self.server.generate = generate
         load = LoadGenerator(
             self.server.url,
-            Workload((("chat", 1.0),), TOKENS, (self.point,), **self.workload),
+            Workload((("chat", 1.0),), points=(self.point,), **self.workload),
             self.prompts,
             watches=(LogWatch(self.log), ServerIdentityWatch(self.server.url, launched=FACTS)),
             **self.options,
@@ -130,6 +130,27 @@ def lost_tail(bench):
             pieces[-2].replace(b'"completion_tokens":41', b'"x":0'),
             pieces[-1],
         ]
+
+    return bench.measure(reply)
+
+
+def claims(bench):
+    bench.workload |= {"output_tokens": 128}
+
+    def reply(n):
+        status, pieces = bench.reply(n, tokens=128, per_chunk=1, wait_s=0.002)
+        return status, [pieces[0].replace(b'"completion_tokens":1,', b'"completion_tokens":120,'),
+                        *pieces[1:]]  # fmt: skip
+
+    bench.speculation = PLAIN
+    return bench.measure(reply)
+
+
+def other_ids(bench):
+    def reply(n):
+        status, pieces = bench.reply(n)
+        return status, [piece if isinstance(piece, float) else piece.replace(b",39,40]", b",39]")
+                        for piece in pieces]  # fmt: skip
 
     return bench.measure(reply)
 
@@ -253,6 +274,7 @@ INVALID = {
     "too_few_requests": too_few,
     "completion_tokens": short,
     "token_totals": lost_tail,
+    "chunk_tokens": claims,
     "prompt_tokens": templated_twice,
     "cached_tokens": cached,
     "duplicate_prompts": doubled,
@@ -283,6 +305,12 @@ def test_it_is_measured_and_not_believed(bench, code):
     assert f"{bench.point.name}: {code}: " in failure.message or code in failure.message
 
 
+def test_the_ids_of_an_answer_are_as_many_as_its_tokens(bench):
+    measurement = other_ids(bench)
+    assert "token_totals" in codes(measurement.invalid), measurement.invalid
+    assert "the first has 40 ids, and accounts for 41" in " ".join(measurement.invalid)
+
+
 def never(bench):
     histogram = [40]
     return bench.measure(
@@ -299,6 +327,7 @@ def always(bench):
     return bench.measure(
         lambda n: bench.reply(
             n,
+            per_chunk=4,
             spec_verify_ct=10,
             spec_num_correct_drafts=30,
             spec_correct_drafts_histogram=[0, 0, 0, 10],

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator
+from runners.load import BuiltInPrompts, LoadGenerator, Prompt
 from runners.load.answer import Answer
 from runners.load.flight import Flight
 from runners.load.loops import LoopReport
-from runners.load.warmup import agree, check, warmth_of
+from runners.load.warmup import agree, check, warmth_of, with_nonces
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -89,13 +89,64 @@ def test_what_was_seen_steady_takes_one_pass_more(generator):
     assert len(warm_up(generator, [0.01, 0.01], speculation=CHAIN)[0].passes) == 2
 
 
-def test_passes_are_short_and_of_the_same_prompts(generator):
+def test_passes_are_short_and_send_the_same_prompts_with_other_nonces(generator):
     driver, _ = warm_up(generator, [0.01, 0.01], OperatingPoint(3))
-    (plan, first, body), (_, second, _) = driver.passes
+    (plan, first, body), (_, second, other_body) = driver.passes
     assert len(plan.offsets) == 3
     assert len(set(first)) == 6
     assert first == second
+    assert body != other_body
     assert b'"max_new_tokens":64' in body
+
+
+def test_a_nonce_changes_a_text_at_its_beginning():
+    (one,), (other,) = (with_nonces([Prompt("a", "Why?")]) for _ in range(2))
+    assert one.text != other.text
+    assert one.text.endswith("Why?")
+    assert (one.id, one.input_ids, one.messages) == ("a", None, None)
+
+
+def test_a_nonce_changes_the_first_message_of_a_chat():
+    turns = (("system", "Be brief."), ("user", "Why?"))
+    (one,), (other,) = (with_nonces([Prompt("a", messages=turns)]) for _ in range(2))
+    assert one.messages[1] == turns[1]
+    assert one.messages[0][0] == "system"
+    assert one.messages != other.messages
+    assert one.messages[0][1] in one.text
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 40])
+def test_a_nonce_keeps_the_first_id_and_the_length(length):
+    ids = tuple(range(100, 100 + length))
+    found = {with_nonces([Prompt("a", input_ids=ids)])[0].input_ids for _ in range(40)}
+    assert all(len(one) == length and one[0] == 100 and set(one) <= set(ids) for one in found)
+    assert all(one[9:] == ids[9:] for one in found)
+    assert len(found) > (30 if length > 4 else 0)
+
+
+def test_nonces_follow_the_beginning_that_all_prompts_share():
+    head = tuple(range(50))
+    prompts = [Prompt(f"{n}", input_ids=(*head, *range(60 + n, 90))) for n in range(3)]
+    found = with_nonces(prompts)
+    assert all(one.input_ids[:50] == head for one in found)
+    assert all(one != prompt for one, prompt in zip(found, prompts, strict=True))
+    texts = with_nonces(
+        [Prompt("a", "A long beginning. Why?"), Prompt("b", "A long beginning. No")]
+    )
+    assert all(prompt.text.startswith("A long beginning. ") for prompt in texts)
+    mixed = with_nonces([Prompt("a", "Why?"), Prompt("b", input_ids=(1, 2, 3))])
+    assert mixed[0].text.endswith("Why?")
+    assert len(mixed[1].input_ids) == 3
+
+
+def test_decoding_is_timed_without_the_prefills_between():
+    flights = [flown(Flight(f"{n}", b""), 0.01, tokens=9, verify_calls=4) for n in range(10)]
+    for flight in flights:
+        for later in range(6, 9):
+            flight.chunk_times[later] += 5.0  # the prefill of another request
+    warm = warmth_of(flights, 100, 0.0)
+    assert warm.decode_s == pytest.approx(0.02)
+    assert warm.pace_s > 1
 
 
 def test_no_warmup_requests_no_warmup():
@@ -152,8 +203,8 @@ def test_the_window_follows_a_flush_with_other_prompts(server):
     flushed = server.paths().index("/flush_cache")
     bodies = [body and body.get("text") for _, body in server.seen]
     before, after = bodies[:flushed], bodies[flushed + 1 :]
+    assert len(before) == len(set(before))
     assert len(before) in {4, 6, 8}
-    assert len(set(before)) == 2
     assert len(after) == len(set(after)) == 5
     assert not set(before) & set(after)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from array import array
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ def flight(name, sent, times, tokens=None, **more):
     return Flight(name, b"", None, 0.0, sent, array("d", times), array("q", tokens), answer)
 
 
-def measured(window, *, point=None, speculation=NONE, goodput=None, time_scale=1.0):
+def measured(window, *, point=None, speculation=NONE, goodput=None, time_scale=1.0, **more):
     point = point or OperatingPoint(2)
     load = Workload((("chat", 1.0),), 4, (point,), goodput=goodput)
     prompts = [Prompt(f.prompt, f"{n} {f.prompt}") for n, f in enumerate(window.flights)]
@@ -47,6 +48,7 @@ def measured(window, *, point=None, speculation=NONE, goodput=None, time_scale=1
         speculation=speculation,
         time_scale=time_scale,
         simulated=False,
+        **more,
     )
 
 
@@ -219,11 +221,12 @@ class TestClosedPlan:
 class TestOpening:
     """When a closed loop's window opens: with its lanes, or once most cut answers have ended."""
 
-    def test_without_a_ramp_it_opens_when_the_last_lane_has_sent(self):
-        flights = [flight("a", 0.1, [1.0, 2.0]), flight("b", 0.2, [1.0, 2.0])]
+    def test_without_a_ramp_it_opens_with_the_first_request(self):
+        flights = [flight("a", 0.2, [1.0, 2.0]), flight("b", 0.1, [1.0, 2.0])]
         window = window_of(closed_plan(2), flights, [LoopReport(2.0, 0.1)])
-        assert (window.opened, window.ramp) == (0.2, ())
+        assert (window.opened, window.ramp) == (0.1, ())
         assert window.flights == tuple(flights)
+        assert window.counted() == flights
 
     @pytest.mark.parametrize(
         ("lanes", "opened"), [(2, 2.0), (3, 3.0), (4, 3.0), (8, 6.0), (9, 7.0), (32, 24.0)]
@@ -257,6 +260,91 @@ class TestOpening:
         assert window.tokens == without.tokens + 2
         assert window.counted() == without.counted()
         assert [sample.prompt for sample in measured(window).samples] == list("abcdef")
+
+
+class TestWholeRun:
+    """The figures from the first send to the last token."""
+
+    # Two lanes start at 0; the first one has no more work at 9, the last token arrives at 13.
+    FLIGHTS = (
+        flight("a", 0.0, [1.0, 2.0, 3.0, 4.0]),
+        flight("b", 0.1, [1.0, 3.0, 5.0]),
+        flight("c", 4.0, [5.0, 7.0, 9.0]),
+        flight("d", 5.0, [7.0, 9.0, 11.0, 13.0]),
+    )
+    BURST = Window(1000.0, 0.0, 9.0, FLIGHTS)
+
+    def test_all_tokens_count_over_the_time_to_the_last_one(self):
+        assert measured(self.BURST).output_tok_s == pytest.approx(12 / 9)
+        whole = measured(self.BURST, whole_run=True)
+        assert (whole.output_tokens, whole.window_s) == (14, 13.0)
+        assert whole.output_tok_s == pytest.approx(14 / 13)
+        assert whole.request_s == pytest.approx(4 / 13)
+
+    def test_latencies_are_of_all_requests(self):
+        ttft = [1.0, 0.9, 1.0, 2.0]
+        tpot = [1.0, 2.0, 2.0, 2.0]
+        assert measured(self.BURST).ttft_p99_ms < 1001  # without d, which ends in the drain
+        whole = measured(self.BURST, whole_run=True)
+        assert whole.ttft_p50_ms == pytest.approx(1000 * statistics.median(ttft))
+        assert whole.ttft_p99_ms > 1900
+        assert whole.tpot_p50_ms == pytest.approx(1000 * statistics.median(tpot))
+        assert whole.user_tok_s == pytest.approx(statistics.fmean(1 / pace for pace in tpot))
+
+    def test_it_begins_with_the_first_request(self):
+        late = dataclasses.replace(self.BURST, started_at=1000.5, opened=0.5).whole_run()
+        assert (late.opened, late.started_at) == (0.0, 1000.0)
+        assert measured(late).samples[0].sent_s == 0
+
+    def test_the_drain_is_not_checked_for_a_steady_load(self):
+        # With fewer requests in flight the server takes a third of the time for a token.
+        steady = [flight(f"s{n}", 0.0, [k / 2 for k in range(1, 201)]) for n in range(3)]
+        drain = flight("d", 0.0, [k / 2 for k in range(1, 201)] + [100 + k / 6 for k in range(200)])
+        window = Window(0.0, 0.0, 100.0, (*steady, drain))
+        found = measured(window, point=OperatingPoint(4), whole_run=True)
+        assert found.window_s == pytest.approx(100 + 199 / 6)
+        assert "unsteady" not in codes_of(found)
+        whole = window.whole_run()
+        assert "unsteady" in codes_of(measured(whole, point=OperatingPoint(4)))
+
+    def test_the_rate_of_arrivals_leaves_out_the_drain(self):
+        arrivals = [flight(f"a{n}", float(n), [n + 5.0, n + 6.0]) for n in range(11)]
+        for each in arrivals:
+            each.due = each.sent
+        window = Window(0.0, 0.0, 10.0, tuple(arrivals))
+        whole = measured(window, point=OperatingPoint(request_rate=1.0), whole_run=True)
+        assert whole.offered_request_s == pytest.approx(1.0)
+        assert whole.request_s == pytest.approx(11 / 16)
+
+
+class TestLockStepOfABurst:
+    """A burst begins together on purpose; answers that also end together are in lock-step."""
+
+    @staticmethod
+    def burst(lives):
+        """A window of 8 lanes; `lives` gives the seconds that each request of a lane takes."""
+        flights = []
+        for lane in range(8):
+            now = 0.0
+            for n in range(5):
+                life = lives(lane, n)
+                flights.append(flight(f"{lane}/{n}", now, [now + life / 2, now + life]))
+                now += life
+        ends = [max(f.last for f in flights if f.prompt.startswith(f"{k}/")) for k in range(8)]
+        return Window(0.0, 0.0, min(ends), tuple(sorted(flights, key=lambda f: f.sent)))
+
+    def lock_steps(self, lives):
+        return "lock_step" in codes_of(measured(self.burst(lives), point=OperatingPoint(8)))
+
+    def test_the_first_wave_is_no_lock_step(self):
+        assert not self.lock_steps(lambda lane, n: 20 + 7.3 * ((3 * lane + 5 * n) % 8) + n)
+
+    def test_equal_answers_are(self):
+        assert self.lock_steps(lambda _lane, _n: 40)
+
+
+def codes_of(measurement):
+    return [reason.split(":")[0] for reason in measurement.invalid]
 
 
 def generator(server, point, *, options=None, **more):

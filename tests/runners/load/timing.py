@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 TIMING = frozenset(
-    {"client_late", "client_saturated", "lock_step", "silent", "simulation_behind", "unsteady"}
+    {
+        "client_late",
+        "client_paused",
+        "client_saturated",
+        "lock_step",
+        "silent",
+        "simulation_behind",
+        "unsteady",
+    }
 )
 """Checks with tests of their own, on windows that are made to order."""
 

@@ -39,6 +39,8 @@ class Request:
     answer: dict[str, Any] = field(default_factory=dict)
     ids: tuple[int, ...] | None = None
     lose: int = 0
+    claim: int = 1
+    """Tokens that the first chunk claims."""
     one_piece: bool = False
     pause: float = 0.0
     first: float = 0.1
@@ -59,13 +61,17 @@ class Request:
         if self.one_piece:
             times, counts = times[-1:], counts[-1:]
         counts = [max(1, n - self.lose) for n in counts]
+        if self.claim > 1:
+            times = [times[0], *(t for t, n in zip(times, counts, strict=True) if n > self.claim)]
+            counts = [self.claim, *(n for n in counts if n > self.claim)]
         values: dict[str, Any] = {
             "completion_tokens": self.tokens,
             "prompt_tokens": 9,
             "cached_tokens": 0,
             "finish_reason": "length",
+            "retractions": 0,
             "output_ids": self.ids
-            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(16)),
+            or tuple((int(self.prompt[-3:]) + 37 * n) % 999 for n in range(self.tokens)),
         }
         if self.accepted is not None:
             values |= {
