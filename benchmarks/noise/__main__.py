@@ -121,7 +121,7 @@ def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
             raise UsageError(
                 f"{files.blocks} was measured with another load at concurrency "
                 f"{block.concurrency} (fingerprint {block.fingerprint}, now {load}): give the same "
-                "--requests, --output-tokens and --seed, or name another --output"
+                "--requests, --output-tokens, --output-spread and --seed, or name another --output"
             )
         points.pop(block.concurrency, None)
 
@@ -204,6 +204,13 @@ def minutes(text: str) -> float:
     return number
 
 
+def share(text: str) -> float:
+    """A type of arguments: a number from 0 that is below 1."""
+    if not 0 <= (number := float(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
@@ -233,7 +240,7 @@ def parser() -> argparse.ArgumentParser:
         help="prompts of a block at concurrency 1 (at c: at least 4 c)",
     )
     add("--output-tokens", type=whole_number(1), help="Mean tokens of an answer.")
-    add("--output-spread", type=float, help="Spread of answer lengths, as a share of their mean.")
+    add("--output-spread", type=share, help="Spread of answer lengths, as a share of their mean.")
     add("--seed", type=int, default=0, help="selects the prompts")
     add("--drift-minutes", type=minutes, default=0.0, help="one long launch of the first C")
     add(

@@ -214,8 +214,8 @@ class LoadGenerator:
             return warm
         tokens = min(self._workload.output_tokens, warmup.LONGEST_ANSWER)
         shorter = dataclasses.replace(self._workload, output_tokens=tokens)
-        # Answers that end by themselves may be far shorter than their limit: to spread the lanes
-        # over that would send most requests before the load is whole.
+        # Answers that end by themselves may be far shorter than their limit: as long a ramp of an
+        # open loop would take most of its requests.
         expected = tokens if self._workload.natural_length else self._workload.output_tokens
         key = (tuple(point.to_dict().items()), speculation)
         earlier = self._paces.get(key)

@@ -24,8 +24,8 @@ class Selection:
         window: Prompts of the window, each with the length of its answer.
         ramp: First prompt of each lane of a closed loop, each with the length of its cut answer;
             empty where the loop has one lane, or has no ramp.
-        warmup: Prompts of one pass of the warm-up. The ramp sends the same prompts again, since
-            the server's cache is emptied after the warm-up.
+        warmup: Prompts of one pass of the warm-up. The ramp takes the same prompts: the warm-up
+            changes them, and the server's cache is emptied after it.
     """
 
     window: tuple[Prompt, ...]

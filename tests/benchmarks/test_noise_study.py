@@ -84,20 +84,22 @@ def test_what_cannot_be_read_or_run_is_said(study, text, words):
 
 
 def named(path, **load):
-    return argparse.Namespace(
-        study=str(path), **({"concurrency": None, "requests": None, "output_tokens": None} | load)
-    )
+    unset = dict.fromkeys(("concurrency", "requests", "output_tokens", "output_spread"))
+    return argparse.Namespace(study=str(path), **(unset | load))
 
 
 def test_the_load_of_the_command_line_goes_before_the_studys(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(STUDY)
-    assert study_of(named(path)).workload.output_tokens == 128
+    workload = study_of(named(path)).to_workload()
+    assert (workload.output_tokens, workload.output_spread) == (128, 0.5)
+    workload = study_of(named(path, output_spread=0.0)).to_workload()
+    assert (workload.output_tokens, workload.output_spread) == (128, 0.0)
     study = study_of(named(path, concurrency=[1, 8], requests=6, output_tokens=64))
     workload = study.to_workload()
     assert [point.concurrency for point in workload.points] == [1, 8]
     assert [workload.requests_at(point) for point in workload.points] == [6, 32]
-    assert workload.output_tokens == 64
+    assert (workload.output_tokens, workload.output_spread) == (64, 0.5)
     open_loop = STUDY.replace("{concurrency: 1}", "{request_rate: 3, requests: 9}")
     path.write_text(open_loop + "objective: {minimize: e2e_p95_ms}\n")
     with pytest.raises(UsageError, match="--concurrency"):

@@ -169,13 +169,13 @@ def percentile_50(values):
 
 
 def implied(prompts, concurrency, output_tokens, prefill_ms):
-    """The figures, of the window from the last lane's first request to the first idle lane."""
+    """The figures, of the window from the first requests to the first idle lane."""
     made, brought, closed = walk(prompts, concurrency, output_tokens, prefill_ms)
     tokens = sum(count for at, count in brought if at <= closed)
-    # Requests that began in the window, which the last lane's first one opens, up to the first
-    # that was still on its way at its end. By their order, not by their times: successors of lanes
-    # that end together are sent one after the other, at one instant of the walk.
-    inside = [r for r in made[concurrency - 1 :] if r.sent <= closed]
+    # Requests that began in the window, up to the first that was still on its way at its end. By
+    # their order, not by their times: successors of lanes that end together are sent one after the
+    # other, at one instant of the walk.
+    inside = [request for request in made if request.sent <= closed]
     whole = list(itertools.takewhile(lambda request: request.last <= closed, inside))
     return {
         "output_tok_s": 1000 * tokens / closed,
