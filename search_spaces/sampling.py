@@ -47,7 +47,7 @@ _KNOWN = {
 _ELSEWHERE = {
     "temperature": "write it as `temperature: 0.7` under `workload`",
     "max_new_tokens": "write `output_tokens` under `workload`",
-    "min_new_tokens": "`output_tokens` decides the length of each answer unless `natural_length` is true",
+    "min_new_tokens": "`output_tokens` decides lengths of answers unless `natural_length` is true",
     "ignore_eos": "write `natural_length: true` under `workload` for answers that end themselves",
     "stop": "a study has no stop words; `natural_length: true` ends answers where the model does",
     "n": "a request has one answer",
