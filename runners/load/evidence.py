@@ -93,8 +93,8 @@ class Evidence:
     def most_in_flight(self) -> int:
         """Most requests that were on their way at one instant."""
         # Where one ends as another is sent, the end comes first.
-        changes = [(flight.sent, 1) for flight in self.flights]
-        changes += [(flight.last, -1) for flight in self.flights]
+        changes = [(flight.sent, 1) for flight in self.sent]
+        changes += [(flight.last, -1) for flight in self.sent]
         return max(accumulate(change for _, change in sorted(changes)), default=0)
 
     @property

@@ -20,6 +20,7 @@ from results.records import LaunchIntent
 from runners.sglang import SGLangRunner
 from search_spaces.configuration import Configuration, Setting, Speculation
 from search_spaces.study import Study, load_study
+from search_spaces.workload_parts import OutputTokensSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,9 @@ def study_of(cpu: CpuServer, kind: str) -> Study:
         update={
             "model": study.model.model_copy(update=model),
             "server": study.server.model_copy(update=server),
-            "workload": study.workload.model_copy(update={"output_tokens": TOKENS}),
+            "workload": study.workload.model_copy(
+                update={"output_tokens": OutputTokensSpec(mean=TOKENS, spread=0.0)}
+            ),
         }
     )
 
