@@ -154,7 +154,7 @@ def _replayed():
     # A verify took 50 ms in the warm-up; a cache sends the whole answer in 20 ms.
     load = Load(more={"decode_s": 0.05}, pace=lambda _now: 0.0005)
     for n, request in enumerate(load.requests):
-        request.first, request.sent = 0.005, 0.02 * (n // 2)
+        request.first, request.sent = 0.005, 0.01 * n
     return load
 
 
