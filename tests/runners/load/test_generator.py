@@ -345,7 +345,8 @@ class TestInvalid:
 
     def test_too_few_requests_for_the_concurrency(self, server):
         measurement = generator(server).measure(OperatingPoint(4, requests=2), speculation=NONE)
-        assert codes(measurement) == ["too_few_requests"]
+        # One of them may end before the other lane's cut answer does: no window is left then.
+        assert codes(measurement) in (["too_few_requests"], ["too_few_requests", "empty_window"])
 
 
 class TestFailures:

@@ -69,7 +69,9 @@ class Bench:
         def generate(_n, body):
             asked = body["sampling_params"]["max_new_tokens"]
             # The first answer of each lane is cut, and in no sample.
-            return reply(next(numbers)) if asked == TOKENS else self.answer(asked, per_chunk=2)
+            if asked == self.workload["output_tokens"]:
+                return reply(next(numbers))
+            return self.answer(asked, per_chunk=2)
 
         self.server.generate = generate
         load = LoadGenerator(
