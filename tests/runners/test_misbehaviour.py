@@ -115,7 +115,10 @@ def launcher(quick_profile, tmp_path, monkeypatch):
 
     def make(trouble, timeouts=None, scale=SCALE):
         requests = f"requests: {REQUESTS.get(trouble['kind'], 8)}"
-        study = parse_study(STUDY.replace("requests: 4", requests), "quick")
+        text = STUDY.replace("requests: 4", requests)
+        if trouble["kind"] == "acceptance_stale":  # by length
+            text = text.replace("output_tokens: 32", "output_tokens: {mean: 32, spread: 0}")
+        study = parse_study(text, "quick")
         runner = SimulatedRunner(
             study,
             seed=0,

@@ -722,6 +722,24 @@ def test_equal_accounts_of_nothing_or_everything_are_not_stale(accepted):
     assert judged(load)[0] == []
 
 
+def test_accounts_that_repeat_for_answers_of_different_lengths_contradict_them():
+    load = Load()
+    told = load.requests[0].flight().answer
+    for n, request in enumerate(load.requests):
+        request.tokens = TOKENS + 3 * (n - 8)
+        request.answer |= {
+            "verify_calls": told.verify_calls,
+            "correct_drafts": told.correct_drafts,
+            "histogram": told.histogram,
+        }
+    load.prompts = [
+        Prompt(request.prompt, f"{request.prompt[::-1]} why?", output_tokens=request.tokens)
+        for request in load.requests
+    ]
+    assert "acceptance_counts" in judged(load)[0]
+    assert "completion_tokens" not in judged(load)[0]
+
+
 @given(
     paces=st.lists(st.floats(0.02, 0.05), min_size=16, max_size=16),
     accepted=st.lists(
