@@ -129,6 +129,8 @@ def walk(
     cycles = Cycles(CostModel(profile, facts), *shape, adaptive_steps(facts, shape[0]))
     scheduler = Scheduler(Limits.of(facts, max_running_requests, profile.kv_tokens))
     rng = random.Random(seed)  # noqa: S311 - prompts, not secrets
+    # Lengths have draws of their own: the prompts are the same at every spread.
+    lengths = random.Random(f"lengths/{seed}")  # noqa: S311 - reproducible, no secret
     shortest, longest = 1 - output_spread, 1 + output_spread
     known: dict[Request, Walked] = {}
     ended: list[Walked] = []
@@ -136,7 +138,7 @@ def walk(
 
     def send() -> None:
         ids = [rng.randrange(1 << 40) for _ in range(prompt_tokens)]
-        request = _request(ids, round(output_tokens * rng.uniform(shortest, longest)))
+        request = _request(ids, round(output_tokens * lengths.uniform(shortest, longest)))
         known[request] = Walked(request, now)
         scheduler.waiting.append(request)
 
