@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     Clock = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 _SLOWER = 1.2
-"""Times slower than the server's clock that streams may be; the same setting read 25 % less where
-something held the client up."""
+"""Streams may be this many times slower than the server's clock. One setting read 25 % less tok/s
+where something held the client up."""
 
 _FEWEST_CYCLES = 20
 _CLIENT_S = 0.02

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from runners.load.flight import Flight
 
 _FASTER = 4.0
-"""Times faster than in its other chunks that no server decodes an answer."""
+"""A server never decodes an answer this many times faster than its other chunks show."""
 
 _FEWEST_TOKENS = 32
 _FEWEST_VERIFIES = 4

@@ -33,11 +33,14 @@ SATURATED = 0.9
 """Client CPU per second from which on the figures are the client's and not the server's."""
 
 _TOO_FAST = 5.0
-"""Times faster than the warm-up that no server becomes: beside other work, one setting was seen
-to take 3.1 times as long. An answer from a cache is 20 times faster or more."""
+"""A server never becomes this many times faster than its warm-up. Beside other work, one setting
+took 3.1 times as long as without. An answer from a cache is 20 times faster or more."""
 
 _FAST_SHARE = 0.1
+"""Share of the answers that may be too fast: fewer do not rule the figures."""
+
 _SHORTEST_STEPS = 8
+"""An answer of fewer verifies shows no pace."""
 _SPECIAL_TOKENS = 8
 """Tokens at the begin and the end of a text that a tokenizer adds, at most."""
 
@@ -199,8 +202,8 @@ def token_totals(evidence: Evidence) -> str | None:
 def prompt_tokens(evidence: Evidence) -> str | None:
     """Prompts that the server read otherwise than they were sent.
 
-    Of token ids the number is known. No token of a text is shorter than a byte, so a text has an
-    upper bound: a cut text is not found, nor a template that was applied twice to a long one.
+    The number of token ids is known. A text has an upper bound, for no token is shorter than a
+    byte. This bound finds neither a cut text nor a template that was applied twice to a long text.
     """
     bounds = {prompt.id: _prompt_bounds(prompt) for prompt in evidence.prompts}
     wrong = [

@@ -37,8 +37,8 @@ class Warmth:
         pace_s: Time per verify, or per output token without speculation.
         request_s: How long a request of the window will take.
         cpu_share: CPU seconds of the client per second.
-        decode_s: The same as `pace_s`, of the quick requests (their 10th percentile) and without
-            the prefills that interrupt a stream (the median of its gaps).
+        decode_s: Time per verify, or per output token, where no prefill interrupts a stream: the
+            median gap of a request, and the 10th percentile of the requests.
     """
 
     pace_s: float | None = None
@@ -50,9 +50,9 @@ class Warmth:
 def with_nonces(prompts: Sequence[Prompt]) -> list[Prompt]:
     """Changes every prompt into a prompt that nobody has ever sent.
 
-    Whatever has cached the answers to the prompts themselves (a proxy, the prefix cache of an
-    earlier pass) does not know the new prompts. The nonce follows the beginning that the prompts
-    share: a chat template stays whole, and a shared prefix is cached as in the window.
+    A cache that knows the prompts (a proxy's, or the prefix cache after an earlier pass) does not
+    know the new prompts. The nonce follows the beginning that all prompts share: a chat template
+    stays whole, and a shared prefix is cached as in the window.
     """
     ids = [prompt.input_ids for prompt in prompts if prompt.input_ids is not None]
     texts = [prompt.turns[0][1] for prompt in prompts if prompt.input_ids is None]
@@ -104,7 +104,7 @@ def warmth_of(flights: Sequence[Flight], output_tokens: int, cpu_share: float) -
         pace_s=decoding / verify_calls if verify_calls else per_token,
         request_s=first + per_token * (output_tokens - 1),
         cpu_share=cpu_share,
-        # The requests that are prefilled first may see nothing but the prefills of the others.
+        # A request that is prefilled first may be interrupted by other prefills all the time.
         decode_s=sorted(map(_decode_s, good))[len(good) // 10],
     )
 

@@ -43,7 +43,7 @@ _CACHED = (
 )
 _UNSEEN = (
     "compiled: the server's log is not seen, so what it compiled in the window is not known",
-    "prompt_tokens: of a prompt that is sent as text only an upper bound is known, its bytes",
+    "prompt_tokens: the number of a text's tokens is only checked against its length in bytes",
 )
 
 

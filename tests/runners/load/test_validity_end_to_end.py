@@ -307,6 +307,18 @@ def test_it_is_measured_and_not_believed(bench, code):
     assert f"{bench.point.name}: {code}: " in failure.message or code in failure.message
 
 
+def test_verifies_that_are_booked_as_drafts_are_seen_without_a_histogram(bench):
+    # Each of the 40 chunks after the first is a verify that accepts nothing.
+    moved = {
+        "spec_verify_ct": 36,
+        "spec_num_correct_drafts": 4,
+        "spec_correct_drafts_histogram": None,
+    }
+    measurement = bench.measure(lambda n: bench.reply(n, per_chunk=1, wait_s=0.002, **moved))
+    assert measurement.accept_length == 1 + 4 / 36
+    assert "acceptance_counts" in codes(measurement.invalid), measurement.invalid
+
+
 def test_the_ids_of_an_answer_are_as_many_as_its_tokens(bench):
     measurement = other_ids(bench)
     assert "token_totals" in codes(measurement.invalid), measurement.invalid
