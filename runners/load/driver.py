@@ -97,6 +97,7 @@ class Driver:
 
 
 def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
+    begun = min(flight.sent for flight in flights if flight.sent)
     if plan.is_open:
         # After its ramp it opens with an arrival and closes with the last one.
         sent = sorted(flight.sent for flight in flights)
@@ -111,5 +112,5 @@ def _window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepo
         closed=closed,
         flights=tuple(flights),
         client_cpu_share=max(report.cpu_share for report in reports),
-        client_pauses=ClientPauses.of((report.pauses for report in reports), opened, closed),
+        client_pauses=ClientPauses.of((report.pauses for report in reports), begun, opened, closed),
     )
