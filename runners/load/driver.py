@@ -100,6 +100,7 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
     """Decide when the window opened and closed, and which requests are the ramp's."""
     ramp: tuple[Flight, ...]
     counted: Sequence[Flight]
+    begun = min(flight.sent for flight in flights if flight.sent)
     if plan.is_open:
         # After its ramp it opens with an arrival and closes with the last one.
         sent = sorted(flight.sent for flight in flights)
@@ -121,5 +122,5 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
         flights=tuple(counted),
         ramp=ramp,
         client_cpu_share=max(report.cpu_share for report in reports),
-        client_pauses=ClientPauses.of((report.pauses for report in reports), opened, closed),
+        client_pauses=ClientPauses.of((report.pauses for report in reports), begun, opened, closed),
     )

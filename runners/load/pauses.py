@@ -65,15 +65,26 @@ class ClientPauses:
     throttled_s: float = 0.0
 
     @classmethod
-    def of(cls, parts: Iterable[ClientPauses], opened: float, closed: float) -> ClientPauses:
-        """The pauses of several processes together, cut to one window."""
+    def of(
+        cls, parts: Iterable[ClientPauses], begun: float, opened: float, closed: float
+    ) -> ClientPauses:
+        """The pauses of several processes together, as they matter to one window.
+
+        Pauses of the ramp count too: lanes that a pause delayed together stay in lock-step.
+
+        Args:
+            parts: The pauses of each process.
+            begun: When the first request of the load was sent.
+            opened: When the window opened.
+            closed: When it closed.
+        """
         parts = tuple(parts)
         return cls(
             tuple(
-                Pause(max(pause.due, opened), min(pause.ran, closed), pause.cpu_s)
+                Pause(max(pause.due, begun), min(pause.ran, closed), pause.cpu_s)
                 for part in parts
                 for pause in part.pauses
-                if pause.due < closed and pause.ran > opened
+                if pause.due < closed and pause.ran > begun
             ),
             len(parts) * (closed - opened),
             sum(part.queued_s for part in parts),

@@ -1,35 +1,24 @@
-"""Whether a window shows one state of the server, and not its way into another."""
+"""Whether a window shows one state of the server: no standstill, no growing queue, no start."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import statistics
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from runners.load.drift import unsteady
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from results.records import RequestSample
     from runners.load.evidence import Check, Evidence
-    from runners.load.flight import Flight
 
-UNSTEADY = 1.5
-"""Slowest quarter over the fastest, in time per verify, from which on a window is not believed."""
-
-ROUGH = 1.2
-"""From which on it deserves a look."""
+_SLOWS = 1.5
+"""Times that answers at the end of an open loop are slower than before, where a queue grows."""
 
 _PARTS = 4
-_PIECE = 16
-"""Chunks whose time is read together: long enough for the clock, short enough to have many."""
-_SHORTEST_PIECE = 8
-_PIECES_PER_PART = 6
-"""Fewer are too few to tell a server's pace from a machine's noise."""
-_CLOCK_S = 0.02
-"""Real seconds that a busy client may be late in a piece: less is no difference."""
-
 _QUEUE_REQUESTS = 16
 _FEWEST_PACES = 3
 _KEEPS_UP = 0.9
@@ -43,76 +32,6 @@ _SILENT = 0.2
 """Part of the window that all streams together may stand still."""
 _SILENCE_S = 0.1
 """Real seconds that a busy machine may hold a client up."""
-
-
-def unsteady(evidence: Evidence) -> str | None:
-    """Quarters of the window that ran at different speeds."""
-    return _spread(evidence, UNSTEADY)
-
-
-def roughly_steady(evidence: Evidence) -> str | None:
-    """Quarters that differ, though not so much as to be of different states."""
-    return None if unsteady(evidence) is not None else _spread(evidence, ROUGH)
-
-
-def _spread(evidence: Evidence, limit: float) -> str | None:
-    # In an open loop the batch, and with it the speed, is the arrivals' doing; the steps of an
-    # adaptive server, and how long its verifies take, are its own.
-    if evidence.point.is_open or evidence.adaptive_steps:
-        return None
-    medians = quarters(evidence)
-    if len(medians) < 2:
-        return None
-    slowest, fastest = max(medians), min(medians)
-    if slowest < limit * fastest or (slowest - fastest) * _PIECE < _CLOCK_S:
-        return None
-    unit = "verify" if evidence.speculation.enabled else "token"
-    shown = ", ".join(f"{1000 * evidence.time_scale * each:.2f}" for each in medians)
-    return (
-        f"the time per {unit} in the parts of the window was {shown} ms: the slowest is "
-        f"{slowest / fastest:.2f} times the fastest"
-    )
-
-
-def quarters(evidence: Evidence) -> list[float]:
-    """Median real seconds per verify (per token without speculation) in each quarter.
-
-    Per verify and not per token, so that how well drafts were accepted does not matter; medians of
-    short pieces of single streams, so that one pause, or a prefill between, does not. Halves, or
-    nothing, where there is too little to compare quarters.
-    """
-    pieces = [
-        piece
-        for flight, sample in zip(evidence.flights, evidence.samples, strict=True)
-        if sample.error is None
-        for piece in _pieces(flight, sample, evidence.opened, evidence.closed)
-    ]
-    length = evidence.closed - evidence.opened
-    for parts in (_PARTS, 2):
-        found: list[list[float]] = [[] for _ in range(parts)]
-        for middle, pace in pieces:
-            part = int(parts * (middle - evidence.opened) / length) if length > 0 else 0
-            found[min(part, parts - 1)].append(pace)
-        if all(len(paces) >= _PIECES_PER_PART for paces in found):
-            return [statistics.median(paces) for paces in found]
-    return []
-
-
-def _pieces(
-    flight: Flight, sample: RequestSample, opened: float, closed: float
-) -> Iterator[tuple[float, float]]:
-    """The middle of each piece of a stream, and its seconds per verify or token."""
-    times, tokens = flight.chunk_times, flight.chunk_tokens
-    begin, end = bisect_left(times, opened), bisect_right(times, closed) - 1
-    # Chunks that arrived together count as one here: the request's own accounts put it right.
-    per_chunk = sample.verify_calls / (len(times) - 1) if len(times) > 1 else 0.0
-    for first in range(begin, end, _PIECE):
-        last = min(first + _PIECE, end)
-        if last - first < _SHORTEST_PIECE:
-            return
-        count = (last - first) * per_chunk or tokens[last] - tokens[first]
-        if count > 0:
-            yield (times[first] + times[last]) / 2, (times[last] - times[first]) / count
 
 
 def stalled(evidence: Evidence) -> str | None:
@@ -184,7 +103,7 @@ def queue_grows(evidence: Evidence) -> str | None:
     first = [s.e2e_s for s in samples if 0 <= s.sent_s < length / _PARTS and s.error is None]
     filled = bool(first) and statistics.median(first) < length / _PARTS
     grows = filled and last - earlier > max(4.0, 3 * math.sqrt(max(earlier, 1.0)))
-    slows = _pace(samples, 3, length) > UNSTEADY * _pace(samples, 1, length) > 0
+    slows = _pace(samples, 3, length) > _SLOWS * _pace(samples, 1, length) > 0
     if not grows and not (slows and earlier < later < last):
         return None
     return (

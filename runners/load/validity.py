@@ -45,9 +45,13 @@ _SPECIAL_TOKENS = 8
 """Tokens at the begin and the end of a text that a tokenizer adds, at most."""
 
 _LOST = 0.03
-_LATE = 0.01
+"""Share of the lanes' time that pauses of the client may have taken."""
+_LATE = 0.02
+"""Mean delay of the client as a share of TTFT or of the decode time: both may move by as much."""
 _LATE_S = 0.00025
+"""Mean delay in real seconds below which beats tell nothing."""
 _PAUSED = 0.05
+"""Share of the window in which the client did not run: below it, medians hold."""
 _LATE_GAPS = 0.5
 _LATE_TTFT = 0.1
 

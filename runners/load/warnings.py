@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from runners.load.drift import drift, uneven
 from runners.load.evidence import reports
-from runners.load.steadiness import roughly_steady, stalled
+from runners.load.steadiness import stalled
 from runners.load.validity import LEAST_SUCCESSES, SATURATED, shared_prefixes
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ WARNINGS: dict[str, Check] = {
     "retracted": retracted,
     "queued": queued,
     "not_streamed": not_streamed,
-    "roughly_steady": roughly_steady,
+    "drift": drift,
+    "uneven": uneven,
     "stalled": stalled,
     "degenerate_output": degenerate_output,
 }

@@ -320,9 +320,17 @@ def _whole():
     return load
 
 
-@case(WARNED, "roughly_steady")
-def _roughly():
-    return Load(pace=lambda now: 0.05 if now < 10 else 0.066)
+@case(WARNED, "drift")
+def _drift():
+    return Load(pace=lambda now: 0.05 if now < 10 else 0.0525)
+
+
+@case(WARNED, "uneven")
+def _uneven():
+    load = Load(PLAIN, OperatingPoint(1))
+    for request in load.requests[::5]:
+        request.pace = lambda _now: 0.15
+    return load
 
 
 @case(WARNED, "stalled")
