@@ -129,11 +129,14 @@ def uneven(evidence: Evidence) -> str | None:
 
 def _change(evidence: Evidence) -> _Change | None:
     """The significant change of the pace that fits best; `None` if there is none over 3 %."""
-    gaps = [gap for stream in _streams(evidence) for gap in stream]
+    streams = [stream for stream in _streams(evidence) if stream]
+    gaps = [gap for stream in streams for gap in stream]
     decoding = [gap for gap in gaps if gap.decodes]
     if len(decoding) >= _BLOCKS * _GAPS_PER_BLOCK:
         gaps = decoding
-    count = min(_BLOCKS, len(gaps) // _GAPS_PER_BLOCK)
+    # Prompts differ in pace: at concurrency 1 there are no more observations than requests.
+    most = min(_BLOCKS, max(_FEWEST_BLOCKS, len(streams)))
+    count = min(most, len(gaps) // _GAPS_PER_BLOCK)
     if count < _FEWEST_BLOCKS:
         return None
     paces = [_middle(block) for block in _blocks(gaps, evidence, count, _GAPS_PER_BLOCK // 2)]
