@@ -138,8 +138,8 @@ def _written(path: Path, data: object) -> Path:
             data = data.get(part, {})
         elif isinstance(data, list) and isinstance(part, int):
             data = data[part] if part < len(data) else {}
-        else:
-            return path[:depth]
+        else:  # a list may have been written as its one item
+            return path[:depth] if isinstance(part, str) else path
     return path
 
 
