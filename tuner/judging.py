@@ -159,7 +159,7 @@ class Judge:
         # Before its windows: who is killed behind them finds them, and compares them.
         if (ignored := _ignored(anchor.configuration, resolved)) is not None:
             return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
-        trial = self._store.trial(self._stored.id, anchor.trial, samples=False)
+        trial = self._store.trial(self._stored.id, anchor.trial, samples=True)
         own = next(
             known for known in self._store.launches(self._stored.id) if known.id == trial.judged_in
         )
@@ -185,7 +185,7 @@ class Judge:
         found = checked(self._store, self._stored.id, launch, trial, own)
         what = f"anchor: trial {anchor.trial}, of launch {own.id}, in a switched server"
         if found is None or not found.faithful:
-            why = str(found) if found is not None else "its launch was at other operating points"
+            why = str(found) if found is not None else "its windows are missing or disturbed"
             self._progress.message(f"  {what}: not the same: {why}")
             return Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why))
         self._known_of(launch).append(State(anchor.configuration.setting, tuple(windows)))

@@ -36,6 +36,10 @@ on the machine, or the server compiled what it will not compile again."""
 
 _DEGENERATE = "degenerate_output"
 
+_CONSEQUENCES = frozenset({"lock_step"})
+"""Checks that fail because of a disturbance; alone they are none. A client that was stopped leaves
+lanes in lock-step."""
+
 CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""
 
@@ -201,7 +205,7 @@ class Standing:
 def was_disturbed(measurement: Measurement) -> bool:
     """Whether a window is not believed for nothing but a disturbance: another one may be."""
     codes = _codes(measurement.invalid)
-    return bool(codes) and codes <= DISTURBANCES
+    return bool(codes & DISTURBANCES) and codes <= DISTURBANCES | _CONSEQUENCES
 
 
 def has_stalled(measurement: Measurement) -> bool:

@@ -32,7 +32,7 @@ _GAPS_PER_BLOCK = 12
 _LEAST_PER_SIDE = 3
 """Blocks on each side of a step."""
 _LEAST_NOISE = 0.002
-"""Standard deviation of a block that is assumed at least.""" ""
+"""Standard deviation of a block that is assumed at least."""
 _CLOCK_S = 1e-4
 """Real seconds per verify or token that a client cannot tell: chunks of a simulated server that
 runs ten times faster than life merge. A GPU's gap of 5 ms may change by 2 % within it."""
@@ -249,9 +249,9 @@ def _low(paces: Sequence[float]) -> float:
 
 def _words(change: _Change, evidence: Evidence) -> str:
     unit = "verify" if evidence.speculation.enabled else "token"
-    how = "longer" if change.size > 0 else "shorter"
-    where = "from its begin to its end"
+    how = "rose" if change.size > 0 else "fell"
+    where = "over the window"
     if change.at is not None:
         length_s = (evidence.closed - evidence.opened) * evidence.time_scale
-        where = f"{change.at * length_s:.1f} s after its begin"
-    return f"the time per {unit} became {abs(change.size):.0%} {how} in the window, {where}"
+        where = f"at {change.at * length_s:.1f} s of the window"
+    return f"the time per {unit} {how} by {abs(change.size):.0%} {where}"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 from runners.load.client import LoadClient, clock
 from runners.load.loops import Loop, Pulse, no_collection, watched
-from runners.load.pauses import ClientPauses
 from runners.load.processes import Crew
 from runners.load.window import Window, end_of_burst
 
@@ -100,7 +99,6 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
     """Decide when the window opened and closed, and which requests are the ramp's."""
     ramp: tuple[Flight, ...]
     counted: Sequence[Flight]
-    begun = min(flight.sent for flight in flights if flight.sent)
     if plan.is_open:
         # After its ramp it opens with an arrival and closes with the last one.
         sent = sorted(flight.sent for flight in flights)
@@ -122,5 +120,5 @@ def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopRepor
         flights=tuple(counted),
         ramp=ramp,
         client_cpu_share=max(report.cpu_share for report in reports),
-        client_pauses=ClientPauses.of((report.pauses for report in reports), begun, opened, closed),
+        client_pauses=tuple(report.pauses for report in reports),
     )

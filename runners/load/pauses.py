@@ -16,13 +16,13 @@ import math
 import random
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from runners.load.client import clock
-from runners.load.cpu_waits import queued_s, throttled_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 BEAT_S = 0.04
 """Mean real seconds between two beats: 25 beats a second use less than 0.5 % of a core."""
@@ -32,6 +32,9 @@ _SAMPLE = 3
 
 _TOLERANCE_S = 0.0015
 """A beat this late is on time: asyncio rounds its timers up to whole milliseconds."""
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+_CPU_STATS = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"))
 
 
 class Pause(NamedTuple):
@@ -55,12 +58,14 @@ class ClientPauses:
     Attributes:
         pauses: The late beats.
         seconds: Real seconds of the window, times the number of processes.
+        opened: When the window opened; earlier pauses are the ramp's.
         queued_s: Seconds in which other processes had the CPU.
         throttled_s: Seconds in which the container's CPU limit stopped the process.
     """
 
     pauses: tuple[Pause, ...] = ()
     seconds: float = 0.0
+    opened: float = -math.inf
     queued_s: float = 0.0
     throttled_s: float = 0.0
 
@@ -87,17 +92,18 @@ class ClientPauses:
                 if pause.due < closed and pause.ran > begun
             ),
             len(parts) * (closed - opened),
+            opened,
             sum(part.queued_s for part in parts),
             sum(part.throttled_s for part in parts),
         )
 
     def paused_share(self) -> float:
         """Share of the window in which the client did not run."""
-        return self._per_second(weight for _, weight in self._late())
+        return self._per_second(weight for _, weight in self._late(self._of_window()))
 
     def mean_late_s(self) -> float:
         """Mean real seconds by which the client noticed an event of the window late."""
-        return self._per_second(weight * each for each, weight in self._late())
+        return self._per_second(weight * each for each, weight in self._late(self._of_window()))
 
     def lost_share(self, request_s: float) -> float:
         """Upper estimate of the share of a lane's time that pauses took.
@@ -112,22 +118,33 @@ class ClientPauses:
         if not self.pauses or request_s <= 0 or self.seconds <= 0:
             return 0.0
         # Only one answer of a lane can end in a pause: in its first `request_s`, if at all.
-        late = list(self._late(request_s))
+        late = list(self._late(self.pauses, request_s))
         mean = sum(weight * each for each, weight in late) / request_s
         variance = sum(weight * each**2 for each, weight in late) / request_s
         return (mean + 2 * math.sqrt(variance)) / self.seconds
 
-    def _late(self, longest_s: float = float("inf")) -> Iterator[tuple[float, float]]:
+    def _of_window(self) -> list[Pause]:
+        """The pauses that touch the window; the ramp's move none of its latencies."""
+        return [
+            pause._replace(due=max(pause.due, self.opened))
+            for pause in self.pauses
+            if pause.ran > self.opened
+        ]
+
+    def _late(
+        self, pauses: Sequence[Pause], longest_s: float = math.inf
+    ) -> Iterator[tuple[float, float]]:
         """How late each beat was, and the seconds of the window that it stands for.
 
         A pause swallows the beats that were due in it; they count too. Few late beats are no
         sample: each then stands for no more than was seen of its pause.
 
         Args:
+            pauses: The late beats.
             longest_s: Leave out beats that were due later than this in a pause.
         """
-        few = len(self.pauses) < _SAMPLE
-        for due, ran, _ in self.pauses:
+        few = len(pauses) < _SAMPLE
+        for due, ran, _ in pauses:
             at = due
             while at < min(ran, due + longest_s):
                 yield ran - at, min(BEAT_S, ran - at) if few else BEAT_S
@@ -160,7 +177,7 @@ class PauseMonitor(contextlib.AbstractContextManager["PauseMonitor"]):
         self._begun = (0.0, 0.0)
 
     def __enter__(self) -> Self:
-        self._begun = (queued_s(), throttled_s())
+        self._begun = (_queued_s(), _throttled_s())
         self._wait()
         return self
 
@@ -173,8 +190,8 @@ class PauseMonitor(contextlib.AbstractContextManager["PauseMonitor"]):
         queued, throttled = self._begun
         return ClientPauses(
             tuple(self._pauses),
-            queued_s=queued_s() - queued,
-            throttled_s=throttled_s() - throttled,
+            queued_s=_queued_s() - queued,
+            throttled_s=_throttled_s() - throttled,
         )
 
     def _wait(self) -> None:
@@ -188,3 +205,23 @@ class PauseMonitor(contextlib.AbstractContextManager["PauseMonitor"]):
         if now - self._due > _TOLERANCE_S:
             self._pauses.append(Pause(self._due, now, time.thread_time() - self._cpu))
         self._wait()
+
+
+def _queued_s() -> float:
+    """Seconds that this thread waited in the run queue so far; 0 where Linux does not say."""
+    try:
+        with _SCHEDSTAT.open("rb", buffering=0) as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _throttled_s() -> float:
+    """Seconds that the CPU limit of this container stopped it so far; 0 where it cannot be read."""
+    for path in _CPU_STATS:
+        with contextlib.suppress(OSError, ValueError):
+            stat = dict(line.split() for line in path.read_text().splitlines())
+            return (
+                int(stat.get("throttled_usec", 0)) / 1e6 + int(stat.get("throttled_time", 0)) / 1e9
+            )
+    return 0.0

@@ -63,15 +63,15 @@ def select_prompts(
     cut = ramp_lengths(lengths, lanes)
     rendered = renderer.render(source.select(count + max(lanes, warmup), seed))
     return Selection(
-        window=_with_lengths(rendered, lengths),
-        ramp=_with_lengths(rendered[count:], cut),
+        window=_with_lengths(rendered[:count], lengths),
+        ramp=_with_lengths(rendered[count : count + lanes], cut),
         warmup=rendered[count : count + warmup],
     )
 
 
 def _with_lengths(prompts: Sequence[Prompt], lengths: Sequence[int]) -> tuple[Prompt, ...]:
-    """The first prompts, with the lengths of their answers."""
+    """The prompts, with the lengths of their answers."""
     return tuple(
         dataclasses.replace(prompt, output_tokens=length)
-        for prompt, length in zip(prompts, lengths, strict=False)
+        for prompt, length in zip(prompts, lengths, strict=True)
     )

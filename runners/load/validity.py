@@ -287,7 +287,7 @@ def too_fast(evidence: Evidence) -> str | None:
     return (
         f"{len(fast)} of {len(judged)} answers came more than {_TOO_FAST:g} times as fast as those "
         f"of the warm-up; {prompt} took {1000 * pace:.3g} ms per {unit}, the warm-up "
-        f"{1000 * usual:.3g} ms: a cache answers in place of the server"
+        f"{1000 * usual:.3g} ms: a cache probably answered"
     )
 
 
@@ -343,9 +343,10 @@ def client_paused(evidence: Evidence) -> str | None:
         return None
     longest = max(pause.ran - pause.due for pause in pauses.pauses)
     return (
-        f"the client did not run for {share:.0%} of the window, {1000 * longest:.0f} ms at a time "
-        f"at most (real time): the lanes lost up to {lost:.1%} of their time, and the client "
-        f"noticed tokens late by {1000 * late_s:.2f} ms on average; {pauses.cause()}"
+        f"the client did not run for {share:.0%} of the window (longest pause "
+        f"{1000 * longest:.0f} ms, real time); lanes lost up to {lost:.1%} of their time and "
+        f"tokens were noticed {1000 * late_s:.2f} ms late on average; likely cause: "
+        f"{pauses.cause()}"
     )
 
 

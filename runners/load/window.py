@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class Window:
             of sending.
         client_cpu_share: CPU of the busiest client process per second of the window.
         ramp: The cut requests with which the lanes of a closed loop began.
-        client_pauses: When its client processes did not run.
+        client_pauses: When each client process did not run, from the load's start to its end.
     """
 
     started_at: float
@@ -68,7 +68,13 @@ class Window:
     flights: tuple[Flight, ...]
     client_cpu_share: float = 0.0
     ramp: tuple[Flight, ...] = ()
-    client_pauses: ClientPauses = field(default_factory=ClientPauses)
+    client_pauses: tuple[ClientPauses, ...] = ()
+
+    @property
+    def begun(self) -> float:
+        """When the first request of the load was sent."""
+        sent = (flight.sent for flight in (*self.ramp, *self.flights) if flight.sent)
+        return min(sent, default=self.opened)
 
     @property
     def seconds(self) -> float:
@@ -212,7 +218,9 @@ def measurement_of(
         window_tokens=loaded.tokens,
         time_scale=time_scale,
         client_cpu_share=window.client_cpu_share,
-        client_pauses=window.client_pauses,
+        client_pauses=ClientPauses.of(
+            window.client_pauses, window.begun, window.opened, window.closed
+        ),
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
         ramp=window.ramp,

@@ -139,3 +139,10 @@ def test_a_stopped_process_is_noticed(server, answer, processes):
             bench.kill()
     invalid = json.loads(out)["invalid"]
     assert "client_paused" in {reason.split(":")[0] for reason in invalid}
+
+
+def test_a_stop_in_the_ramp_moves_no_latency_of_the_window():
+    late = ClientPauses((Pause(0.5, 3.5, 0.0), Pause(5.0, 5.1, 0.0)))
+    pauses = ClientPauses.of([late], 0.0, 4.0, 6.0)
+    assert pauses.paused_share() == pytest.approx(0.1 / 2.0, rel=0.5)
+    assert pauses.lost_share(2.0) > 0.5

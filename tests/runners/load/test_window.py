@@ -298,14 +298,14 @@ class TestWholeRun:
 
     def test_the_drain_is_not_checked_for_a_steady_load(self):
         # With fewer requests in flight the server takes a third of the time for a token.
-        steady = [flight(f"s{n}", 0.0, [k / 2 for k in range(1, 201)]) for n in range(3)]
+        steady = [flight(f"s{n}", 0.0, [k / 2 for k in range(1, 201)]) for n in range(11)]
         drain = flight("d", 0.0, [k / 2 for k in range(1, 201)] + [100 + k / 6 for k in range(200)])
         window = Window(0.0, 0.0, 100.0, (*steady, drain))
-        found = measured(window, point=OperatingPoint(4), whole_run=True)
+        found = measured(window, point=OperatingPoint(12), whole_run=True)
         assert found.window_s == pytest.approx(100 + 199 / 6)
         assert "unsteady" not in codes_of(found)
         whole = window.whole_run()
-        assert "unsteady" in codes_of(measured(whole, point=OperatingPoint(4)))
+        assert "unsteady" in codes_of(measured(whole, point=OperatingPoint(12)))
 
     def test_the_rate_of_arrivals_leaves_out_the_drain(self):
         arrivals = [flight(f"a{n}", float(n), [n + 5.0, n + 6.0]) for n in range(11)]
