@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -72,7 +72,7 @@ class Study(Part):
     objective: Objective = Objective()
     budget: Budget
     production: Production | None = None
-    simulated_acceptance: bool = False
+    simulated_acceptance: Annotated[bool, Field(strict=True)] = False
     runner: Literal["sglang", "simulated"] = "sglang"
     simulated: Simulated = Simulated()
 

@@ -36,9 +36,9 @@ on the machine, or the server compiled what it will not compile again."""
 
 _DEGENERATE = "degenerate_output"
 
-_CONSEQUENCES = frozenset({"lock_step"})
+_CONSEQUENCES = frozenset({"chunk_tokens", "lock_step"})
 """Checks that fail because of a disturbance; alone they are none. A client that was stopped leaves
-lanes in lock-step."""
+lanes in lock-step, and reads its backlog in pieces."""
 
 CONSTRAINT = "constraint"
 """Kind of the failure of a trial that ran well, and broke a limit of the objective."""

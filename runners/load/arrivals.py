@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _KEY = "timestamp"
 
-_LENGTH_KEYS = ("input_length", "output_length", "hash_ids")
+_LENGTH_KEYS = (
+    *("input_length", "output_length", "hash_ids"),
+    *("input_tokens", "output_tokens", "text_input", "session_id"),
+)
 """Keys of Mooncake's and AIPerf's traces, whose timestamps are milliseconds."""
 
 LONGEST_S = 7 * 86_400.0

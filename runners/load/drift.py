@@ -37,6 +37,10 @@ _CLOCK_S = 1e-4
 """Real seconds per verify or token that a client cannot tell: chunks of a simulated server that
 runs ten times faster than life merge. A GPU's gap of 5 ms may change by 2 % within it."""
 
+_FIRST_TOKENS = 0.25
+"""Change of the time to first token from which on it deserves a look."""
+_FIRST_TOKENS_PER_BLOCK = 3
+
 _SLOW = 1.5
 """Times slower than others, from which on a request or a moment is."""
 _FEWEST_REQUESTS = 8
@@ -72,12 +76,14 @@ class _Change:
         score: The change in units of its standard error.
         rest: Sum of the squares that it does not explain.
         at: Where in the window a step is, from 0 to 1; `None` for a trend.
+        until: Where it ends, if the pace comes back; `size` is then that of the whole window.
     """
 
     size: float
     score: float
     rest: float
     at: float | None = None
+    until: float | None = None
 
 
 def unsteady(evidence: Evidence) -> str | None:
@@ -87,9 +93,39 @@ def unsteady(evidence: Evidence) -> str | None:
 
 
 def drift(evidence: Evidence) -> str | None:
-    """Closed loop: the server changed its pace, by less than makes the window invalid."""
+    """Closed loop: the server changed its pace, by less than makes the window invalid.
+
+    Or its first tokens came later and later, or ever sooner.
+    """
     change = _change(evidence)
-    return _words(change, evidence) if change and abs(change.size) <= UNSTEADY else None
+    if change is not None:
+        return _words(change, evidence) if abs(change.size) <= UNSTEADY else None
+    if (change := _change_of_first_tokens(evidence)) is None:
+        return None
+    how = "rose" if change.size > 0 else "fell"
+    return f"the time to first token {how} by {abs(change.size):.0%} over the window"
+
+
+def _change_of_first_tokens(evidence: Evidence) -> _Change | None:
+    """The significant trend in the time to first token, over blocks of requests as sent."""
+    if evidence.point.is_open or evidence.adaptive_steps:
+        return None
+    inside = [
+        flight
+        for flight in evidence.flights
+        if flight.error is None and flight.chunk_times
+        if evidence.opened <= flight.sent <= evidence.closed
+    ]
+    waits = [flight.first - flight.sent for flight in sorted(inside, key=lambda f: f.sent)]
+    count = min(_BLOCKS, len(waits) // _FIRST_TOKENS_PER_BLOCK)
+    if count < _FEWEST_BLOCKS or min(waits) <= 0:
+        return None
+    blocks = [waits[n * len(waits) // count : (n + 1) * len(waits) // count] for n in range(count)]
+    trend = _trend([math.log(statistics.median(block)) for block in blocks])
+    grown = abs(trend.size) * statistics.median(waits)
+    if abs(trend.score) <= 5.0 + 12 / count or abs(trend.size) < _FIRST_TOKENS:
+        return None
+    return trend if grown > _UNEVEN_CLOCK_S else None
 
 
 def uneven(evidence: Evidence) -> str | None:
@@ -147,6 +183,7 @@ def _change(evidence: Evidence) -> _Change | None:
     limit = 4.0 + 12 / len(logs)
     found = [c for c in [_trend(logs)] if abs(c.score) > limit]
     found += [c for c in [_step(logs)] if abs(c.score) > limit + 1]
+    found += [c for c in [_bump(logs)] if abs(c.score) > limit + 2]
     if not found:
         return None
     best = min(found, key=lambda change: change.rest)
@@ -176,6 +213,29 @@ def _step(logs: Sequence[float]) -> _Change:
 
     splits = range(_LEAST_PER_SIDE, n - _LEAST_PER_SIDE + 1)
     return min((step(k) for k in splits), key=lambda change: change.rest)
+
+
+def _bump(logs: Sequence[float]) -> _Change:
+    """The part of the blocks, with others before and after it, that differs most from them."""
+    n = len(logs)
+
+    def bump(begin: int, end: int) -> _Change:
+        inside = statistics.fmean(logs[begin:end])
+        outside = statistics.fmean((*logs[:begin], *logs[end:]))
+        rest = [y - (inside if begin <= x < end else outside) for x, y in enumerate(logs)]
+        count = end - begin
+        error = _noise(rest) * math.sqrt(1 / count + 1 / (n - count))
+        size = math.expm1((inside - outside) * count / n)
+        score = (inside - outside) / error
+        return _Change(size, score, sum(r * r for r in rest), begin / n, end / n)
+
+    least = _LEAST_PER_SIDE - 1
+    parts = [
+        (begin, end)
+        for begin in range(least, n - 2 * least + 1)
+        for end in range(begin + least, n - least + 1)
+    ]
+    return min((bump(*part) for part in parts), key=lambda change: change.rest)
 
 
 def _noise(rest: Sequence[float]) -> float:
@@ -251,7 +311,12 @@ def _words(change: _Change, evidence: Evidence) -> str:
     unit = "verify" if evidence.speculation.enabled else "token"
     how = "rose" if change.size > 0 else "fell"
     where = "over the window"
-    if change.at is not None:
-        length_s = (evidence.closed - evidence.opened) * evidence.time_scale
+    length_s = (evidence.closed - evidence.opened) * evidence.time_scale
+    if change.at is not None and change.until is not None:
+        where = (
+            f"on the mean of the window, all of it between {change.at * length_s:.1f} and "
+            f"{change.until * length_s:.1f} s"
+        )
+    elif change.at is not None:
         where = f"at {change.at * length_s:.1f} s of the window"
     return f"the time per {unit} {how} by {abs(change.size):.0%} {where}"

@@ -19,7 +19,8 @@ def answer_lengths(workload: Workload, count: int, seed: int) -> tuple[int, ...]
     """Draw the output tokens of each prompt of a window.
 
     The lengths divide `output_tokens * (1 +- output_spread)` evenly, in an order that the seed
-    decides. So every seed gives the same lengths, and their mean is `output_tokens`.
+    decides. So every seed gives the same lengths. Their mean is `output_tokens`, or a little more
+    where it is so small that lengths would fall below 1.
 
     Args:
         workload: Mean length and spread.

@@ -23,6 +23,9 @@ _MOST_BY_CHANCE = 0.5
 """Share of the other lanes that sends so near by chance, from which on nothing can be told: answers
 are over in a few chunks."""
 
+_FEWEST_CHUNKS = 8
+"""Answers of fewer chunks end together by nature: ends come at the ends of forwards."""
+
 
 def lock_step(evidence: Evidence) -> str | None:
     """Lanes in lock-step: prompts share prefills and answers end together, so tok/s is too high."""
@@ -34,6 +37,8 @@ def lock_step(evidence: Evidence) -> str | None:
     if lanes == 1 or len(sends) < lanes or not lives:
         return None
     gaps = [b - a for f in evidence.flights for a, b in pairwise(f.chunk_times)]
+    if statistics.median(len(f.chunk_times) for f in evidence.flights) < _FEWEST_CHUNKS:
+        return None
     near = max(_TOGETHER_S, statistics.median(gaps) / 2 if gaps else 0.0)
     by_chance = 2 * near / statistics.median(lives)
     if by_chance > _MOST_BY_CHANCE:

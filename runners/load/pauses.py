@@ -156,7 +156,10 @@ class ClientPauses:
     def cause(self) -> str:
         """Why the client did not run, in words."""
         paused_s = sum(pause.ran - pause.due for pause in self.pauses)
-        own_s = sum(min(pause.cpu_s, pause.ran - pause.due) for pause in self.pauses)
+        # `cpu_s` is since the beat before: what a beat's own interval can hold proves nothing.
+        own_s = sum(
+            min(max(0.0, pause.cpu_s - BEAT_S), pause.ran - pause.due) for pause in self.pauses
+        )
         if 2 * self.throttled_s > paused_s:
             return "the container's CPU limit stopped the client: raise the limit"
         if 2 * own_s > paused_s:

@@ -39,7 +39,7 @@ took 3.1 times as long as without. An answer from a cache is 20 times faster or 
 _FAST_SHARE = 0.1
 """Share of the answers that may be too fast: fewer do not rule the figures."""
 
-_SHORTEST_STEPS = 8
+_SHORTEST_STEPS = 2
 """An answer of fewer verifies shows no pace."""
 _SPECIAL_TOKENS = 8
 """Tokens at the begin and the end of a text that a tokenizer adds, at most."""
@@ -128,11 +128,17 @@ def timed_out(evidence: Evidence) -> str | None:
 def too_few_requests(evidence: Evidence) -> str | None:
     """Fewer requests than were to be in flight."""
     concurrency = evidence.point.concurrency or 1
-    if len(evidence.samples) >= concurrency:
+    if len(evidence.samples) < concurrency:
+        return (
+            f"{len(evidence.samples)} requests cannot keep {concurrency} in flight: "
+            "raise the requests per window"
+        )
+    if concurrency == 1 or evidence.whole_lives or not evidence.good:
         return None
     return (
-        f"{len(evidence.samples)} requests cannot keep {concurrency} in flight: "
-        "raise the requests per window"
+        f"none of {len(evidence.samples)} requests began and ended while {concurrency} were in "
+        "flight, so latencies are those of the drain: raise the requests per window to "
+        f"{4 * concurrency}"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import operator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from runners.load.drift import drift, uneven
@@ -11,6 +12,8 @@ from runners.load.steadiness import stalled
 from runners.load.validity import LEAST_SUCCESSES, SATURATED, shared_prefixes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runners.load.answer import Answer
     from runners.load.evidence import Check, Evidence
 
@@ -20,6 +23,8 @@ BUSY = 0.7
 _LOW_ACCEPT_LENGTH = 1.05
 _PERFECT = 0.98
 _FEW_REQUESTS = 8
+_LOOPS = 0.95
+_LONGEST_LOOP = 4
 _JUDGED_TOKENS = 8
 """Shorter answers are not judged as degenerate: `"No."` three times is no fault."""
 _EQUAL = 4
@@ -149,14 +154,30 @@ def degenerate_output(evidence: Evidence) -> str | None:
     contents = [content for answer in answers if (content := _content(answer)) is not None]
     if not contents:
         return None
-    repeated = sum(len(set(content)) == 1 for content in contents)
+    repeated = sum(map(_loops, contents))
     if 2 * repeated > len(contents):
-        return f"{repeated} of {len(contents)} answers are one token over and over"
-    counts = Counter(contents)
-    equal = sum(count for count in counts.values() if count > 1)
-    if len(counts) == 1 < len(contents) or (equal >= _EQUAL and 2 * equal >= len(contents)):
+        return f"{repeated} of {len(contents)} answers are one token, or a few, over and over"
+    equal = _equal(contents)
+    if equal == len(contents) > 1 or (equal >= _EQUAL and 2 * equal >= len(contents)):
         return f"{equal} of {len(contents)} answers to different prompts equal another answer"
     return None
+
+
+def _loops(content: Sequence[object]) -> bool:
+    """Whether an answer repeats one to four tokens from its first quarter on."""
+    tail = content[len(content) // 4 :]
+    return any(
+        sum(map(operator.eq, tail, tail[period:])) >= _LOOPS * (len(tail) - period)
+        for period in range(1, min(_LONGEST_LOOP, len(tail) // 2) + 1)
+    )
+
+
+def _equal(contents: Sequence[tuple[object, ...]]) -> int:
+    """Answers that are the beginning of another one, or begin as it is: lengths differ."""
+    # In sorted order a beginning stands right before what it begins.
+    ordered = sorted(contents, key=lambda content: [str(item) for item in content])
+    pairs = [n for n, (a, b) in enumerate(pairwise(ordered)) if b[: len(a)] == a]
+    return len({*pairs, *(n + 1 for n in pairs)})
 
 
 def _content(answer: Answer) -> tuple[object, ...] | None:

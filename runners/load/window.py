@@ -111,8 +111,14 @@ class Window:
         """
         good = [flight for flight in self.flights if flight.error is None]
         inside = [f for f in good if self.opened <= f.sent <= self.closed]
+        return self.whole_lives() or inside or good
+
+    def whole_lives(self) -> list[Flight]:
+        """The good requests sent inside it before the first that outlived it."""
+        good = [flight for flight in self.flights if flight.error is None]
+        inside = [f for f in good if self.opened <= f.sent <= self.closed]
         cut = min((f.sent for f in inside if f.last > self.closed), default=float("inf"))
-        return [f for f in inside if f.sent < cut] or inside or good
+        return [f for f in inside if f.sent < cut]
 
     def finished(self) -> list[Flight]:
         """The good requests whose last token arrived inside it."""
@@ -224,6 +230,7 @@ def measurement_of(
         adaptive_steps=adaptive_steps,
         running_limit=running_limit_of(server_info or {}),
         ramp=window.ramp,
+        whole_lives=len(window.whole_lives()),
         decode_s=decode_s,
     )
     return Measurement(

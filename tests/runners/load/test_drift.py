@@ -8,8 +8,10 @@ import re
 import pytest
 
 from runners.load.drift import drift, uneven, unsteady
+from search_spaces.workload import OperatingPoint
 
 from .engine_windows import window
+from .windows import PLAIN, Load
 
 LOADS = [(1, 16), (8, 40), (32, 96)]
 LENGTHS_S = {(1, False): 21.5, (8, False): 8.6, (32, False): 6.4,
@@ -75,3 +77,36 @@ def test_a_small_change_is_a_warning():
 def test_slow_requests_and_moments_are_named(lanes, speculative, change):
     evidence = window(random.Random(1), lanes, speculative=speculative, count=40, **change)
     assert list(named(evidence)) == ["uneven"]
+
+
+@pytest.mark.parametrize("speculative", [False, True])
+@pytest.mark.parametrize(("lanes", "count"), LOADS)
+def test_a_disturbance_in_mid_window_is_named_with_its_share(lanes, count, speculative):
+    length_s = LENGTHS_S[lanes, speculative]
+    evidence = window(
+        random.Random(1), lanes, speculative=speculative, count=count,
+        pace=lambda now: 1.15 if 0.33 < now / length_s < 0.67 else 1.0,
+    )  # fmt: skip
+    found = named(evidence)
+    assert list(found) == ["drift"]
+    assert 3 <= int(re.search(r"(\d+)%", found["drift"])[1]) <= 7
+
+
+def first_tokens(wait_s):
+    """One user: answers of 65 tokens at one pace, with times to first token of `wait_s`."""
+    load = Load(PLAIN, OperatingPoint(1), count=36, gap=3.0, pace=lambda _now: 0.01)
+    for n, request in enumerate(load.requests):
+        request.first = wait_s(n)
+    return load.evidence()
+
+
+def test_first_tokens_that_come_later_and_later_are_a_warning():
+    found = named(first_tokens(lambda n: 0.5 * (1 + n / 24) + 0.01 * (n % 3)))
+    assert list(found) == ["drift"]
+    assert 100 <= int(re.search(r"(\d+)%", found["drift"])[1]) <= 200
+
+
+def test_first_tokens_that_scatter_are_no_drift():
+    draw = random.Random(3)
+    for _ in range(50):
+        assert named(first_tokens(lambda _n: 0.5 * draw.lognormvariate(0, 0.2))) == {}

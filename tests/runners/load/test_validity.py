@@ -893,3 +893,48 @@ def test_without_ids_the_text_is_looked_at(text, warned):
     for n, request in enumerate(load.requests):
         request.answer |= {"output_ids": (), "text": text if warned else f"{n} {text}"}
     assert (judged(load)[1] == ["degenerate_output"]) is warned
+
+
+def test_short_answers_from_a_cache_are_too_fast():
+    load = Load(PLAIN, more={"decode_s": 0.05})
+    for request in load.requests:
+        request.tokens, request.first, request.pace = 5, 0.002, lambda _now: 0.0005
+    assert "too_fast" in judged(load)[0]
+
+
+def test_latencies_of_the_drain_alone_are_not_believed():
+    assert judged(Load(PLAIN, OperatingPoint(8), count=16, more={"whole_lives": 0}))[0] == [
+        "too_few_requests"
+    ]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        lambda n, k: n + 100 if k == 0 else 0,
+        lambda _n, k: k if k < 5 else 0,
+        lambda n, k: n + k % 2,
+        lambda _n, k: k,
+    ],
+    ids=["one token after the prefill's", "one token in the end", "two tokens", "one answer"],
+)
+def test_broken_decoding_is_degenerate_whatever_it_repeats(ids):
+    load = Load(PLAIN)
+    for n, request in enumerate(load.requests):
+        request.ids = tuple(ids(n, k) for k in range(TOKENS))
+    assert [code for code in judged(load)[1] if code == "degenerate_output"]
+
+
+def test_one_answer_cut_to_many_lengths_is_degenerate():
+    load = Load(PLAIN)
+    for n, request in enumerate(load.requests):
+        request.tokens = TOKENS - n
+        request.ids = tuple(range(TOKENS - n))
+    assert "degenerate_output" in judged(load)[1]
+
+
+def test_answers_of_a_few_chunks_end_together_by_nature():
+    load = Load(PLAIN, OperatingPoint(4), together=True)
+    for request in load.requests:
+        request.tokens = 5
+    assert "lock_step" not in judged(load)[0]

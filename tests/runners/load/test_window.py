@@ -328,7 +328,8 @@ class TestLockStepOfABurst:
             now = 0.0
             for n in range(5):
                 life = lives(lane, n)
-                flights.append(flight(f"{lane}/{n}", now, [now + life / 2, now + life]))
+                times = [now + life * (k + 1) / 10 for k in range(10)]
+                flights.append(flight(f"{lane}/{n}", now, times))
                 now += life
         ends = [max(f.last for f in flights if f.prompt.startswith(f"{k}/")) for k in range(8)]
         return Window(0.0, 0.0, min(ends), tuple(sorted(flights, key=lambda f: f.sent)))
