@@ -7,8 +7,8 @@ Both send the same prompts in the same order, for answers of the same fixed leng
 (ours first in one round, theirs in the next). `bench_serving` sends its first requests all at once,
 so that they stay in step; for the comparison ours does the same (`burst`), and the same whole is
 made of its requests: all output tokens over the time from the first request to the last token.
-"window" is what the tuner really measures: lanes that begin with cut answers as in steady traffic, without ramp and
-drain.
+"window" is what the tuner really measures: lanes that begin with cut answers, as in steady traffic,
+without ramp and drain.
 
 Two runs differ by what server and machine do in each of them. `--same-run` compares one run with
 itself: `bench_serving` is sent through a tap (`benchmarks/tap.py`), and "ours" is what our reader

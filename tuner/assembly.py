@@ -242,10 +242,9 @@ def equal_lengths(study: Study) -> str | None:
     ):
         return None
     return (
-        "this study keeps answers of equal length, as the version that created it: windows at "
-        "several users may run in lock-step, and tok/s is then too high; to measure anew, start "
-        f"a study with `output_tokens: {{mean: {workload.output_tokens}, "
-        f"spread: {DEFAULT_OUTPUT_SPREAD}}}`"
+        "this study keeps answers of equal length, like the version that created it. Windows in "
+        "lock-step are invalid. For varied lengths start a new study with `output_tokens: "
+        f"{{mean: {workload.output_tokens}, spread: {DEFAULT_OUTPUT_SPREAD}}}`"
     )
 
 

@@ -57,7 +57,7 @@ def test_fewer_than_two_valid_windows_have_no_interval(windows):
     summary = to_dict(windows)
     assert set(summary["mean"].values()) == set(summary["interval95"].values()) == {None}
     text = "\n".join(describe_windows(windows))
-    assert "no interval" in text
+    assert "No interval" in text
     assert "mean" not in text
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.report import point_dict
 from tuner.student_t import mean_interval
-from tuner.words import counted, describe_number, describe_reasons
+from tuner.words import describe_number, describe_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +66,8 @@ def describe_windows(windows: Sequence[Measurement]) -> list[str]:
         )
     else:
         note = (
-            f"{counted(valid, 'valid window')} of {len(windows)}: no interval, which needs at "
-            "least 2; see the reasons below"
+            f"No interval: {valid} of {len(windows)} windows {'is' if valid == 1 else 'are'} valid "
+            "and at least 2 are needed; see the reasons below"
         )
     header = "".join(f"{_FIGURES[name][0]:>19}" for name in names)
     lines = [f"{'':<20}{header}"]

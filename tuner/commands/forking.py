@@ -72,8 +72,8 @@ def start_fork(
         refuse_unread(stored, read)
         for path, message in undeclared_simulation(study):
             raise CommandError(
-                f"study {stored.name} cannot be forked as it is stored: {dotted(path)}: {message}, "
-                f"in its file, then run `tuner resume --study FILE --fork {name}`"
+                f"study {stored.name} cannot be forked as it is stored: {dotted(path)}: {message}. "
+                f"Then run `tuner resume --study FILE --fork {name}` with the changed file"
             )
     file_notes = check_prompts(study)
     # Whoever gave another runner at `sweep` meant it, unless the file has another one now.
