@@ -36,6 +36,7 @@ def warnings(study: Study) -> tuple[str, ...]:
         *without_effect(study),
         *production_warnings(study),
         *_small_windows(study),
+        *_equal_answers(study),
         *all_reduce(study),
         *_wasted(study),
     )
@@ -93,6 +94,18 @@ def _small_windows(study: Study) -> Iterator[str]:
                 f"workload.points[{index}] ({point.name}) sends {count} requests: percentiles and "
                 f"goodput of an open loop need more; write `requests: {_ENOUGH_ARRIVALS}` or more"
             )
+
+
+def _equal_answers(study: Study) -> Iterator[str]:
+    workload = study.to_workload()
+    users = max((point.concurrency or 1 for point in workload.points), default=1)
+    if workload.output_spread or workload.natural_length or users == 1:
+        return
+    yield (
+        f"workload.output_tokens has spread 0: windows at {users} users can run in lock-step, and "
+        "such windows are invalid; write "
+        f"`output_tokens: {{mean: {workload.output_tokens}, spread: 0.5}}`"
+    )
 
 
 def _baselines(study: Study) -> Iterator[str]:

@@ -112,3 +112,16 @@ def test_a_mistake_in_a_fixed_flag_and_in_todays_command_is_said_once(make_study
     assert said[0].startswith("server.flags.mem-fracton-static: ")
     study = make_study(**given, server={"flags": CLEAN})
     assert any(note.startswith("production.command: `--mem-fracton") for note in warnings(study))
+
+
+@pytest.mark.parametrize(("users", "spread", "count"), [(8, 0, 1), (1, 0, 0), (8, 0.5, 0)])
+def test_equal_answers_at_several_users_get_a_note(make_study, users, spread, count):
+    workload = {
+        "prompts": {"chat": 1},
+        "output_tokens": {"mean": 64, "spread": spread},
+        "points": [{"concurrency": users}],
+    }
+    study = make_study(server={"flags": CLEAN}, space={"speculation": [CHAIN]}, workload=workload)
+    found = [note for note in warnings(study) if "output_tokens" in note]
+    assert len(found) == count
+    assert all("lock-step" in note and "spread: 0.5" in note for note in found)
