@@ -283,15 +283,12 @@ def make_sweep(
         and stored.budget_launches is not None
         and problem.planner(stored.budget_launches) == "exhaustive"
     )
-    # Simulated acceptance makes wrong text by design.
-    compare_answers = not simulates_acceptance(problem.study)
     launcher = Launcher(
         stored=stored,
         store=store,
         runner=runner,
         workload=problem.study.to_workload(),
         limits=dict(problem.study.objective.subject_to),
-        baselines=tuple(problem.baselines.values()) if compare_answers else (),
         progress=progress,
         log_dir=log_dir(store, stored),
         shielded=shielded,
@@ -314,7 +311,7 @@ def make_sweep(
         same=same,
         baselines=problem.baselines,
         figure=problem.study.objective.figure,
-        compare_answers=compare_answers,
+        compare_answers=compares_answers(problem.study),
         progress=progress,
         mirror=mirror,
         shielded=shielded,
@@ -328,13 +325,8 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     It asks nothing of the space: what was measured is told whatever today's rules say of it.
     """
     stored = store.study(name)
-    trials, launches = store.trials(stored.id), store.launches(stored.id)
-    own = {launch.id for launch in launches if launch.imported_from is None}
-    baselines = _baselines(study, trials, own)
-    simulated_acceptance = simulates_acceptance(study)
-    standing = Standing.of(
-        trials, baselines, study.objective.figure, compare_answers=not simulated_acceptance
-    )
+    launches = store.launches(stored.id)
+    standing = make_standing(store, stored, study)
     best = standing.best
     owner = store.owner(stored.id)
     return StudyReport(
@@ -348,10 +340,27 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         profile=runner.profile,
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
         cautions=cautions(best.configuration, study) if best is not None else (),
-        hot_switch=hot_switch_report(store, stored, trials, launches),
-        simulated_acceptance=simulated_acceptance,
+        hot_switch=hot_switch_report(store, stored, standing.trials, launches),
+        simulated_acceptance=simulates_acceptance(study),
         explainable=_explainable(standing, study),
     )
+
+
+def make_standing(store: Store, stored: StoredStudy, study: Study) -> Standing:
+    """Judge the stored trials of a study beside its baselines."""
+    trials, launches = store.trials(stored.id), store.launches(stored.id)
+    own = {launch.id for launch in launches if launch.imported_from is None}
+    return Standing.of(
+        trials,
+        _baselines(study, trials, own),
+        study.objective.figure,
+        compare_answers=compares_answers(study),
+    )
+
+
+def compares_answers(study: Study) -> bool:
+    """Whether degenerate answers count: simulated acceptance makes wrong text by design."""
+    return not simulates_acceptance(study)
 
 
 def _explainable(standing: Standing, study: Study) -> bool:

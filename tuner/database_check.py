@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from results.records import LaunchState, TrialState
+from search_spaces.problems import StudyFileError
+from tuner.assembly import make_standing, stored_study_file
+from tuner.scoring import comparable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +68,15 @@ def problems_of(store: Store) -> Iterator[Problem]:
             yield from _without_end(study, launches)
         yield from _logs(study, launches)
         if not at_work and study.name in mirrors:
-            yield from _mirror(study, store.trials(study.id), mirrors[study.name])
+            yield from _mirror(study, _trials(store, study), mirrors[study.name])
+
+
+def _trials(store: Store, study: StoredStudy) -> tuple[Trial, ...]:
+    """Trials as `Standing.of` judges them; as stored where the study file is unreadable."""
+    try:
+        return make_standing(store, study, stored_study_file(study).study).trials
+    except StudyFileError:
+        return store.trials(study.id)
 
 
 def _without_end(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Problem]:
@@ -108,6 +119,7 @@ def _logs(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Problem]
 
 
 _OPTUNAS: Final = {
+    TrialState.COMPLETE: "COMPLETE",
     TrialState.INFEASIBLE: "COMPLETE",
     TrialState.INVALID: "FAIL",
     TrialState.FAILED: "FAIL",
@@ -125,7 +137,7 @@ def _mirror(
             f"Optuna's tables hold trials that the study does not have: {_some(foreign)}",
             "something else wrote into them; `tuner show` is right, optuna-dashboard is not",
         )
-    # A complete trial is told once its baselines are known, which may be never.
+    # A trial with figures is told once its baselines are known, which may be never.
     scored = any(
         states.get(t.number) == "COMPLETE" for t in trials if t.state is TrialState.COMPLETE
     )
@@ -133,8 +145,8 @@ def _mirror(
         trial.number
         for trial in trials
         if trial.state is not TrialState.RUNNING
-        and states.get(trial.number)
-        != (_OPTUNAS.get(trial.state) or ("COMPLETE" if scored else states.get(trial.number)))
+        and (scored or not comparable(trial))
+        and states.get(trial.number) != _OPTUNAS[trial.state]
     ]
     if behind:
         at_rest = study.stopped in {"exhausted", "budget", "converged"}

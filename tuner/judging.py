@@ -12,7 +12,7 @@ from search_spaces.configuration import largest
 from tuner.faithful import compare
 from tuner.one_server import State, held_against
 from tuner.same_load import SameLoad
-from tuner.scoring import beside_baselines, has_stalled, judge, was_disturbed
+from tuner.scoring import has_stalled, judge, was_disturbed
 from tuner.switch_faults import (
     ANCHOR_DISTURBED,
     NOT_COMPARED,
@@ -23,7 +23,7 @@ from tuner.switch_faults import (
 from tuner.switching import checked, have_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from results.records import Launch, Measurement, Resolved
@@ -44,7 +44,6 @@ class Judge:
         store: Where each window and each judgement goes.
         workload: With which operating points each setting is measured.
         limits: Upper bounds that a feasible trial keeps, by metric.
-        baselines: Those whose answers tell degenerate ones; none where answers mean nothing.
         progress: Told of every step.
         shielded: Sections that an interrupt may not tear.
     """
@@ -56,7 +55,6 @@ class Judge:
         store: Store,
         workload: Workload,
         limits: Mapping[str, float],
-        baselines: Collection[Configuration],
         progress: Progress,
         shielded: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -64,7 +62,6 @@ class Judge:
         self._store = store
         self._workload = workload
         self._limits = limits
-        self._baselines = baselines
         self._progress = progress
         self._shielded = shielded
         self._same_load = SameLoad(stored, store)
@@ -105,14 +102,7 @@ class Judge:
             tuple(measurements),
             (launch.id,),
         )
-        self.finish(launch, self._beside_baselines(trial), resolved)
-
-    def _beside_baselines(self, trial: Trial) -> Trial:
-        """The trial with its answers compared with those of the baselines judged so far."""
-        if not any(m.warnings for m in trial.measurements):
-            return trial
-        known = self._store.trials(self._stored.id)
-        return beside_baselines(trial, (t for t in known if t.configuration in self._baselines))
+        self.finish(launch, trial, resolved)
 
     def _require_reference(self, launch: Launch, asked: Configuration) -> None:
         """Of a setting that the server was not started at: there is something to hold it against.

@@ -27,7 +27,7 @@ from tuner.planners import PlannedTrial
 from tuner.switch_faults import ANCHOR_DISTURBED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import LaunchCommand, Runner, Session
-    from search_spaces.configuration import Configuration
     from search_spaces.workload import Workload
     from tuner.planners import LaunchPlan
     from tuner.progress import Progress
@@ -71,7 +70,6 @@ class Launcher:
         runner: Starts servers.
         workload: With which operating points each setting is measured.
         limits: Upper bounds that a feasible trial keeps, by metric.
-        baselines: Those whose answers tell degenerate ones; none where answers mean nothing.
         progress: Told of every step.
         log_dir: Where the servers' logs go.
         shielded: Sections that an interrupt may not tear.
@@ -87,7 +85,6 @@ class Launcher:
         runner: Runner,
         workload: Workload,
         limits: Mapping[str, float],
-        baselines: Collection[Configuration],
         progress: Progress,
         log_dir: Path,
         shielded: Callable[[], AbstractContextManager[None]],
@@ -102,7 +99,6 @@ class Launcher:
             store=store,
             workload=workload,
             limits=limits,
-            baselines=baselines,
             progress=progress,
             shielded=shielded,
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from results.errors import StoreError
 from results.records import Trial, TrialState
+from tuner.scoring import comparable
 from tuner.words import describe, fixed_names
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Mirror:
         """Brings Optuna's tables up to `standing`."""
         scores = [s for t in standing.trials if (s := standing.score(t)) is not None]
         worst = min(scores, default=0.0)
-        trials = tuple(self._translate(t, standing.score(t), worst) for t in standing.trials)
+        trials = tuple(self._translate(t, standing, worst) for t in standing.trials)
         if self._broken or trials == self._shown:
             return
         try:
@@ -44,12 +45,12 @@ class Mirror:
             self._warn(f"Optuna's tables are not kept up to date any more: {error}")
         self._shown = trials
 
-    def _translate(self, trial: Trial, score: float | None, worst: float) -> MirrorTrial:
+    def _translate(self, trial: Trial, standing: Standing, worst: float) -> MirrorTrial:
         from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
         from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
 
         state = trial.state
-        if state is TrialState.COMPLETE and score is None:
+        if comparable(trial) and standing.reference is None:
             state = TrialState.RUNNING  # told once the baselines are known
         # A baseline may lie outside the space, where Optuna has no parameters for it.
         parameters: tuple[MirrorParameter, ...] = ()
@@ -72,7 +73,7 @@ class Mirror:
             number=trial.number,
             state=state,
             parameters=parameters,
-            value=score,
+            value=standing.score(trial),
             worst=worst,
             user_attrs={k: v for k, v in attributes.items() if v is not None},
         )

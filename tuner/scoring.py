@@ -1,6 +1,7 @@
 """One number per trial: how much faster than the best baseline, and whether it may win.
 
-Scores are derived from measurements and baselines whenever they are asked for, never stored.
+Scores are derived from measurements and baselines whenever they are asked for, never stored. So is
+the state of a trial whose answers are degenerate beside a clean baseline (`Standing.of`).
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Standing:
     """A study's trials against its baselines.
 
     Attributes:
-        trials: All trials, by number.
+        trials: All trials, by number, in the states that the baselines leave them.
         baselines: Trial per baseline name; `None` while it is not judged.
         reference: The best baseline at each point; `None` until every baseline is judged, and
             where none of them gave figures that can be believed.
@@ -133,8 +134,8 @@ class Standing:
     ) -> Standing:
         """Finds the baselines among `trials` by their canonical configuration.
 
-        With `compare_answers` a baseline with degenerate answers is invalid beside one without:
-        the first baseline was judged before there was another.
+        With `compare_answers` a trial with degenerate answers is invalid beside a baseline without,
+        whichever of the two was judged first.
         """
         found: dict[str, Trial | None] = {}
         for name, configuration in baselines.items():
@@ -148,9 +149,9 @@ class Standing:
             found[name] = judged[-1] if judged else None
         if compare_answers:
             known = [t for t in found.values() if t is not None]
-            rejudged = {t.number: beside_baselines(t, known) for t in known}
-            trials = [rejudged.get(t.number, t) for t in trials]
-            found = {n: t if t is None else rejudged[t.number] for n, t in found.items()}
+            trials = [beside_baselines(t, known) for t in trials]
+            by_number = {t.number: t for t in trials}
+            found = {n: t if t is None else by_number[t.number] for n, t in found.items()}
         standing = cls(tuple(trials), found, None, figure)
         if not standing.baselines_are_judged:
             return standing
@@ -259,14 +260,14 @@ def beside_baselines(trial: Trial, baselines: Iterable[Trial]) -> Trial:
         trial: Judged by itself.
         baselines: Those that are judged so far; the trial may be among them.
     """
-    if not comparable(trial):
+    if not comparable(trial) or not any(map(_is_degenerate, trial.measurements)):
         return trial
     clean = {
         measurement.point: baseline.number
         for baseline in baselines
         if comparable(baseline) and baseline.number != trial.number
         for measurement in baseline.measurements
-        if _DEGENERATE not in _codes(measurement.warnings)
+        if not _is_degenerate(measurement)
     }
     reasons = [
         f"at {_at(m)}: {reason}; the answers of baseline trial {clean[m.point]} are not degenerate"
@@ -278,6 +279,10 @@ def beside_baselines(trial: Trial, baselines: Iterable[Trial]) -> Trial:
     if not reasons:
         return trial
     return replace(trial, state=TrialState.INVALID, failure=_invalid(reasons))
+
+
+def _is_degenerate(measurement: Measurement) -> bool:
+    return _DEGENERATE in _codes(measurement.warnings)
 
 
 def _invalid(reasons: Iterable[str]) -> Failure:

@@ -13,17 +13,17 @@ from results.records import Failure, Purpose, TrialState
 from tuner.launching import StudyFaultError
 from tuner.leftovers import end_leftovers
 from tuner.planners import LaunchPlan, Observation, Stop
-from tuner.scoring import Standing
+from tuner.scoring import Standing, comparable
 from tuner.switching import read_switching
 from tuner.time_left import pace_of
 from tuner.verdict import missing_baselines
 from tuner.words import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from results.records import Launch
+    from results.records import Launch, Trial
     from results.store import Store
     from results.studies import Stopped, StoredStudy
     from runners.base import Runner
@@ -71,7 +71,7 @@ class Sweep:
         same: Knows which points need no launch; `None` where all of them do.
         baselines: By name.
         figure: What configurations are ranked by.
-        compare_answers: Whether a baseline with degenerate answers is invalid beside one without.
+        compare_answers: Whether degenerate answers are invalid beside a clean baseline.
         progress: Told of every step.
         mirror: Optuna's tables; `None` where nobody will look at them.
         shielded: Sections that an interrupt may not tear.
@@ -230,9 +230,9 @@ class Sweep:
             "from here on TPE chooses"
         )
 
-    def _standing(self) -> Standing:
+    def _standing(self, trials: Sequence[Trial] | None = None) -> Standing:
         return Standing.of(
-            self._store.trials(self._stored.id),
+            self._store.trials(self._stored.id) if trials is None else trials,
             self._baselines,
             self._figure,
             compare_answers=self._compare_answers,
@@ -240,7 +240,9 @@ class Sweep:
 
     def _observe(self) -> Standing:
         """Tells the planner what it has not heard yet."""
-        standing = self._standing()
+        trials = self._store.trials(self._stored.id)
+        standing = self._standing(trials)
+        self._tell_rejudged(trials, standing)
         if self._mirror is not None:
             self._mirror.show(standing)
         for trial in standing.trials:
@@ -249,12 +251,23 @@ class Sweep:
             unjudged = trial.state in {TrialState.RUNNING, TrialState.FAILED}
             if trial.number in self._observed or unjudged:
                 continue
-            score = standing.score(trial)
-            if trial.state is TrialState.COMPLETE and score is None:
-                continue  # known once every baseline is judged
+            if comparable(trial) and standing.reference is None:
+                continue  # score and state are known once every baseline is judged
             self._observed.add(trial.number)
+            score = standing.score(trial)
             self._planner.observe(Observation(trial.configuration, trial.state, score))
         return standing
+
+    def _tell_rejudged(self, trials: Sequence[Trial], standing: Standing) -> None:
+        """Say once which trials a baseline has made invalid; `_check_baselines` names baselines."""
+        baselines = {t.number for t in standing.baselines.values() if t is not None}
+        for stored, trial in zip(trials, standing.trials, strict=True):
+            if stored.state is trial.state or trial.number in baselines or trial.failure is None:
+                continue
+            line = f"warning: trial {trial.number} is {trial.state}: {trial.failure.message}"
+            if line not in self._told:
+                self._told.add(line)
+                self._progress.message(line)
 
     def _set_aside(self, standing: Standing, launches: tuple[Launch, ...]) -> bool:
         """Stores as inactive what a launch has shown to be another point's server."""

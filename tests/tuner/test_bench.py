@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from results.records import Failure
 from runners.base import RunnerError
 from runners.load import LoadGenerator
 from runners.ports import free_port_block
@@ -230,6 +231,7 @@ def test_repeat(bench):
     found = json.loads(done.stdout)
     windows = found["windows"]
     assert (found["repeat"], len(windows)) == (3, 3)
+    assert found["ended_early"] is None
     assert [line.split(":")[0] for line in done.stderr.splitlines()[1:]] == [
         f"window {n} of 3" for n in (1, 2, 3)
     ]
@@ -253,6 +255,64 @@ def test_repeat_in_words(bench):
     assert "interval" in text
     assert text.count("see docs/validity.md") == 1  # four requests are few
     assert "window 2: warning: few_requests" in text
+
+
+def gone():
+    return RunnerError(Failure("server_gone", "load", "configuration", "the server is gone"))
+
+
+@pytest.fixture
+def end_in_window(monkeypatch):
+    """Makes a window of the next bench raise."""
+    measure, begun = LoadGenerator.measure, []
+
+    def end(number, error):
+        def measure_until(*arguments, **named):
+            begun.append(number)
+            if len(begun) == number:
+                raise error
+            return measure(*arguments, **named)
+
+        monkeypatch.setattr(LoadGenerator, "measure", measure_until)
+
+    return end
+
+
+REPEAT = ("--repeat", "4", "--requests", "4", "--output-tokens", "16")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [(KeyboardInterrupt(), 130, "interrupted"), (gone(), 4, "the server is gone")],
+)
+@pytest.mark.parametrize("finished", [1, 2])
+def test_finished_windows_survive_a_failure(bench, end_in_window, ending, finished):
+    error, code, why = ending
+    end_in_window(finished + 1, error)
+    done = bench(*REPEAT, "--json", code=code)
+    found = json.loads(done.stdout)
+    assert (found["repeat"], len(found["windows"])) == (4, finished)
+    assert why in found["ended_early"]
+    assert all(window["output_tok_s"] > 0 for window in found["windows"])
+    valid = sum(not window["invalid"] for window in found["windows"])
+    assert found["valid_windows"] == valid
+    assert (found["mean"]["output_tok_s"] is not None) is (valid > 1)
+    assert done.stderr.splitlines()[-1].startswith("tuner: ")
+    assert why in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("finished", [1, 2])
+def test_text_shows_finished_windows_and_the_reason(bench, end_in_window, finished):
+    end_in_window(finished + 1, gone())
+    text = bench(*REPEAT, code=4).stdout
+    assert "output tok/s" in text
+    assert f"ended early after {finished} of 4 windows" in text.splitlines()[-1]
+    assert "the server is gone" in text.splitlines()[-1]
+
+
+def test_nothing_is_printed_if_the_first_window_fails(bench, end_in_window):
+    end_in_window(1, KeyboardInterrupt())
+    assert bench(*REPEAT, "--json", code=130).stdout == ""
 
 
 def test_prompts_of_ones_own(bench, tuner):
@@ -311,6 +371,33 @@ def test_nobody_there(tuner):
 
 def test_no_address(call):
     assert "not an HTTP address" in call("bench", "--url", "localhost:30000", code=2)[1]
+
+
+def test_ctrl_c_prints_the_finished_windows(url, tuner):
+    load = ["--requests", "4", "--output-tokens", "64", "--repeat", "1000", "--json"]
+    client = subprocess.Popen(
+        [sys.executable, "-m", "tuner", "bench", "--url", url, *load],
+        env={**tuner.env, "SGLANG_API_KEY": KEY},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not client.stderr.readline().startswith("window 2 of 1000"):
+            assert client.poll() is None
+        while in_flight(url) == 0:
+            assert client.poll() is None
+        client.send_signal(signal.SIGINT)
+        out, err = client.communicate(timeout=60)
+        assert client.returncode == 130
+        assert "tuner: interrupted\n" in err
+        found = json.loads(out)
+        assert len(found["windows"]) >= 2
+        assert (found["repeat"], found["ended_early"]) == (1000, "interrupted")
+    finally:
+        client.kill()
+        client.wait()
 
 
 def in_flight(url):

@@ -27,7 +27,7 @@ INVALID = window(500.0, invalid=("silent: nothing was heard",))
 
 
 def test_the_interval_is_students():
-    summary = to_dict([window(100.0), window(101.0), window(102.0)])
+    summary = to_dict([window(100.0), window(101.0), window(102.0)], 3)
     assert (summary["repeat"], summary["valid_windows"]) == (3, 3)
     assert [point["output_tok_s"] for point in summary["windows"]] == [100.0, 101.0, 102.0]
     assert summary["mean"]["output_tok_s"] == pytest.approx(101.0)
@@ -41,7 +41,7 @@ def test_the_interval_is_students():
 
 def test_invalid_windows_are_shown_and_left_out():
     windows = [window(100.0), INVALID, window(102.0)]
-    summary = to_dict(windows)
+    summary = to_dict(windows, len(windows))
     assert (len(summary["windows"]), summary["valid_windows"]) == (3, 2)
     assert summary["mean"]["output_tok_s"] == 101.0
     rows = describe_windows(windows)
@@ -54,7 +54,7 @@ def test_invalid_windows_are_shown_and_left_out():
 
 @pytest.mark.parametrize("windows", [[window(100.0), INVALID], [INVALID, INVALID]])
 def test_fewer_than_two_valid_windows_have_no_interval(windows):
-    summary = to_dict(windows)
+    summary = to_dict(windows, len(windows))
     assert set(summary["mean"].values()) == set(summary["interval95"].values()) == {None}
     text = "\n".join(describe_windows(windows))
     assert "No interval" in text
@@ -63,7 +63,7 @@ def test_fewer_than_two_valid_windows_have_no_interval(windows):
 
 def test_a_figure_that_a_window_lacks_has_no_interval():
     windows = [window(100.0, tpot_p50_ms=math.nan), window(101.0)]
-    summary = to_dict(windows)
+    summary = to_dict(windows, len(windows))
     assert summary["interval95"]["tpot_p50_ms"] is None
     assert summary["interval95"]["ttft_p50_ms"] == (40.0, 40.0)
 
@@ -71,4 +71,4 @@ def test_a_figure_that_a_window_lacks_has_no_interval():
 def test_a_figure_that_no_window_has_is_no_column():
     windows = [window(100.0, accept_length=None), window(101.0, accept_length=None)]
     assert "accept length" not in describe_windows(windows)[0]
-    assert to_dict(windows)["mean"]["accept_length"] is None
+    assert to_dict(windows, len(windows))["mean"]["accept_length"] is None

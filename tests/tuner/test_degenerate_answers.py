@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from results.records import TrialState
+from results.store import Store
+
 
 @pytest.fixture
 def sweep(call, write_small, monkeypatch):
@@ -32,6 +35,40 @@ def test_degenerate_answers_are_invalid_where_the_baselines_are_good(sweep):
     assert "degenerate_output" in searched["failure"]["message"]
     assert "baseline trial" in searched["failure"]["message"]
     assert report["best"]["trial"] != searched["number"]
+
+
+def test_every_command_uses_the_derived_state(sweep, call):
+    report = sweep({"kind": "garbage", "when": {"num_steps": 2}})
+    [number] = [t["number"] for t in report["trials"] if t["purpose"] == "search"]
+    with Store.open_to_read("sqlite:///tuner.db") as store:
+        stored = store.trial(store.study("small").id, number, samples=False)
+    assert stored.state is TrialState.COMPLETE  # the store has what was measured
+
+    def read(*command, code=0):
+        return json.loads(call(*command, "--study", "small", "--json", code=code)[0])
+
+    for command in ("show", "resume"):
+        found = read(command)
+        assert found["trials"][number]["state"] == "invalid"
+        assert found["best"]["trial"] == report["best"]["trial"]
+        assert found["verdict"] == report["verdict"]
+    assert read("show", "--trial", str(number))["state"] == "invalid"
+    exported = json.loads(call("export", "--study", "small", "--format", "json")[0])
+    assert exported["trial"] != number
+    _, err = call("export", "--study", "small", "--format", "json", "--trial", str(number))
+    assert f"trial {number} is invalid" in err
+    assert read("explain")["trial"] != number
+    assert json.loads(call("db", "check", "--json")[0])["problems"] == []
+    [listed] = json.loads(call("db", "list", "--json")[0])["studies"]
+    assert listed["best"]["trial"] == report["best"]["trial"]
+
+
+def test_a_fork_leaves_degenerate_trials_out(sweep, call, monkeypatch):
+    sweep({"kind": "garbage", "when": {"num_steps": 2}})
+    monkeypatch.setenv("TUNER_SIM_MISBEHAVE", "[]")
+    out, err = call("resume", "--study", "small", "--fork", "again", "--launches", "3", "--json")
+    assert "1 invalid, not judged" in err
+    assert {t["state"] for t in json.loads(out)["trials"]} == {"complete"}
 
 
 def test_degenerate_answers_everywhere_stay_a_warning(sweep):

@@ -141,6 +141,19 @@ def test_a_baseline_is_judged_against_a_later_one():
     assert kept.trials == tuple(trials)
 
 
+def test_a_clean_baseline_judged_later_invalidates_a_degenerate_trial():
+    other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
+    trials = [answering(0, NONE, GARBAGE), answering(1, other, GARBAGE)]
+    assert Standing.of(trials, BASELINES).trials == tuple(trials)
+    standing = Standing.of([*trials, answering(2, DEFAULT, ())], BASELINES)
+    assert [t.state for t in standing.trials] == [
+        TrialState.INVALID, TrialState.INVALID, TrialState.COMPLETE,
+    ]  # fmt: skip
+    assert standing.score(standing.trials[1]) is None
+    assert standing.best is standing.trials[2]
+    assert Standing.of(standing.trials, BASELINES) == standing
+
+
 @given(
     speeds=st.lists(st.floats(1.0, 1e5), min_size=1, max_size=4),
     factor=st.floats(0.1, 10.0),

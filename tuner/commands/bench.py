@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from itertools import islice
@@ -11,12 +12,12 @@ from tuner.commands import bench_repeat
 from tuner.errors import CommandError, Exit
 from tuner.json_text import dump
 from tuner.report import point_dict
-from tuner.words import describe_figures, describe_reasons
+from tuner.words import counted, describe_figures, describe_reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from results.records import Measurement
+    from results.records import Failure, Measurement
     from runners.load.arrivals import ArrivalProcess
     from runners.load.probe import Target
     from search_spaces.workload import Workload
@@ -48,71 +49,97 @@ _UNSEEN = (
 
 
 def bench(options: BenchOptions, *, as_json: bool) -> Exit:
-    """Measure one window or several and print them; exit code 4 if the server fails meanwhile."""
+    """Measure one window or several and print them.
+
+    Raises:
+        CommandError: The server failed, or Ctrl-C came. The windows finished before are printed.
+    """
     workload, arrivals = _with_arrivals(options, options.workload())
     notes = [arrivals.note] if arrivals is not None and arrivals.note is not None else []
     for note in notes:
         sys.stderr.write(f"note: {note}\n")
     point = workload.points[0]
-    from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
-    from runners.load import (  # noqa: PLC0415
-        NotEnoughPromptsError,
-        PromptFileError,
-        bench_windows,
-    )
+    from runners.load import bench_windows  # noqa: PLC0415 - the transport is heavy
     from runners.load.probe import find_target  # noqa: PLC0415
 
     url, key = options.base_url, options.key()
+    windows: list[Measurement] = []
+    ended: CommandError | None = None
     try:
-        target = find_target(
-            url,
-            options.endpoint,
-            model=options.model,
-            api_key=key,
-            natural_length=options.natural_length,
+        with _command_errors(url):
+            target = find_target(
+                url,
+                options.endpoint,
+                model=options.model,
+                api_key=key,
+                natural_length=options.natural_length,
+            )
+            _announce(url, target, workload, arrivals.times if arrivals is not None else ())
+            measuring = bench_windows(
+                url,
+                workload,
+                point,
+                prompts=_prompts(options, workload, target),
+                seed=options.seed,
+                request_timeout_s=options.timeout_s,
+                api_key=key,
+                target=target,
+                processes=options.processes,
+                burst=options.burst,
+                whole_run=options.whole_run,
+            )
+            for measurement in islice(measuring, options.repeat):
+                windows.append(measurement)
+                if options.repeat > 1:
+                    progress = bench_repeat.describe_progress(windows, options.repeat)
+                    sys.stderr.write(f"{progress}\n")
+    except CommandError as error:
+        if not windows:
+            raise
+        ended = error
+    unchecked = [*_UNSEEN, *target.unchecked]
+    if options.repeat > 1 and not target.facts.is_sglang:
+        unchecked.append(_CACHED)
+    if as_json:
+        measured = (
+            bench_repeat.to_dict(windows, options.repeat, ended_early=ended)
+            if options.repeat > 1
+            else point_dict(windows[0])
         )
-        _announce(url, target, workload, arrivals.times if arrivals is not None else ())
-        measuring = bench_windows(
-            url,
-            workload,
-            point,
-            prompts=_prompts(options, workload, target),
-            seed=options.seed,
-            request_timeout_s=options.timeout_s,
-            api_key=key,
-            target=target,
-            processes=options.processes,
-            burst=options.burst,
-            whole_run=options.whole_run,
-        )
-        windows: list[Measurement] = []
-        for measurement in islice(measuring, options.repeat):
-            windows.append(measurement)
-            if options.repeat > 1:
-                sys.stderr.write(f"{bench_repeat.describe_progress(windows, options.repeat)}\n")
+        context = {"unchecked": unchecked, "notes": notes, "window_kind": options.window_kind}
+        sys.stdout.write(dump({**_server_dict(url, target), **context, **measured}))
+    else:
+        _print(url, target, windows, unchecked, options, ended=ended)
+    if ended is not None:
+        sys.stdout.flush()
+        raise ended
+    return Exit.DONE
+
+
+@contextlib.contextmanager
+def _command_errors(url: str) -> Iterator[None]:
+    """Turn what ends a measurement into an error of the command, with its exit code."""
+    from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
+    from runners.load import NotEnoughPromptsError, PromptFileError  # noqa: PLC0415
+
+    try:
+        yield
     except (NotEnoughPromptsError, PromptFileError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt as error:
         raise CommandError("interrupted", Exit.INTERRUPTED) from error
     except RunnerError as error:
-        failure = error.failure
-        is_usage = failure.fault == "study" or failure.kind in _USAGE
-        code = Exit.USAGE if is_usage else Exit.FAULT
-        message = failure.message
-        if failure.kind == "not_sglang":
-            message += "; other servers are measured with --endpoint completions or chat"
-        where = "" if url in message else f"{url}: "
-        raise CommandError(f"{where}{message}", code) from error
-    unchecked = [*_UNSEEN, *target.unchecked]
-    if options.repeat > 1 and not target.facts.is_sglang:
-        unchecked.append(_CACHED)
-    if as_json:
-        measured = bench_repeat.to_dict(windows) if options.repeat > 1 else point_dict(windows[0])
-        context = {"unchecked": unchecked, "notes": notes, "window_kind": options.window_kind}
-        sys.stdout.write(dump({**_server_dict(url, target), **context, **measured}))
-    else:
-        _print(url, target, windows, unchecked, options)
-    return Exit.DONE
+        raise _error_of(error.failure, url) from error
+
+
+def _error_of(failure: Failure, url: str) -> CommandError:
+    """The message and the exit code of a failure: wrong usage, or a fault of the server."""
+    is_usage = failure.fault == "study" or failure.kind in _USAGE
+    message = failure.message
+    if failure.kind == "not_sglang":
+        message += "; other servers are measured with --endpoint completions or chat"
+    where = "" if url in message else f"{url}: "
+    return CommandError(f"{where}{message}", Exit.USAGE if is_usage else Exit.FAULT)
 
 
 def _with_arrivals(
@@ -183,6 +210,8 @@ def _print(
     windows: Sequence[Measurement],
     unchecked: Sequence[str],
     options: BenchOptions,
+    *,
+    ended: CommandError | None,
 ) -> None:
     first = windows[0]
     kind = "" if options.window_kind == "steady" else f", {options.window_kind.replace('_', ' ')}"
@@ -207,4 +236,7 @@ def _print(
     lines += [
         f"{reason}{'' if n else ' (see docs/validity.md)'}" for n, reason in enumerate(reasons)
     ]
+    if ended is not None:
+        count = f"{len(windows)} of {counted(options.repeat, 'window')}"
+        lines.append(f"ended early after {count}: {ended}")
     sys.stdout.writelines(f"{line}\n" for line in lines)

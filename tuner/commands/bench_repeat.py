@@ -27,10 +27,19 @@ _FIGURES = {
 """Title and format of each figure that has an interval."""
 
 
-def to_dict(windows: Sequence[Measurement]) -> dict[str, Any]:
-    """The JSON of several windows; `docs/contract.md` has its shape."""
+def to_dict(
+    windows: Sequence[Measurement], repeat: int, *, ended_early: Exception | None = None
+) -> dict[str, Any]:
+    """The JSON of several windows; `docs/contract.md` has its shape.
+
+    Args:
+        windows: The finished ones, at least one.
+        repeat: How many were asked for.
+        ended_early: Why there are fewer; `None` if there are not.
+    """
     return {
-        "repeat": len(windows),
+        "repeat": repeat,
+        "ended_early": None if ended_early is None else str(ended_early),
         "windows": [point_dict(window) for window in windows],
         "valid_windows": len(_valid(windows)),
         "mean": {name: _mean(windows, name) for name in _FIGURES},

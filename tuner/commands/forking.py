@@ -94,7 +94,7 @@ def start_fork(
     if all(difference.part != "workload" for difference in differences):
         differences += differences_of_load(store, stored, study, servers)
     inheritance = inherit(
-        store.trials(stored.id),
+        assembly.make_standing(store, stored, old).trials,
         past,
         study=study,
         space=problem.space,
