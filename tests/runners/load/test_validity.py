@@ -340,6 +340,12 @@ def _stalled():
     return load
 
 
+@case(WARNED, "client_delayed")
+def _delayed():
+    pauses = tuple(Pause(at / 5, at / 5 + 0.03, 0.0) for at in range(100))
+    return Load(more={"client_pauses": ClientPauses(pauses, seconds=20.0)})
+
+
 @case(WARNED, "degenerate_output")
 def _garbage():
     load = Load()
