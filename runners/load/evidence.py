@@ -42,6 +42,7 @@ class Evidence:
         adaptive_steps: Draft steps between which the server switches by itself
             (`--speculative-adaptive`); empty where they are fixed.
         running_limit: Requests that the server runs at once; `None` where it does not say.
+        ramp_prompts: What the ramp sent, as rendered.
         whole_lives: Requests that began and ended inside the window.
         ramp: Requests with which the lanes of a closed loop began before the window; they are in
             no sample.
@@ -65,6 +66,7 @@ class Evidence:
     running_limit: int | None = None
     ramp: Sequence[Flight] = ()
     whole_lives: int = 1
+    ramp_prompts: Sequence[Prompt] = ()
     decode_s: float | None = None
 
     @cached_property

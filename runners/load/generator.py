@@ -186,6 +186,7 @@ class LoadGenerator:
             server_info=server_info,
             whole_run=self._whole_run,
             decode_s=warm.decode_s,
+            ramp_prompts=selected.ramp,
         )
 
     def _client_settings(self, point: OperatingPoint) -> ClientSettings:

@@ -246,7 +246,7 @@ def _prompt_bounds(prompt: Prompt) -> tuple[int, int]:
 
 def cached_tokens(evidence: Evidence) -> str | None:
     """Prompt tokens from the cache that the prompts of the window do not share."""
-    allowed = shared_prefixes(evidence.prompts)
+    allowed = shared_prefixes((*evidence.prompts, *evidence.ramp_prompts))
     # A retracted request finds its own prompt in the cache.
     judged = [s for s in evidence.good if s.prompt not in evidence.retractions]
     over = [s for s in judged if s.cached_tokens > allowed.get(s.prompt, 0)]

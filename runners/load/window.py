@@ -167,6 +167,7 @@ def measurement_of(
     server_info: Mapping[str, Any] | None = None,
     whole_run: bool = False,
     decode_s: float | None = None,
+    ramp_prompts: Sequence[Prompt] = (),
 ) -> Measurement:
     """Turns a window into a record, in the server's own time.
 
@@ -186,6 +187,7 @@ def measurement_of(
         whole_run: Whether the figures cover the whole run. The checks and the rate of arrivals
             still cover `window`: the drain is no steady load.
         decode_s: Real seconds per verify (token) in the last pass of the warm-up.
+        ramp_prompts: What the ramp sent: the prefix cache may know it.
     """
     loaded = window
     if whole_run:
@@ -232,6 +234,7 @@ def measurement_of(
         ramp=window.ramp,
         whole_lives=len(window.whole_lives()),
         decode_s=decode_s,
+        ramp_prompts=ramp_prompts,
     )
     return Measurement(
         point=point,

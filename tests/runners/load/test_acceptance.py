@@ -27,6 +27,8 @@ from runners.load.window import percentile
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
+from .windows import PLAIN, Load
+
 
 @pytest.mark.parametrize(
     ("meta", "expected"),
@@ -313,3 +315,14 @@ def test_percentiles_interpolate():
     assert percentile(values, 100) == 4.0
     assert percentile([7.0], 95) == 7.0
     assert math.isnan(percentile([], 95))
+
+
+def test_what_a_prompt_shares_with_the_ramp_may_come_from_the_cache():
+    load = Load(PLAIN)
+    load.prompts = [
+        Prompt(r.prompt, input_ids=(n, *range(900, 908))) for n, r in enumerate(load.requests)
+    ]
+    load.requests[0].answer = {"cached_tokens": 5, "prompt_tokens": 9}
+    assert cached_tokens(load.evidence()) is not None
+    load.more["ramp_prompts"] = (Prompt("ramp/0", input_ids=(0, *range(900, 904), 1, 2)),)
+    assert cached_tokens(load.evidence()) is None
