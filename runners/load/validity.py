@@ -46,6 +46,8 @@ _SPECIAL_TOKENS = 8
 
 _LOST = 0.03
 """Share of the lanes' time that pauses of the client may have taken."""
+_LOST_S = 0.05
+"""Real seconds that every machine takes from a client now and then: 3 % of a window of 1.7 s."""
 _LATE = 0.25
 """Mean delay of the client as a share of TTFT or of the decode time, from which on these mean
 nothing. Beside a real server on the same two cores a few per cent are normal (`client_delayed`)."""
@@ -340,7 +342,8 @@ def client_paused(evidence: Evidence) -> str | None:
     if not lives:
         return None
     lost = 0.0 if evidence.point.is_open else pauses.lost_share(statistics.median(lives))
-    if lost <= _LOST and late_share(evidence) <= _LATE:
+    length = evidence.closed - evidence.opened
+    if lost * length <= max(_LOST * length, _LOST_S) and late_share(evidence) <= _LATE:
         return None
     longest = max(pause.ran - pause.due for pause in pauses.pauses)
     return (
