@@ -14,9 +14,8 @@ LARGEST = {"eagle3": 4, "standalone": 4, "ngram": 8, "simulated_acceptance": 5}
 """Of a chain or tree its steps and the bonus token; an n-gram's verify takes the whole block."""
 
 OF_THE_MACHINE = ("unsteady:", "silent:", "client_saturated:", "client_paused:", "lock_step:")
-"""Rightly not believed where others use the cores meanwhile, as they may in a test; or where answers
-are equally long, as they are here, and lanes fall into lock-step."""
-
+"""Rightly not believed where others use the cores meanwhile, as they may in a test; or where all
+answers are equally long, as they are here, and lanes fall into lock-step."""
 
 EMPTY = "empty_window:"
 """Lanes begin a request's time apart, as the warm-up saw it. Where that was too slow by far, the
