@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _TOGETHER_S = 0.002
 """Real seconds between two sends that one forward of the server brought about."""
 _EXCESS = 0.2
-"""Share of the other lanes that may send with a lane, beyond what chance explains. Of 768 walks of
-the simulated server with varied lengths at 8, 32 and 64 users none came above 0.10; of 48 windows
-in lock-step (one H200, equal lengths, 32 users) none below 0.48."""
+"""Share of the other lanes that may send with a lane, beyond what chance explains. Varied
+lengths never exceed it in the walks of `tests/runners/load/test_lock_step.py`. The 48 windows at 32
+users of `benchmarks/data/h200-noise-requests.csv` (one H200, equal lengths) are all above 0.48."""
 _MOST_BY_CHANCE = 0.5
 """Share of the other lanes that sends so near by chance, from which on nothing can be told: answers
 are over in a few chunks."""

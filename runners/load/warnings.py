@@ -28,6 +28,7 @@ _LOW_ACCEPT_LENGTH = 1.05
 _PERFECT = 0.98
 _FEW_REQUESTS = 8
 _LOOPS = 0.95
+"""Share of the tokens that equal the token one period before."""
 _LONGEST_LOOP = 4
 _JUDGED_TOKENS = 8
 """Shorter answers are not judged as degenerate: `"No."` three times is no fault."""

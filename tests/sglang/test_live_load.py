@@ -18,8 +18,7 @@ OF_THE_MACHINE = ("unsteady:", "silent:", "client_saturated:", "client_paused:",
 answers are equally long, as they are here, and lanes fall into lock-step."""
 
 EMPTY = "empty_window:"
-"""Lanes begin a request's time apart, as the warm-up saw it. Where that was too slow by far, the
-others have sent everything before the last one begins: measured again, as a sweep would."""
+"""On a busy machine the first lane can end before the load is steady: measured again."""
 
 LOADS = [(1, 4), (4, 16), (16, 64)]
 """Concurrency and requests."""

@@ -1,4 +1,4 @@
-"""An independent client: `http.client` and threads, with a clock and definitions of its own.
+"""An independent client with its own clock and definitions, on `http.client` and threads.
 
 It shares no code with the load generator, so that a figure on which both agree is the server's.
 """
