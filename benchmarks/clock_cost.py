@@ -31,15 +31,16 @@ from typing import TYPE_CHECKING
 import httpx
 
 from results.records import LaunchIntent
-from runners.plugin import FOLDER, is_switchable
-from runners.plugin_protocol import TOKEN_ARGUMENT, token_of
-from runners.sglang import SGLangRunner
-from search_spaces import Space, load_study
+from runners.plugin.package import FOLDER, is_switchable
+from runners.plugin.protocol import TOKEN_ARGUMENT, token_of
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Setting
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import load_study
 
 if TYPE_CHECKING:
     from results.records import ProcessIdentity
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 CLOCK_ARGUMENT = "tuner_clock"
 TEXTS = (

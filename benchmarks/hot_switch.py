@@ -20,18 +20,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import Store, StoreError, StudyNotFound
+from results.errors import StoreError, StudyNotFound
 from results.records import TrialState
-from search_spaces import StudyFileError, load_study
-from tuner import assembly
-from tuner.words import describe
+from results.store import Store
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import load_study
+from tuner.formatting import describe
+from tuner.studies import assembly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from results.records import Measurement, Trial
-    from search_spaces import Study
-    from tuner.report import StudyReport
+    from search_spaces.study_file.study import Study
+    from tuner.reports.report import StudyReport
 
 WAYS = {"switched": "--hot-switch", "alone": "--no-hot-switch"}
 

@@ -36,19 +36,19 @@ from benchmarks.launch_table import LaunchCost, table, write
 from benchmarks.table import of_measurement
 from results.records import LaunchIntent
 from runners.base import RunnerError
-from runners.gpu_use import CUDA_FILE, gpu_memory_mb, has_open
-from runners.jit_caches import CACHE_VARIABLES
-from runners.server_client import ServerClient
-from runners.sglang import SGLangRunner
-from search_spaces import Space, load_study
+from runners.process.prepared import CUDA_FILE, gpu_memory_mb, has_open
+from runners.process.server_client import ServerClient
+from runners.sglang.machine import CACHE_VARIABLES
+from runners.sglang.runner import SGLangRunner
 from search_spaces.problems import StudyFileError
-from search_spaces.space import SpaceTooLargeError
+from search_spaces.space.space import Space, SpaceTooLargeError
+from search_spaces.study_file.study import load_study
 
 if TYPE_CHECKING:
     from results.records import ProcessIdentity
     from runners.base import LaunchCommand, Session
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 WAYS = ("exec", "prepared", "cold-caches", "no-bytecode")
 _IMPORTED = "import sglang.srt.server_args, sglang.srt.entrypoints.http_server"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 
 @dataclasses.dataclass

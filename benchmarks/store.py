@@ -13,18 +13,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from results import (
+from results.records import (
     LaunchIntent,
     LaunchState,
     Measurement,
-    NewStudy,
     ProcessIdentity,
     Purpose,
     RequestSample,
     Resolved,
-    Store,
     TrialState,
 )
+from results.store import Store
+from results.studies import NewStudy
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 

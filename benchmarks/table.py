@@ -17,10 +17,11 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TextIO
 
-from results import Store, StoreError
+from results.errors import StoreError
 from results.records import Purpose
-from runners.replay_table import COLUMNS as OF_REPLAYS
-from tuner.explain.mean_cycle import mean_cycle
+from results.store import Store
+from runners.replay.table import COLUMNS as OF_REPLAYS
+from tuner.analysis.mean_cycle import mean_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from results.records import RequestSample
-from runners.load.acceptance import accept_length
-from runners.load.answer import Answer
-from runners.load.flight import Flight
-from runners.load.http_response import ResponseParser
-from runners.load.stream import GenerateReader
+from runners.load.http.answer import Answer
+from runners.load.http.connection import ResponseParser
+from runners.load.http.stream import GenerateReader
+from runners.load.window.acceptance import accept_length
+from runners.load.window.in_flight import InFlightRequest
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -33,7 +33,7 @@ _NO_TEXT = b'{"text":"",'
 
 
 @dataclass(slots=True)
-class TappedFlight(Flight):
+class TappedFlight(InFlightRequest):
     """A request as it passed.
 
     Attributes:
@@ -210,7 +210,7 @@ class _Ear:
             flight.chunk_tokens.append(tokens)
 
 
-def _sample(flight: Flight, first: float) -> RequestSample:
+def _sample(flight: InFlightRequest, first: float) -> RequestSample:
     answer = flight.answer or Answer()
     return RequestSample(
         prompt=str(orjson.loads(flight.body[flight.body.index(b"\r\n\r\n") :])["text"]),

@@ -26,7 +26,7 @@ from results.errors import StoreError, StoreOutdated
 from results.fork_writer import ForkWriter
 from results.launch_writer import LaunchWriter
 from results.migrations import require_head, upgrade
-from results.questions import Questions
+from results.queries import Questions
 from results.study_writer import StudyWriter
 from results.tables import metadata
 from results.trial_writer import TrialWriter

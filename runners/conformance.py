@@ -22,8 +22,8 @@ import psutil
 
 from results.records import LaunchIntent
 from runners.base import RunnerError
-from runners.process import MARK
-from runners.readback import differences
+from runners.process.processes import MARK
+from runners.sglang.readback import differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

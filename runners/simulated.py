@@ -8,15 +8,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from results.records import Machine
-from runners.plugin import prepared_settings, same_but_setting, started_at
-from runners.plugin_protocol import CLOCK_VARIABLE, STEPS_VARIABLE
-from runners.process_runner import ProcessRunner
-from runners.server_environment import LocalEnvironment, server_environment, server_python
-from runners.sglang_command import sglang_command
-from runners.simulated_server.profile import load_profile
-from runners.simulated_server.resolution import MODELLED_ALGORITHMS
+from runners.plugin.package import prepared_settings, same_but_setting, started_at
+from runners.plugin.protocol import CLOCK_VARIABLE, STEPS_VARIABLE
+from runners.process.environment import LocalEnvironment, server_environment, server_python
+from runners.process.runner import ProcessRunner
+from runners.sglang.command import sglang_command
+from runners.simulated_server.engine.profile import load_profile
+from runners.simulated_server.launch.flag_state import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.version_flags import flags_not_had
+from search_spaces.flags.version_flags import flags_not_had
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from results.records import LaunchIntent
     from runners.base import LaunchCommand
-    from runners.load import ServerPython
-    from runners.phases import StartTimeouts
+    from runners.load.prompts.server_python import ServerPython
+    from runners.process.phases import StartTimeouts
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 SIMULATED_MODULE = "runners.simulated_server"
 

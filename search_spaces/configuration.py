@@ -2,7 +2,7 @@
 
 A configuration holds only what the study varies; the fixed part (model path, tp-size, ...) is the
 study's. Two equal configurations are the same server: build them through
-`search_spaces.legality.canonical`, which maps every spelling of a server to one form.
+`search_spaces.rules.legality.canonical`, which maps every spelling of a server to one form.
 """
 
 from __future__ import annotations

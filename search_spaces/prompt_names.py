@@ -164,6 +164,6 @@ def _also(written: str) -> str:
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:
-    from search_spaces.nearest import nearest  # noqa: PLC0415 - difflib, and only for mistakes
+    from search_spaces.suggestions import nearest  # noqa: PLC0415 - difflib, and only for mistakes
 
     return nearest(word, known)

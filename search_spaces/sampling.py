@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import PlainValidator
 
-from search_spaces.nearest import nearest
-from search_spaces.study_values import wrong
+from search_spaces.study_file.values import wrong
+from search_spaces.suggestions import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from search_spaces.flags import canonical_flag
+from search_spaces.flags.flags import canonical_flag
 
 SECRET_FLAGS = frozenset({"api-key", "admin-api-key", "ssl-keyfile-password"})
 """SGLang's flags that hold a secret (0.5.23, `server_args.py`)."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from search_spaces.study import Study
-    from search_spaces.yaml_nodes import Path
+    from search_spaces.study_file.study import Study
+    from search_spaces.study_file.yaml_nodes import Path
 
 KEY = "simulated_acceptance"
 """Key of a study that may set them."""

@@ -242,7 +242,7 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip(f"{WITHOUT}=1")
     with running_server() as server:
         server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
-        from results import Store
+        from results.store import Store
 
         Store.open(server.address(TEMPLATE)).close()
         yield server

@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from search_spaces import load_study
-from tuner import assembly
-from tuner.cli_bench import bench
-from tuner.commands.switch_plan import switch_plan
+from search_spaces.study_file.study import load_study
+from tuner.cli.bench import bench
+from tuner.commands.dry_run import switch_plan
+from tuner.studies import assembly
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -70,7 +70,7 @@ def test_the_readme_shows_studies_and_pictures_that_exist():
     readme = (ROOT / "README.md").read_text()
     assert (ROOT / "docs" / "pictures" / "demo.svg").read_text().startswith("<svg")
     assert "docs/pictures/demo.svg" in readme
-    from search_spaces import parse_study
+    from search_spaces.study_file.study import parse_study
 
     block = readme.split("```yaml\n")[1].split("```")[0]
     lines = block.splitlines()

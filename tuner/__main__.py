@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tuner.cli import run
+from tuner.cli.app import run
 
 
 def main() -> None:

@@ -42,17 +42,17 @@ from benchmarks.noise.disturbances import PausedServer
 from benchmarks.noise.files import QUIET, Files, about_launch
 from benchmarks.noise.study import configuration_of, label
 from results.records import LaunchIntent
-from runners import make_runner
 from runners.base import RunnerError
-from runners.load import LoadGenerator
-from search_spaces.study import load_study
+from runners.load.generator import LoadGenerator
+from runners.registry import make_runner
+from search_spaces.study_file.study import load_study
 
 if TYPE_CHECKING:
     from results.records import Measurement, ProcessIdentity
-    from runners import ProcessRunner
     from runners.base import LaunchCommand, Session
+    from runners.process.runner import ProcessRunner
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint, Workload
 
 ARMS = ("steady", "equal", "burst", "theirs")

@@ -37,15 +37,16 @@ from benchmarks.noise.sitting import Sitting, TooManyFailuresError
 from benchmarks.noise.study import UsageError, configuration_of, is_of, label, study_of
 from benchmarks.noise.summary import summarize
 from benchmarks.noise.tables import tables
-from runners import RunnerError, make_runner
-from runners.gpu_locks import DeviceBusyError, DeviceLocks
+from runners.base import RunnerError
+from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
+from runners.registry import make_runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runners import ProcessRunner
+    from runners.process.runner import ProcessRunner
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 
 def launches_left(

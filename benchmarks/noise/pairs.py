@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.noise.variance import Estimate, MeanSquare, Split
-from tuner.student_t import t_quantile
+from tuner.verdict.student_t import t_quantile
 
 if TYPE_CHECKING:
     from benchmarks.noise.points import Cells, PointNoise

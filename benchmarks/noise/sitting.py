@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from benchmarks.noise.files import Files
     from results.records import Measurement, ProcessIdentity
-    from runners import ProcessRunner
     from runners.base import LaunchCommand, Session
-    from runners.load import LoadGenerator
+    from runners.load.generator import LoadGenerator
+    from runners.process.runner import ProcessRunner
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint
 
 IMPORTS = "import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler"

@@ -6,13 +6,13 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.baseline import baselines
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.legality import canonical, violations
 from search_spaces.problems import StudyFileError
-from search_spaces.space import Space, SpaceTooLargeError
-from search_spaces.study import Study, load_study
-from search_spaces.workload_parts import PointSpec
+from search_spaces.rules.legality import canonical, violations
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space, SpaceTooLargeError
+from search_spaces.study_file.study import Study, load_study
+from search_spaces.study_file.workload import PointSpec
 
 if TYPE_CHECKING:
     import argparse

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runners.load import LoadGenerator
-from runners.load.endpoint import Endpoint, MalformedStreamError, StreamReader
-from runners.load.stream import GenerateEndpoint, answer_of, completion_tokens
+from runners.load.generator import LoadGenerator
+from runners.load.http.endpoint import Endpoint, MalformedStreamError, StreamReader
+from runners.load.http.stream import GenerateEndpoint, answer_of, completion_tokens
 
 if TYPE_CHECKING:
-    from runners import ProcessRunner
     from runners.base import Session
-    from runners.load.answer import Answer
-    from runners.load.prompts import Prompt
+    from runners.load.http.answer import Answer
+    from runners.load.prompts.prompts import Prompt
+    from runners.process.runner import ProcessRunner
     from search_spaces.workload import Workload
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tuner.student_t import mean_interval, t_quantile
+from tuner.verdict.student_t import mean_interval, t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

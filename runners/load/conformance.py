@@ -10,10 +10,10 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
-from runners.load.prompts import NotEnoughPromptsError
+from runners.load.prompts.prompts import NotEnoughPromptsError
 
 if TYPE_CHECKING:
-    from runners.load.prompts import PromptSource
+    from runners.load.prompts.prompts import PromptSource
 
 
 class PromptSourceConformance(abc.ABC):

@@ -6,31 +6,31 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from runners.load import warmup
-from runners.load.arrivals import ArrivalTraceError, arrivals_of
-from runners.load.client import ClientSettings, load_error
-from runners.load.driver import Driver
-from runners.load.flight import Flight
-from runners.load.plan import closed_plan, open_plan
-from runners.load.processes import processes_for
-from runners.load.rendering import IdentityRenderer
-from runners.load.selection import select_prompts
-from runners.load.stream import GenerateEndpoint
-from runners.load.warmup import Warmth
-from runners.load.window import measurement_of
+from runners.load.http.client import ClientSettings, load_error
+from runners.load.http.stream import GenerateEndpoint
+from runners.load.prompts.rendering import IdentityRenderer
+from runners.load.prompts.selection import select_prompts
+from runners.load.schedule import warmup
+from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of
+from runners.load.schedule.driver import Driver
+from runners.load.schedule.plan import closed_plan, open_plan
+from runners.load.schedule.processes import processes_for
+from runners.load.schedule.warmup import Warmth
+from runners.load.window.in_flight import InFlightRequest
+from runners.load.window.window import measurement_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from results.records import Measurement
-    from runners.load.arrivals import ArrivalProcess
-    from runners.load.client import LoadClient
-    from runners.load.endpoint import Endpoint
-    from runners.load.plan import Plan
-    from runners.load.prompts import Prompt, PromptSource
-    from runners.load.rendering import Renderer
-    from runners.load.watches import WindowWatch
-    from runners.load.window import Window
+    from runners.load.http.client import LoadClient
+    from runners.load.http.endpoint import Endpoint
+    from runners.load.prompts.prompts import Prompt, PromptSource
+    from runners.load.prompts.rendering import Renderer
+    from runners.load.schedule.arrivals import ArrivalProcess
+    from runners.load.schedule.plan import Plan
+    from runners.load.window.watches import WindowWatch
+    from runners.load.window.window import Window
     from search_spaces.configuration import Speculation
     from search_spaces.workload import OperatingPoint, Workload
 
@@ -243,7 +243,7 @@ class LoadGenerator:
             raise load_error("bad_trace", "study", str(error)) from error
 
     async def _window(
-        self, driver: Driver, plan: Plan, flights: list[Flight], warm: Warmth
+        self, driver: Driver, plan: Plan, flights: list[InFlightRequest], warm: Warmth
     ) -> tuple[Window, tuple[str, ...]]:
         processes = self._processes or max(self._needed, processes_for(warm.cpu_share))
 
@@ -258,7 +258,7 @@ class LoadGenerator:
         self._needed = processes_for(window.client_cpu_share, processes)
         return window, watched
 
-    async def _settle(self, client: LoadClient, flights: Sequence[Flight]) -> None:
+    async def _settle(self, client: LoadClient, flights: Sequence[InFlightRequest]) -> None:
         """Brings a server to rest whose requests did not all end well.
 
         Raises:
@@ -277,6 +277,6 @@ class LoadGenerator:
         await client.abort_all()
         await client.flush_cache(timeout_s=self._flush_timeout_s)
 
-    def _flights(self, prompts: Sequence[Prompt], workload: Workload) -> list[Flight]:
+    def _flights(self, prompts: Sequence[Prompt], workload: Workload) -> list[InFlightRequest]:
         # Encoded before the window opens: the loop itself has only to send.
-        return [Flight(p.id, self._endpoint.body(p, workload)) for p in prompts]
+        return [InFlightRequest(p.id, self._endpoint.body(p, workload)) for p in prompts]

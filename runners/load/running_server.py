@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from runners.load.generator import LoadGenerator
-from runners.load.probe import find_target
-from runners.load.prompts import BuiltInPrompts
-from runners.load.watches import ServerIdentityWatch
+from runners.load.http.probe import find_target
+from runners.load.prompts.prompts import BuiltInPrompts
+from runners.load.window.watches import ServerIdentityWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from results.records import Measurement
-    from runners.load.probe import Target
-    from runners.load.prompts import PromptSource
-    from runners.load.rendering import Renderer
+    from runners.load.http.probe import Target
+    from runners.load.prompts.prompts import PromptSource
+    from runners.load.prompts.rendering import Renderer
     from search_spaces.workload import OperatingPoint, Workload
 
 

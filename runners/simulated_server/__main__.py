@@ -13,18 +13,18 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from runners.simulated_server import deaths
-from runners.simulated_server.environment import read_environment
-from runners.simulated_server.flags import parse_flags
-from runners.simulated_server.log import ServerLog
-from runners.simulated_server.resolution import FlagsRefusedError, ResolvedFlags, resolve
+from runners.simulated_server.faults import crashes as deaths
+from runners.simulated_server.launch.environment import read_environment
+from runners.simulated_server.launch.flag_state import FlagsRefusedError, ResolvedFlags, resolve
+from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.log import ServerLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from runners.simulated_server.environment import SimulationEnvironment
-    from runners.simulated_server.profile import Profile
+    from runners.simulated_server.engine.profile import Profile
+    from runners.simulated_server.launch.environment import SimulationEnvironment
 
 
 _RECOMMENDED = (
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     log = ServerLog(int(given.get("tp_size", 1)))
     log.raw(_RECOMMENDED)
     # Imported here, so that a refused command line is refused at once.
-    from runners.simulated_server.profile import load_profile  # noqa: PLC0415
+    from runners.simulated_server.engine.profile import load_profile  # noqa: PLC0415
 
     try:
         simulation = read_environment()
@@ -67,18 +67,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     log.main("Using default HuggingFace chat template with detected content format: string")
 
     if (simulation.misbehave or profile.misbehave) and _supervises(simulation, profile, flags):
-        from runners.simulated_server.misbehaviour_process import supervise  # noqa: PLC0415
+        from runners.simulated_server.faults.process import supervise  # noqa: PLC0415
 
         sys.exit(supervise(arguments, log))
 
-    from runners.simulated_server.launch import Launch  # noqa: PLC0415
+    from runners.simulated_server.launch.launch import Launch  # noqa: PLC0415
 
     sys.exit(Launch(arguments, flags, simulation, profile, log, began=began).run())
 
 
 def _supervises(simulation: SimulationEnvironment, profile: Profile, flags: ResolvedFlags) -> bool:
-    from runners.simulated_server.launch import facts_of, troubles_of  # noqa: PLC0415
-    from runners.simulated_server.misbehaviour_process import supervises  # noqa: PLC0415
+    from runners.simulated_server.faults.process import supervises  # noqa: PLC0415
+    from runners.simulated_server.launch.launch import facts_of, troubles_of  # noqa: PLC0415
 
     return supervises(troubles_of(simulation, profile, facts_of(flags)))
 

@@ -9,16 +9,16 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.flags import canonical_flag, canonical_flag_value
+from search_spaces.flags.flags import canonical_flag, canonical_flag_value
 from search_spaces.launch_commands.shell_expansion import live, shown
-from search_spaces.options import RENAMED, REPLACED, VERSIONS, Option, options
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
+from search_spaces.space.options import RENAMED, REPLACED, VERSIONS, Option, options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from search_spaces.configuration import Value
-    from search_spaces.study_values import FixedValue
+    from search_spaces.study_file.values import FixedValue
 
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 _NEGATIVE = re.compile(r"-\d+(\.\d*)?|-\.\d+")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.flags import canonical_flag
+from search_spaces.flags.flags import canonical_flag
 from search_spaces.launch_commands.files import Kind, file_commands, kind_of
 from search_spaces.launch_commands.flags import read_flags
 from search_spaces.launch_commands.layers import InContainer, Layer, Words, one_line
@@ -43,7 +43,7 @@ from search_spaces.variables import unknown_variable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from search_spaces.study_values import FixedValue
+    from search_spaces.study_file.values import FixedValue
 
 _LOOKED_FOR = "looked for `python -m sglang.launch_server ...` and `sglang serve ...`"
 _HERE = re.compile(

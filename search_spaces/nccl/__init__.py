@@ -1,1 +1,1 @@
-"""What NCCL reads of its environment, and what it makes of it; each fact with its version."""
+"""NCCL and all-reduce: variables, values, effects."""

@@ -9,7 +9,7 @@ from search_spaces.nccl.variables import VARIABLES
 
 if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 
 def nccl_knobs(study: Study) -> tuple[str, ...]:

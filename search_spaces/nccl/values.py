@@ -20,7 +20,7 @@ from search_spaces.nccl.variables import (
     READ_BY_TORCH,
     VARIABLES,
 )
-from search_spaces.nearest import nearest
+from search_spaces.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

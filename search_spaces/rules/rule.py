@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.violation import Violation
+from search_spaces.rules.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from search_spaces.candidate import Candidate
+    from search_spaces.space.candidate import Candidate
 
 ENGINE = "SGLang 0.5.23"
 """The version that the rules were read from."""

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from benchmarks.noise.__main__ import main
-from runners.simulated_server.profile import PROFILES
+from runners.simulated_server.engine.profile import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from results.store import Store
 from tests.tuner.conftest import small, store  # noqa: F401 - fixtures
 from tests.tuner.replays import play
 from tests.tuner.test_hot_switch import Switchable, clocked
-from tuner import assembly
+from tuner.studies import assembly
 
 
 def test_both_ways_beside_each_other(small, store):  # noqa: F811 - fixtures

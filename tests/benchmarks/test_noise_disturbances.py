@@ -22,8 +22,8 @@ from benchmarks.noise.disturbances import (
     repeated,
 )
 from benchmarks.noise.unstreamed import WholeEndpoint, WholeReader
-from runners.load import Prompt
-from runners.load.endpoint import MalformedStreamError
+from runners.load.http.endpoint import MalformedStreamError
+from runners.load.prompts.prompts import Prompt
 from search_spaces.workload import OperatingPoint, Workload
 
 DEADLINE_S = 60

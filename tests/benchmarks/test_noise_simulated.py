@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from runners.replay_table import read_replay_table
+from runners.replay.table import read_replay_table
 
 pytestmark = pytest.mark.timeout(600)
 

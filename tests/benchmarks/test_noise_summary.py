@@ -18,7 +18,7 @@ from benchmarks.noise.points import balanced
 from benchmarks.noise.summary import summarize
 from benchmarks.noise.tables import tables
 from results.records import Machine, Measurement, RequestSample
-from runners.replay_table import read_replay_table
+from runners.replay.table import read_replay_table
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.table import OpenLoopError, of_cycle, rows, shown
-from results import Store
 from results.records import BatchCycles, CycleTimes, Failure, PartTime
-from runners.replay import ReplayEntry, ReplayRow, read_replay_table, table_of
-from search_spaces import Space, baselines, parse_study
+from results.store import Store
+from runners.replay.runner import ReplayEntry, ReplayRow, read_replay_table, table_of
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
 from search_spaces.workload import OperatingPoint
-from tuner.replay import replay
+from tuner.loop.replay import replay
 
 ROOT = Path(__file__).parents[2]
 TEXT = """

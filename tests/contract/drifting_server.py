@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from runners.simulated_server.__main__ import main
-from runners.simulated_server.replies import ReplyWriter
+from runners.simulated_server.api.replies import ReplyWriter
 
 _accounts = ReplyWriter._accounts
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from runners.ports import free_port_block
-from runners.simulated_server.profile import PROFILES
+from runners.process.ports import free_port_block
+from runners.simulated_server.engine.profile import PROFILES
 
 from .exchange import ask, get
 

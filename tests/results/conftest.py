@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from results import LaunchIntent, Measurement, NewStudy, Resolved, Store, StoredStudy
+from results.records import LaunchIntent, Measurement, Resolved
+from results.store import Store
+from results.studies import NewStudy, StoredStudy
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 

@@ -20,22 +20,21 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, event
 
-from results import (
+from results.optuna_mirror import MirrorTrial, OptunaMirror
+from results.optuna_parameters import MirrorParameter
+from results.records import (
     Failure,
     LaunchIntent,
     LaunchState,
     Measurement,
-    MirrorParameter,
-    MirrorTrial,
-    NewStudy,
-    OptunaMirror,
     ProcessIdentity,
     Purpose,
     RequestSample,
     Resolved,
-    Store,
     TrialState,
 )
+from results.store import Store
+from results.studies import NewStudy
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 

@@ -9,8 +9,10 @@ from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from results import Store, StoreError, StoreMissing, tables
+from results import tables
 from results.database import address_of, resolve_url, shown_address
+from results.errors import StoreError, StoreMissing
+from results.store import Store
 
 
 def test_a_relative_path_is_resolved_once(tmp_path, monkeypatch, new_study):
@@ -153,7 +155,7 @@ def test_a_write_waits_for_another_writer(sqlite_address, tmp_path, new_study):
 
 
 def test_a_deleted_study_takes_its_records_along(store, study, intent, configuration, measurement):
-    from results import Purpose, RequestSample
+    from results.records import Purpose, RequestSample
 
     samples = (RequestSample("a", 0.0, 0.1, 0.2, 1, 1),)
     store.add_launch(study.id, intent(1), [(configuration(1), Purpose.SEARCH)])

@@ -6,20 +6,20 @@ import dataclasses
 
 import pytest
 
-from results import (
+from results.errors import StoreError, StudyExists, StudyNotFound
+from results.optuna_mirror import MirrorTrial, OptunaMirror
+from results.records import (
+    BatchCycles,
+    CycleTimes,
     Failure,
     LaunchState,
-    MirrorTrial,
-    OptunaMirror,
+    Machine,
+    PartTime,
     ProcessIdentity,
     Purpose,
     RequestSample,
-    StoreError,
-    StudyExists,
-    StudyNotFound,
     TrialState,
 )
-from results.records import BatchCycles, CycleTimes, Machine, PartTime
 
 OOM = Failure("cuda_oom", "kv_cache", "configuration", "not enough memory")
 CYCLE = CycleTimes("plugin", (BatchCycles(2, PartTime(8, 0.2, 0.025, 0.03), {}),))

@@ -14,7 +14,10 @@ import optuna
 import pytest
 from sqlalchemy import make_url
 
-from results import LaunchState, OptunaMirror, Store, TrialState, Unfinished
+from results.optuna_mirror import OptunaMirror
+from results.records import LaunchState, TrialState
+from results.store import Store
+from results.studies import Unfinished
 
 from .databases import optuna_trials
 

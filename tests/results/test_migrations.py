@@ -12,8 +12,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from results import Store, StoreVersionError, tables
+from results import tables
+from results.errors import StoreVersionError
 from results.migrations import HEAD, VERSION_TABLE, configuration
+from results.store import Store
 
 from .databases import OURS, connected, optuna_storage, optuna_trials, others, table_names
 
@@ -107,7 +109,7 @@ def test_processes_that_open_a_new_database_at_once_all_succeed(new_address):
 
 
 def test_paths_with_odd_characters_work(tmp_path, new_study):
-    from results import OptunaMirror
+    from results.optuna_mirror import OptunaMirror
 
     folder = tmp_path / "100% {mine} #1"
     folder.mkdir()
@@ -127,7 +129,7 @@ def test_alembic_is_not_loaded_for_a_current_database(new_address):
 
 
 def test_logging_and_warnings_are_left_as_they_are(sqlite_address):
-    from results import OptunaMirror
+    from results.optuna_mirror import OptunaMirror
 
     before = (logging.root.level, list(logging.root.handlers), list(warnings.filters))
     with Store.open(sqlite_address) as store:

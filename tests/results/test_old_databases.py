@@ -16,9 +16,11 @@ from alembic import command
 from sqlalchemy import MetaData, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from results import MirrorTrial, OptunaMirror, Store, StoreError, StoreOutdated, tables
+from results import tables
 from results.database import resolve_url
+from results.errors import StoreError, StoreOutdated
 from results.migrations import HEAD, configuration, current_version
+from results.optuna_mirror import MirrorTrial, OptunaMirror
 from results.records import (
     BatchCycles,
     CycleTimes,
@@ -29,6 +31,7 @@ from results.records import (
     RequestSample,
     TrialState,
 )
+from results.store import Store
 
 from .databases import OURS, connected, optuna_trials, others
 
@@ -281,7 +284,7 @@ def test_to_read_only_says_who_must_upgrade(old):
 
 
 def test_the_command_shows_it(old, before, capsys):
-    from tuner import cli
+    from tuner.cli import app as cli
 
     assert cli.run(["show", "--study", "old", "--storage", old, "--json"]) == 0
     trials = json.loads(capsys.readouterr().out)["trials"]

@@ -15,18 +15,12 @@ from optuna.trial import TrialState as OptunaState
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from results import (
-    MirrorConflict,
-    MirrorParameter,
-    MirrorTrial,
-    OptunaMirror,
-    Store,
-    StoreError,
-    TrialState,
-)
-from results.optuna_mirror import CONSTRAINT, SyncReport
-from results.optuna_parameters import distribution
+from results.errors import MirrorConflict, StoreError
+from results.optuna_mirror import CONSTRAINT, MirrorTrial, OptunaMirror, SyncReport
+from results.optuna_parameters import MirrorParameter, distribution
 from results.optuna_storage import optuna_at_work
+from results.records import TrialState
+from results.store import Store
 
 from .databases import connected, optuna_storage
 
@@ -333,7 +327,7 @@ def test_a_dashboard_beside_us_locks_nobody_out(
     lasting_address, new_study, intent, configuration, measurement
 ):
     """Our engine and Optuna's in one process, and a third that reads and writes all the time."""
-    from results import Purpose
+    from results.records import Purpose
 
     with Store.open(lasting_address) as store, OptunaMirror(store.url, "kimi") as mirror:
         study = store.create_study(new_study())

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from results import Purpose, Store, StoreError, StoreMissing, StoreVersionError
+from results.errors import StoreError, StoreMissing, StoreVersionError
 from results.migrations import VERSION_TABLE
+from results.records import Purpose
+from results.store import Store
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_CAPBSET_DROP = 24

@@ -10,9 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from results import LaunchIntent, NewStudy, Purpose, Store
 from results.cycle import PARTS
-from results.records import BatchCycles, CycleTimes, Measurement, PartTime, RequestSample
+from results.records import (
+    BatchCycles,
+    CycleTimes,
+    LaunchIntent,
+    Measurement,
+    PartTime,
+    Purpose,
+    RequestSample,
+)
+from results.store import Store
+from results.studies import NewStudy
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 

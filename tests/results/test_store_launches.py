@@ -7,17 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from results import (
+from results import tables
+from results.errors import StoreError, StudyNotFound
+from results.records import (
     Failure,
     LaunchState,
     Measurement,
     ProcessIdentity,
     Purpose,
     RequestSample,
-    StoreError,
-    StudyNotFound,
     TrialState,
-    tables,
 )
 from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint
@@ -354,7 +353,7 @@ COUNTS = st.integers(min_value=0, max_value=2**31 - 1)
     )
 )
 def test_every_measurement_comes_back_bit_for_bit(measured, configuration, intent, new_study):
-    from results import Store
+    from results.store import Store
 
     with Store.open("sqlite://") as store:
         study = store.create_study(new_study())

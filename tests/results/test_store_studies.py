@@ -9,7 +9,8 @@ import time
 import psutil
 import pytest
 
-from results import Owner, StudyBusy, StudyExists, StudyNotFound
+from results.errors import StudyBusy, StudyExists, StudyNotFound
+from results.ownership import Owner
 
 
 def test_a_study_comes_back_as_it_was_stored(store, new_study):
@@ -158,7 +159,7 @@ sys.stdin.readline()
 
 
 def test_of_two_processes_one_gets_the_study(lasting_address, new_study):
-    from results import Store
+    from results.store import Store
 
     with Store.open(lasting_address) as store:
         store.create_study(new_study())

@@ -7,18 +7,10 @@ import contextlib
 import optuna
 import pytest
 
-from results import (
-    MirrorConflict,
-    MirrorTrial,
-    OptunaMirror,
-    Purpose,
-    RequestSample,
-    Store,
-    StoreError,
-    StudyExists,
-    TrialState,
-)
-from results.records import BatchCycles, CycleTimes, PartTime
+from results.errors import MirrorConflict, StoreError, StudyExists
+from results.optuna_mirror import MirrorTrial, OptunaMirror
+from results.records import BatchCycles, CycleTimes, PartTime, Purpose, RequestSample, TrialState
+from results.store import Store
 from results.study_copy import Counts
 from results.transfer import copy_studies
 

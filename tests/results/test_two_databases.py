@@ -8,20 +8,21 @@ import re
 
 import pytest
 
-from results import (
+from results.errors import StoreError
+from results.ownership import Owner
+from results.queries import Questions
+from results.records import (
     Failure,
     LaunchIntent,
     LaunchState,
-    Owner,
+    Machine,
     ProcessIdentity,
     Purpose,
+    RequestSample,
     Resolved,
-    Store,
-    StoreError,
     TrialState,
 )
-from results.questions import Questions
-from results.records import Machine, RequestSample
+from results.store import Store
 from search_spaces.configuration import Setting
 
 FAULTS = ("configuration", "host", "study", "client")
@@ -195,7 +196,7 @@ def without_times(answer):
 
 
 def answers(store, studies):
-    """Every question of `results.questions`, of every study and trial."""
+    """Every question of `results.queries`, of every study and trial."""
     found = {"studies": store.studies()}
     for name in (f"s{study}" for study in studies):
         found["study", name] = outcome(lambda s, n=name: s.study(n), store)

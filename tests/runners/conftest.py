@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from results.records import LaunchIntent
-from runners.plugin import FOLDER
-from runners.plugin_protocol import NAME
+from runners.plugin.package import FOLDER
+from runners.plugin.protocol import NAME
 from search_spaces.configuration import Configuration, Setting, Speculation
-from search_spaces.study import Study, parse_study
+from search_spaces.study_file.study import Study, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable

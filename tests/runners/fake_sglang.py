@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from runners.prepared import NextLauncher
+    from runners.process.prepared import NextLauncher
 
 LONG_S = 120
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.all_reduce_log import own_kernel_in
-from search_spaces.own_all_reduce import MIB, V2_LIMIT
+from runners.sglang.all_reduce_log import own_kernel_in
+from search_spaces.nccl.own_all_reduce import MIB, V2_LIMIT
 
 NOW = "[2026-11-30 07:41:02 TP0] "
 ARGUMENTS = "[2026-11-30 07:40:40] server_args=ServerArgs(disable_custom_all_reduce={})\n"

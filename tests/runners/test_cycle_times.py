@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners import cycle_times as module
-from runners.cycle_times import PluginWatch, cycle_times
-from runners.plugin_protocol import bucket_of, bucket_seconds
+from runners.plugin import cycle_times as module
+from runners.plugin.cycle_times import PluginWatch, cycle_times
+from runners.plugin.protocol import bucket_of, bucket_seconds
 
 durations = st.lists(st.floats(1e-5, 1.0), min_size=1, max_size=60)
 

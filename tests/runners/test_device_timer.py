@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from results.records import LaunchIntent
-from runners import device_timer
-from runners.device_timer import has_timer, seconds_by_part
-from runners.load import IdentityRenderer
-from runners.sglang import SGLangRunner
+from runners.load.prompts.rendering import IdentityRenderer
+from runners.plugin import device_timer
+from runners.plugin.device_timer import has_timer, seconds_by_part
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.study import parse_study
+from search_spaces.study_file.study import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .fake_sglang import SERVES, write_sglang

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.failure_rules import RULES
-from runners.failures import ready_timeout, recognise
-from runners.phases import FIRST, phase_begun
+from runners.process.phases import FIRST, phase_begun
+from runners.sglang.failures.classify import ready_timeout, recognise
+from runners.sglang.failures.server_rules import RULES
 
 LOGS = Path(__file__).parent.parent / "data" / "failed"
 

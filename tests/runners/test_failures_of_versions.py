@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.failures import recognise
+from runners.sglang.failures.classify import recognise
 
 SIGQUIT_0_5_9 = "[2026-02-24 10:00:00] Received sigquit from a child process. It usually means ..."
 DEAD_0_5_9 = "[2026-02-24 10:00:00] Rank 0 scheduler is dead. Please check if there are logs."

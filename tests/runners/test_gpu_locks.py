@@ -13,14 +13,14 @@ import time
 
 import pytest
 
-from runners.gpu_locks import (
+from runners.process.gpu_locks import (
     FOLDER_VARIABLE,
     DeviceBusyError,
     DeviceLocks,
     LeftServerError,
     folder,
 )
-from runners.process import MARK
+from runners.process.processes import MARK
 
 HOLDER = """
 import sys, time

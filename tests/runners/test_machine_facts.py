@@ -9,12 +9,11 @@ import sys
 import pytest
 
 from results.records import Machine
-from runners.jit_caches import CACHE_VARIABLES
-from runners.machine_facts import device_names, gpus_used, read_machine
-from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
-from runners.sglang import SGLangRunner
-from search_spaces import parse_study
-from search_spaces.study_parts import Production
+from runners.process.environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
+from runners.sglang.machine import CACHE_VARIABLES, device_names, gpus_used, read_machine
+from runners.sglang.runner import SGLangRunner
+from search_spaces.study_file.parts import Production
+from search_spaces.study_file.study import parse_study
 
 from .fake_sglang import write_sglang
 

@@ -16,17 +16,18 @@ import psutil
 import pytest
 import yaml
 
-from runners import RunnerError, StartTimeouts
+from runners.base import RunnerError
 from runners.conformance import Launcher, marked_pids
-from runners.failures import recognise
-from runners.ports import listens
+from runners.process.phases import StartTimeouts
+from runners.process.ports import listens
+from runners.sglang.failures.classify import recognise
 from runners.simulated import SimulatedRunner
-from runners.simulated_server import deaths
-from runners.simulated_server.log import ServerLog
-from runners.simulated_server.misbehaviour import CAUSES, HANG_PHASES, KINDS
-from runners.simulated_server.profile import PROFILES
-from runners.simulated_server.resolution import resolve
-from search_spaces.study import parse_study
+from runners.simulated_server.engine.profile import PROFILES
+from runners.simulated_server.faults import crashes as deaths
+from runners.simulated_server.faults.misbehaviour import CAUSES, HANG_PHASES, KINDS
+from runners.simulated_server.launch.flag_state import resolve
+from runners.simulated_server.launch.log import ServerLog
+from search_spaces.study_file.study import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .conftest import STUDY, eagle3
@@ -132,9 +133,9 @@ def launcher(quick_profile, tmp_path, monkeypatch):
         return made[-1]
 
     # Real seconds: what is waited for here happens, or never does.
-    monkeypatch.setattr("runners.post_mortem.DEATH_S", 1.0)
-    monkeypatch.setattr("runners.process_session.GRACE_S", 6.0)
-    monkeypatch.setattr("runners.process_session._PORT_FREE_S", 0.3)
+    monkeypatch.setattr("runners.process.post_mortem.DEATH_S", 1.0)
+    monkeypatch.setattr("runners.process.session.GRACE_S", 6.0)
+    monkeypatch.setattr("runners.process.session._PORT_FREE_S", 0.3)
     yield make
     for one in made:
         for mark in one.marks:
@@ -193,9 +194,9 @@ def test_a_failure_under_load(trouble, code, launcher):
 
 
 def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
-    monkeypatch.setattr("runners.startup.DEATH_S", 0.2)
-    monkeypatch.setattr("runners.startup._EARLY_HEALTH_S", 1.0)
-    monkeypatch.setattr("runners.process_runner._FAILED_GRACE_S", 0.3)
+    monkeypatch.setattr("runners.process.startup.DEATH_S", 0.2)
+    monkeypatch.setattr("runners.process.startup._EARLY_HEALTH_S", 1.0)
+    monkeypatch.setattr("runners.process.runner._FAILED_GRACE_S", 0.3)
     one = launcher({"kind": "exit", "phase": "warmup", "lingers": True}, scale=2.0)
     began = time.monotonic()
     with pytest.raises(RunnerError) as caught:
@@ -242,7 +243,7 @@ def test_a_measurement_that_is_not_misled(trouble, code, launcher):
 def test_a_server_that_does_not_end_well(trouble, code, launcher, monkeypatch):
     assert code is None
     if trouble["kind"] == "ignore_sigterm":
-        monkeypatch.setattr("runners.process_session.GRACE_S", 0.5)
+        monkeypatch.setattr("runners.process.session.GRACE_S", 0.5)
     one = launcher(trouble)
     session = one.start(eagle3(2))
     left = marked_pids(one.marks[0])

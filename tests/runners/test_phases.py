@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.phases import (
+from runners.process.phases import (
     FIRST,
     LogFollower,
     PhaseClock,

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from runners import plugin
-from runners.plugin import FOLDER, Plugin, prepared_settings, started_at, without_plugin
-from runners.plugin_protocol import NAME
-from runners.server_environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
+from runners.plugin import package as plugin
+from runners.plugin.package import FOLDER, Plugin, prepared_settings, started_at, without_plugin
+from runners.plugin.protocol import NAME
+from runners.process.environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
 from search_spaces.configuration import Configuration, Setting, Speculation
 
 from .conftest import eagle3

@@ -11,13 +11,13 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from runners import RunnerError
+from runners.base import RunnerError
 from runners.conformance import Launcher
-from runners.plugin_status import StateCost, status_of
+from runners.plugin.status import StateCost, status_of
 from runners.simulated import SimulatedRunner
-from runners.simulated_server.profile import PROFILES
+from runners.simulated_server.engine.profile import PROFILES
 from search_spaces.configuration import Setting
-from search_spaces.study import parse_study
+from search_spaces.study_file.study import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .conftest import STUDY, eagle3
@@ -67,7 +67,7 @@ def test_a_server_that_cannot_be_switched_is_not_one_that_cannot_run(
     trouble, kind, launcher, monkeypatch
 ):
     if trouble["kind"] == "plugin_half":  # the missing lines never come
-        monkeypatch.setattr("runners.plugin_status._LINES_S", 0.5)
+        monkeypatch.setattr("runners.plugin.status._LINES_S", 0.5)
     one = launcher(trouble)
     with pytest.raises(RunnerError) as caught, one.start(eagle3(2), SETTINGS) as session:
         session.apply(Setting(2))

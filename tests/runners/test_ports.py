@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from runners import ports
+from runners.process import ports
 
 CHOOSE = """
 import sys

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from results.records import LaunchIntent
-from runners import prepared
-from runners.plugin import FOLDER
-from runners.prepared import NextLauncher, PreparedLauncher
-from runners.process import MARK, ServerProcess
-from runners.sglang import SGLangRunner
+from runners.plugin.package import FOLDER
+from runners.process import prepared
+from runners.process.prepared import NextLauncher, PreparedLauncher
+from runners.process.processes import MARK, ServerProcess
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration
-from search_spaces.study import parse_study
+from search_spaces.study_file.study import parse_study
 
 from .fake_sglang import LONG_S, SERVES, command, gone, held, write_sglang
 

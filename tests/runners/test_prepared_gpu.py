@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners import prepared
-from runners.prepared import NextLauncher
+from runners.process import prepared
+from runners.process.prepared import NextLauncher
 
 from .fake_sglang import command, gone, held, write_sglang
 

@@ -17,8 +17,8 @@ import pytest
 
 from runners.base import LaunchCommand, RunnerError
 from runners.conformance import marked_pids
-from runners.ports import free_port_block, is_free, listens
-from runners.process import MARK, ServerProcess, end_leftover
+from runners.process.ports import free_port_block, is_free, listens
+from runners.process.processes import MARK, ServerProcess, end_leftover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from runners import read_ahead
-from runners.read_ahead import ReadAhead, weight_files
+from runners.sglang import read_ahead
+from runners.sglang.read_ahead import ReadAhead, weight_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.readback import differences, resolved_of
+from runners.sglang.readback import differences, resolved_of
 from search_spaces.configuration import Configuration, Speculation
 
 BODIES = Path(__file__).parent.parent / "data" / "bodies"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from runners.readback import differences, resolved_of
-from search_spaces import Configuration, parse_study
+from runners.sglang.readback import differences, resolved_of
+from search_spaces.configuration import Configuration
+from search_spaces.study_file.study import parse_study
 
 STUDY = """\
 study: small

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from results.records import Failure
-from runners import ReplayRunner, RunnerError, read_replay_table
+from runners.base import RunnerError
 from runners.conformance import Launcher, RunnerConformance
-from runners.replay_table import ReplayEntry, ReplayRow, table_of
+from runners.replay.runner import ReplayRunner
+from runners.replay.table import ReplayEntry, ReplayRow, read_replay_table, table_of
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint
 

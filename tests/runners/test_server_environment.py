@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from runners.base import LaunchCommand
-from runners.server_environment import (
+from runners.process.environment import (
     CommandPrefix,
     EnvironmentUnusableError,
     LocalEnvironment,

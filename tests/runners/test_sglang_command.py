@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.base import LaunchCommand
-from runners.sglang_command import (
+from runners.sglang.command import (
     flag_destination,
     flag_words,
     redacted,
@@ -21,7 +21,7 @@ from runners.sglang_command import (
     tp_size,
 )
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.study import parse_study
+from search_spaces.study_file.study import parse_study
 
 
 def test_a_speculative_configuration_in_full(study):

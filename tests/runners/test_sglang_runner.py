@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runners
-from runners import make_runner
-from runners.load import Prompt
-from runners.plugin import FOLDER
-from runners.sglang import SGLangRunner
-from search_spaces.study import parse_study
+from runners.load.prompts.prompts import Prompt
+from runners.plugin.package import FOLDER
+from runners.registry import make_runner
+from runners.sglang.runner import SGLangRunner
+from search_spaces.study_file.study import parse_study
 
 from .conftest import eagle3
 

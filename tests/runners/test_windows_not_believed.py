@@ -13,11 +13,12 @@ import time
 import pytest
 
 from results.records import TrialState
-from runners import RunnerError, read_server_info
+from runners.base import RunnerError
+from runners.sglang.facts import read_server_info
 from runners.simulated import SimulatedRunner
-from search_spaces.study import parse_study
+from search_spaces.study_file.study import parse_study
 from search_spaces.workload import OperatingPoint
-from tuner.scoring import judge
+from tuner.verdict.scores import judge
 
 from .conftest import STUDY, eagle3
 

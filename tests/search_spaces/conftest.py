@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from search_spaces import Study, parse_study
+from search_spaces.study_file.study import Study, parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable

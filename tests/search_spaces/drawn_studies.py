@@ -8,7 +8,8 @@ import yaml
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from search_spaces import Study, StudyFileError, parse_study
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import Study, parse_study
 
 from .conftest import study_dict
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 _LLAMA = {
     "architectures": ["LlamaForCausalLM"],

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import load_study, warnings
+from search_spaces.study_file.study import load_study
+from search_spaces.study_file.warnings import warnings
 
 CHAIN = {"algorithm": "EAGLE3", "num_steps": [1], "topk": 1}
 TREE = {"algorithm": "EAGLE3", "num_steps": [1, 6], "topk": 2, "num_draft_tokens": [3]}

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
-from search_spaces import Configuration, Space, Speculation, baselines, load_study
-from search_spaces.defaults import family_is_guessed, model_family
-from search_spaces.study_parts import Model
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.space.baseline import baselines
+from search_spaces.space.defaults import family_is_guessed, model_family
+from search_spaces.space.space import Space
+from search_spaces.study_file.parts import Model
+from search_spaces.study_file.study import load_study
 
 
 @pytest.mark.parametrize(

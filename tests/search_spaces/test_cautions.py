@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import Configuration, Speculation, parse_study
-from search_spaces.cautions import cautions
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.safety_warnings import cautions
+from search_spaces.study_file.study import parse_study
 
 EAGLE = Speculation("EAGLE3", 2, 1, 3)
 

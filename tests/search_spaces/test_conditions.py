@@ -7,18 +7,14 @@ import time
 import pytest
 import yaml
 
-from search_spaces import (
-    Configuration,
-    Space,
-    Speculation,
-    StudyFileError,
-    baselines,
-    broken_conditions,
-    canonical,
-    parse_study,
-    violations,
-    warnings,
-)
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.problems import StudyFileError
+from search_spaces.rules.legality import canonical, violations
+from search_spaces.space.baseline import baselines
+from search_spaces.space.conditions import broken_conditions
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.warnings import warnings
 
 from .conftest import study_dict
 

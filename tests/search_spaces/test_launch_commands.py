@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from search_spaces.configuration import Speculation
+from search_spaces.flags.speculation_flags import speculation_of
 from search_spaces.launch_commands import read_launch_text
-from search_spaces.speculation_flags import speculation_of
 
 COMMANDS = Path(__file__).parents[1] / "data" / "commands"
 NONE = Speculation()

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import Configuration, Speculation, canonical, violations
+from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules import ENGINE, RULES
+from search_spaces.rules.legality import canonical, violations
 
 from .test_rules import BROKEN as MORE
 

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search_spaces import Configuration, Space, canonical, parse_study, violations, warnings
+from search_spaces.configuration import Configuration
 from search_spaces.nccl.lists import ALGORITHMS, COLLECTIVES, HAS, PROTOCOLS, read, without_any
 from search_spaces.nccl.pairs import crossed_bounds, nothing_left, shadowed
 from search_spaces.nccl.values import canonical_value, unknown_variable, value_problem
 from search_spaces.nccl.variables import LAST_READ_BY, VARIABLES
+from search_spaces.rules.legality import canonical, violations
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.warnings import warnings
 from search_spaces.variables import CANONICAL_ENV, canonical_env
 
 REFUSED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import StudyFileError
+from search_spaces.problems import StudyFileError
 
 WORKLOAD = {"prompts": {"chat": 1.0}, "output_tokens": 256}
 OPEN = [{"request_rate": 4, "requests": 100}]

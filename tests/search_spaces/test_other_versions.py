@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from runners.server_environment import LocalEnvironment
+from runners.process.environment import LocalEnvironment
+from runners.sglang.preflight.asking import ask, launch_arguments
+from runners.sglang.preflight.gpus import gpu_named
+from runners.sglang.preflight.sample import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
-from runners.sglang_judgement import ask, gpu_named, launch_arguments
-from runners.sglang_judgement.sample import points_to_ask
-from search_spaces import Space, baselines, load_study
-from search_spaces.options import options
+from search_spaces.space.baseline import baselines
+from search_spaces.space.options import options
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import load_study
 
 from .model_configs import with_local_models
 

@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from search_spaces import Space
-from search_spaces.allreduce import OWN_OFF
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.nccl.allreduce import OWN_OFF
 from search_spaces.nccl.knobs import nccl_knobs, without_nccl
-from search_spaces.own_all_reduce import (
+from search_spaces.nccl.own_all_reduce import (
     MIB,
     V1_BYTES,
     V2_BYTES,
@@ -21,6 +20,7 @@ from search_spaces.own_all_reduce import (
     scope,
     token_bytes,
 )
+from search_spaces.space.space import Space
 
 V2 = OwnKernel("custom all-reduce v2", V2_BYTES)
 PROTO = {"NCCL_PROTO": [None, "LL"]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search_spaces.prefixes import prefix_here
+from search_spaces.launch_commands.prefixes import prefix_here
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.sglang_command import sglang_command, shell
-from search_spaces import (
-    Configuration,
-    Space,
-    Speculation,
-    StudyFileError,
-    baselines,
-    parse_study,
-    warnings,
-)
+from runners.sglang.command import sglang_command, shell
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.flags.speculation_flags import speculation_of
 from search_spaces.launch_commands import LaunchText, read_launch_text
-from search_spaces.production import production_warnings, same_value
+from search_spaces.problems import StudyFileError
 from search_spaces.secrets import is_export_only, is_secret
-from search_spaces.speculation_flags import speculation_of
+from search_spaces.space.baseline import baselines
+from search_spaces.space.production import production_warnings, same_value
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.warnings import warnings
 from search_spaces.variables import canonical_env
 
 from .conftest import study_dict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import NotInSpaceError, Space
-from search_spaces.reduced_space import ReducedSpace
+from search_spaces.space.reduced import ReducedSpace
+from search_spaces.space.space import NotInSpaceError, Space
 
 
 def without(study, left_out):

@@ -11,22 +11,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runners.server_environment import LocalEnvironment
-from runners.sglang_command import flag_destination, flag_words
+from runners.process.environment import LocalEnvironment
+from runners.sglang.command import flag_destination, flag_words
+from runners.sglang.preflight.asking import ask, launch_arguments
+from runners.sglang.preflight.gpus import gpu_named
+from runners.sglang.preflight.sample import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
-from runners.sglang_judgement import ask, gpu_named, launch_arguments
-from runners.sglang_judgement.sample import points_to_ask
-from search_spaces import (
-    Configuration,
-    Space,
-    Speculation,
-    baselines,
-    canonical,
-    load_study,
-    parse_study,
-    shipped,
-    violations,
-)
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.rules.legality import canonical, violations
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from search_spaces.study_file.catalog import shipped
+from search_spaces.study_file.study import load_study, parse_study
 
 from .conftest import study_dict
 from .model_configs import with_local_models

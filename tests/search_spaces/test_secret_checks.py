@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from search_spaces import parse_study
 from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import parse_study
 
 from .conftest import study_dict
 

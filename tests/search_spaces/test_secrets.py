@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.options import VERSIONS, options
 from search_spaces.secrets import (
     SECRET_FLAGS,
     is_export_only,
@@ -14,6 +13,7 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
+from search_spaces.space.options import VERSIONS, options
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import StudyFileError, warnings
+from search_spaces.problems import StudyFileError
 from search_spaces.sglang_variables import canonical_value, kinds, unknown_variable, value_problem
+from search_spaces.study_file.warnings import warnings
 
 IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
 

@@ -10,8 +10,12 @@ import pytest
 import yaml
 
 import search_spaces
-from runners.simulated_server.profile import load_profile
-from search_spaces import Space, baselines, load_study, shipped, warnings
+from runners.simulated_server.engine.profile import load_profile
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from search_spaces.study_file.catalog import shipped
+from search_spaces.study_file.study import load_study
+from search_spaces.study_file.warnings import warnings
 
 NAMES = [name for name, _ in shipped()]
 COUNTED = ["deepseek", "kimi", "llama-8b", "qwen"]

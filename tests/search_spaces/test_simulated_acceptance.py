@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from search_spaces import StudyFileError, load_study, parse_study, warnings
-from search_spaces.baseline import default_baseline
-from search_spaces.cautions import cautions
 from search_spaces.launch_commands import read_launch_text
+from search_spaces.problems import StudyFileError
+from search_spaces.safety_warnings import cautions
 from search_spaces.simulated_acceptance import (
     CAUTION,
     simulates_acceptance,
     simulation_variables,
 )
-from search_spaces.stored_study import parse_stored
+from search_spaces.space.baseline import default_baseline
+from search_spaces.study_file.stored_study import parse_stored
+from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.warnings import warnings
 
 STUDY = """\
 study: mine

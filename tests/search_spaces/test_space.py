@@ -5,16 +5,10 @@ import time
 
 import pytest
 
-from search_spaces import (
-    Configuration,
-    NotInSpaceError,
-    Space,
-    SpaceTooLargeError,
-    Speculation,
-    canonical,
-    load_study,
-    violations,
-)
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.rules.legality import canonical, violations
+from search_spaces.space.space import NotInSpaceError, Space, SpaceTooLargeError
+from search_spaces.study_file.study import load_study
 
 
 def chooser(seed):

@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from typing import TYPE_CHECKING
 
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from search_spaces import (
-    Configuration,
-    Parameter,
-    Space,
-    broken_conditions,
-    canonical,
-    parse_study,
-    violations,
-)
+from search_spaces.configuration import Configuration
+from search_spaces.rules.legality import canonical, violations
+from search_spaces.space.conditions import broken_conditions
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
 from .drawn_studies import studies
+
+if TYPE_CHECKING:
+    from search_spaces.space.parameters import Parameter
 
 usual = settings(
     deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]

@@ -7,9 +7,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces import StudyFileError, baselines, parse_study
-from search_spaces.catalog import shipped_text
-from search_spaces.stored_study import parse_stored
+from search_spaces.problems import StudyFileError
+from search_spaces.space.baseline import baselines
+from search_spaces.study_file.catalog import shipped_text
+from search_spaces.study_file.stored_study import parse_stored
+from search_spaces.study_file.study import parse_study
 
 TEXT = """\
 study: mine

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from runners.load.prompts import __file__ as prompts_module
-from search_spaces import OperatingPoint, Space, Workload, load_study, parse_study
+from runners.load.prompts.prompts import __file__ as prompts_module
 from search_spaces.prompt_names import BUILT_IN_SETS
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.workload import OperatingPoint, Workload
 
 ISSUE = """\
 study: kimi

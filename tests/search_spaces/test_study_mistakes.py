@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces import StudyFileError, load_study, parse_study
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import load_study, parse_study
 
 GOOD = """\
 study: kimi

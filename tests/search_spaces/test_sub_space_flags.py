@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from search_spaces import (
-    Configuration,
-    NotInSpaceError,
-    Space,
-    Speculation,
-    StudyFileError,
-    baselines,
-    canonical,
-    parse_study,
-)
+from search_spaces.configuration import Configuration, Speculation
+from search_spaces.problems import StudyFileError
+from search_spaces.rules.legality import canonical
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import NotInSpaceError, Space
+from search_spaces.study_file.study import parse_study
 
 from .conftest import study_dict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import Configuration, Speculation
+from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules.versions import VERSION_RULES, version_violations
 
 ADAPTIVE = {"speculative-adaptive": True}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.figures import Figure
+from search_spaces.metrics import Figure
 from search_spaces.problems import StudyFileError
-from search_spaces.study import load_study, parse_study
+from search_spaces.study_file.study import load_study, parse_study
 from search_spaces.workload import Goodput, OperatingPoint, SharedPrefix, Workload
 
 GOOD = """\

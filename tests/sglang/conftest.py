@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from search_spaces.configuration import Configuration
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
     from .servers import LiveServer
 

@@ -17,18 +17,18 @@ import httpx
 import pytest
 
 from results.records import LaunchIntent
-from runners.sglang import SGLangRunner
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Setting, Speculation
-from search_spaces.study import Study, load_study
-from search_spaces.workload_parts import OutputTokensSpec
+from search_spaces.study_file.study import Study, load_study
+from search_spaces.study_file.workload import OutputTokensSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from results.records import ProcessIdentity
     from runners.base import LaunchCommand, Session, StartProgress
-    from runners.load import Renderer
-    from runners.process import ServerProcess
+    from runners.load.prompts.rendering import Renderer
+    from runners.process.processes import ServerProcess
     from runners.sglang_cpu import CpuServer
 
 VERSION = "0.5.23"

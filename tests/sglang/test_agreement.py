@@ -16,7 +16,8 @@ import pytest
 
 from benchmarks.sglang_bench import BenchServing, order_of_sending
 from benchmarks.tap import Tap
-from runners.load import Prompt, PromptSource, bench
+from runners.load.prompts.prompts import Prompt, PromptSource
+from runners.load.running_server import bench
 from search_spaces.workload import OperatingPoint, Workload
 
 if TYPE_CHECKING:

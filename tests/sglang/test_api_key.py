@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
-from runners.load import bench
-from runners.server_client import ServerClient
-from runners.server_facts import read_any_server, read_server, refuse_unready
+from runners.load.running_server import bench
+from runners.process.server_client import ServerClient
+from runners.sglang.facts import read_any_server, read_server, refuse_unready
 from search_spaces.workload import OperatingPoint, Workload
 
 from .by_hand import free_port, started

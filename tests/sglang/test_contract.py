@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.plugin_protocol import CLOCK_VARIABLE
+from runners.plugin.protocol import CLOCK_VARIABLE
 
 from ..contract.drifts import DRIFTS  # noqa: TID252 - the tests are no package
 from ..contract.exchanges import exchanges  # noqa: TID252

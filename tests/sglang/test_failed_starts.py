@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from runners import RunnerError
+from runners.base import RunnerError
 from runners.conformance import marked_pids
-from runners.post_mortem import PostMortem
-from runners.sglang import SGLangRunner
+from runners.process.post_mortem import PostMortem
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration
 
 from . import fork_server

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from results.store import Store
-from runners import RunnerError
-from runners.plugin_status import status_of
+from runners.base import RunnerError
+from runners.plugin.status import status_of
 from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint
 

@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from search_spaces import load_study
-from tuner.cli import run
+from search_spaces.study_file.study import load_study
+from tuner.cli.app import run
 
 # SGLang is imported anew: a minute or two where the machine is slow and busy.
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1200)]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from runners.machine_facts import read_machine
-from runners.server_environment import LocalEnvironment
-from runners.sglang import SGLangRunner
+from runners.process.environment import LocalEnvironment
+from runners.sglang.machine import read_machine
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
-from runners.load.client import ClientSettings, LoadClient
-from runners.load.flight import Flight
-from runners.load.prompts import Prompt
-from runners.load.stream import GenerateEndpoint
+from runners.load.http.client import ClientSettings, LoadClient
+from runners.load.http.stream import GenerateEndpoint
+from runners.load.prompts.prompts import Prompt
+from runners.load.window.in_flight import InFlightRequest
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import every_kind, generation, metric, wait_until_it_runs
@@ -31,9 +31,11 @@ def settings(server) -> ClientSettings:
     return ClientSettings(server.url, 1, 300)
 
 
-def flight(tokens: int) -> Flight:
+def flight(tokens: int) -> InFlightRequest:
     workload = Workload((("chat", 1.0),), tokens, (OperatingPoint(1),))
-    return Flight("one", GenerateEndpoint().body(Prompt("one", "Once upon a time"), workload))
+    return InFlightRequest(
+        "one", GenerateEndpoint().body(Prompt("one", "Once upon a time"), workload)
+    )
 
 
 @contextlib.contextmanager
@@ -96,7 +98,7 @@ def test_a_busy_server_refuses_the_flush_and_keeps_its_answer(server):
 
 @every_kind
 def test_an_aborted_request_is_a_failed_one_and_leaves_the_server_at_rest(server):
-    async def abort() -> Flight:
+    async def abort() -> InFlightRequest:
         long = flight(LONG)
         async with LoadClient(settings(server)) as client:
             request = asyncio.create_task(client.generate(long))

@@ -18,11 +18,11 @@ import pytest
 
 from runners.base import RunnerError
 from runners.conformance import marked_pids
-from runners.load import bench
-from runners.load.watches import ServerIdentityWatch
-from runners.ports import is_free
-from runners.process import end_leftover
-from runners.server_facts import read_server_info, refuse_unready
+from runners.load.running_server import bench
+from runners.load.window.watches import ServerIdentityWatch
+from runners.process.ports import is_free
+from runners.process.processes import end_leftover
+from runners.sglang.facts import read_server_info, refuse_unready
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import HEALTH_TIMEOUT_S, generation, wait_until_it_runs

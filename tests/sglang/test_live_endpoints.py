@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
-from runners.load import bench
-from runners.load.probe import find_target
-from runners.load.watches import identity_of
-from runners.server_client import ServerClient
-from runners.server_facts import (
+from runners.load.http.probe import find_target
+from runners.load.running_server import bench
+from runners.load.window.watches import identity_of
+from runners.process.server_client import ServerClient
+from runners.sglang.facts import (
     read_models,
     read_server,
     read_server_info,

@@ -26,9 +26,10 @@ import pytest
 import yaml
 
 from benchmarks.sglang_bench import BenchServing, order_of_sending
-from runners.load import Prompt, PromptSource, bench
-from runners.load.probe import find_target
-from runners.ports import free_port_block
+from runners.load.http.probe import find_target
+from runners.load.prompts.prompts import Prompt, PromptSource
+from runners.load.running_server import bench
+from runners.process.ports import free_port_block
 from search_spaces.workload import OperatingPoint, Workload
 
 pytestmark = pytest.mark.sglang

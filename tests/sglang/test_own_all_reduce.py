@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.all_reduce_log import own_kernel_in
-from search_spaces.allreduce import OWN_SIZES
-from search_spaces.own_all_reduce import V1_BYTES, V2_BYTES
+from runners.sglang.all_reduce_log import own_kernel_in
+from search_spaces.nccl.allreduce import OWN_SIZES
+from search_spaces.nccl.own_all_reduce import V1_BYTES, V2_BYTES
 
 pytestmark = pytest.mark.sglang
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from results.records import LaunchIntent
-from runners.sglang import SGLangRunner
+from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Setting, Speculation
 
 from .servers import generation, study_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runners.sglang_cpu import CpuServer
-    from search_spaces.study import Study
+    from search_spaces.study_file.study import Study
 
 pytestmark = [pytest.mark.sglang_long, pytest.mark.timeout(3600)]
 

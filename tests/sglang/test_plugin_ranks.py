@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from runners.plugin import FOLDER
+from runners.plugin.package import FOLDER
 
 pytestmark = pytest.mark.sglang
 

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
-from runners.plugin import FOLDER
-from runners.ports import free_port_block
-from runners.sglang_command import sglang_command
+from runners.plugin.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
+from runners.plugin.package import FOLDER
+from runners.process.ports import free_port_block
+from runners.sglang.command import sglang_command
 
 from .servers import KINDS
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.clock import CycleClock
-from runners.inside_sglang.tuner_sglang_plugin.hot_switch import HotSwitch
-from runners.inside_sglang.tuner_sglang_plugin.status import Status
+from runners.plugin.inside_sglang.tuner_sglang_plugin.clock import CycleClock
+from runners.plugin.inside_sglang.tuner_sglang_plugin.hot_switch import HotSwitch
+from runners.plugin.inside_sglang.tuner_sglang_plugin.status import Status
 
 from .servers import VERSION
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from results.store import Store
-from search_spaces import Configuration, load_study
+from search_spaces.configuration import Configuration
+from search_spaces.study_file.study import load_study
 
 from .by_hand import free_port, resolved, started
 from .killed_sweep import check_against_the_samples, swept_with_a_kill

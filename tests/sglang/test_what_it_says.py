@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.load import Prompt, PromptSource, bench
-from runners.load.probe import find_target
-from runners.server_facts import running_limit_of
+from runners.load.http.probe import find_target
+from runners.load.prompts.prompts import Prompt, PromptSource
+from runners.load.running_server import bench
+from runners.sglang.facts import running_limit_of
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import VERSION

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from results.store import Store
-from search_spaces import parse_study
-from tuner.cli import run
+from search_spaces.study_file.study import parse_study
+from tuner.cli.app import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from search_spaces import Study
+    from search_spaces.study_file.study import Study
 
 SMALL = """\
 study: {name}

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from runners.base import LaunchCommand
-from runners.sglang_command import flag_words
-from tuner.contributions import Contributions
+from runners.sglang.command import flag_words
+from tuner.analysis.contributions import Contributions
 from tuner.exports.exported import Exported, Secret
 
 TOOLS = Path(sys.executable).parent

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from runners.plugin import same_but_setting
-from runners.replay import ReplayEntry, ReplayRow, ReplayRunner, table_of
-from search_spaces import Space, baselines
-from tuner import assembly
-from tuner.progress import Silent
+from runners.plugin.package import same_but_setting
+from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from tuner.loop.progress import Silent
+from tuner.studies import assembly
 
 if TYPE_CHECKING:
     from results.records import Failure

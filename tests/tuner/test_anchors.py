@@ -7,16 +7,17 @@ from types import SimpleNamespace
 import pytest
 
 from results.records import Purpose, Trial, TrialState
-from runners.plugin import same_but_setting
-from search_spaces import Space, parse_study
+from runners.plugin.package import same_but_setting
 from search_spaces.configuration import Drafter, Setting
-from tuner.agenda import Agenda
-from tuner.anchors import Anchors
-from tuner.faithful import Comparison
-from tuner.planners import LaunchPlan, PlannedTrial
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from tuner.hot_switch.anchors import Anchors
+from tuner.hot_switch.faithful import Comparison
+from tuner.hot_switch.switching import Check, Switching
+from tuner.loop.next_launch import Agenda
+from tuner.planners.base import LaunchPlan, PlannedTrial
 from tuner.planners.enumerated import ExhaustivePlanner
 from tuner.planners.launches import LaunchBuilder
-from tuner.switching import Check, Switching
 
 from .conftest import small_text
 from .replays import chains, point

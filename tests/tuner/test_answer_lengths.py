@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from results.store import Store
-from search_spaces import load_study, parse_study
-from tuner import assembly
-from tuner.identity import study_differences
+from search_spaces.study_file.study import load_study, parse_study
+from tuner.studies import assembly
+from tuner.studies.identity import study_differences
 
 from .conftest import small_text
 

@@ -20,9 +20,9 @@ import pytest
 
 from results.records import Failure
 from runners.base import RunnerError
-from runners.load import LoadGenerator
-from runners.ports import free_port_block
-from runners.server_facts import read_server_info
+from runners.load.generator import LoadGenerator
+from runners.process.ports import free_port_block
+from runners.sglang.facts import read_server_info
 
 ROOT = Path(__file__).parents[2]
 

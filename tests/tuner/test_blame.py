@@ -14,7 +14,7 @@ from results.records import (
     TrialState,
 )
 from search_spaces.configuration import Configuration, Setting
-from tuner.blame import HOST_FAULTS, HOST_PAUSES_S, blame, killed_again
+from tuner.loop.failure_policy import HOST_FAULTS, HOST_PAUSES_S, blame, killed_again
 
 KILL = Failure("server_killed", "load", "host", "the server was killed by SIGKILL")
 

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from search_spaces.prompt_names import parse_shares
-from tuner.cli import run
-from tuner.json_text import dump
-from tuner.progress import Lines
+from tuner.cli.app import run
+from tuner.loop.progress import Lines
+from tuner.reports.json_text import dump
 
 HEAVY = ("optuna", "sqlalchemy", "httpx", "pydantic", "yaml", "numpy", "psutil", "rich")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from tuner.console import UNBOUND, fold, print_table, reader
+from tuner.reports.console import UNBOUND, fold, print_table, reader
 
 
 @pytest.mark.parametrize(("columns", "width"), [("80", 80), ("200", 200), ("", UNBOUND)])

@@ -7,11 +7,11 @@ import pytest
 from results.records import Failure, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.figures import OUTPUT_TOK_S, Figure
-from tuner.contributions import Basis, contributions, spread
-from tuner.exports.change_words import changes_json, describe_changes, describe_worth
-from tuner.knobs import Kind
-from tuner.scoring import Standing
+from search_spaces.metrics import OUTPUT_TOK_S, Figure
+from tuner.analysis.contributions import Basis, contributions, spread
+from tuner.analysis.knobs import Kind
+from tuner.exports.changes import changes_json, describe_changes, describe_worth
+from tuner.verdict.scores import Leaderboard
 
 from .test_scoring import measurement, trial
 
@@ -28,7 +28,7 @@ def chain(steps, proto=None, backend=None, **env):
 
 
 def found(trials, chosen, baselines, **options):
-    standing = Standing.of(trials, baselines)
+    standing = Leaderboard.of(trials, baselines)
     options = {"fixed_flags": {"tp-size": 8, "host": "::"}, "fixed_env": {}, **options}
     return contributions(standing, trials[chosen], **options)
 
@@ -245,7 +245,7 @@ def test_noise_is_known_from_repeats_in_other_launches_only():
 def test_what_the_gains_are_of():
     def said(figure, *speeds):
         trials = [trial(0, chain(3), *speeds), trial(1, chain(2), *speeds)]
-        standing = Standing.of(trials, {"default": chain(3)}, figure)
+        standing = Leaderboard.of(trials, {"default": chain(3)}, figure)
         result = contributions(standing, trials[1], fixed_flags={}, fixed_env={})
         return "\n".join(describe_changes(result, simulated=False))
 

@@ -23,8 +23,8 @@ import httpx
 import pytest
 
 from results.database import address_without_password
-from tuner import cli
-from tuner.database_check import Kind
+from tuner.cli import app as cli
+from tuner.commands.database_check import Kind
 
 from ..conftest import Tuner  # noqa: TID252 - the tests are no package
 from .conftest import small_text
@@ -350,7 +350,8 @@ def test_what_is_missing_is_told(tmp_path, monkeypatch):
 
 
 def test_damage_is_told(tmp_path):
-    from results import NewStudy, Store
+    from results.store import Store
+    from results.studies import NewStudy
 
     storage = f"sqlite:///{tmp_path}/tuner.db"
     with Store.open(storage) as store:
@@ -427,10 +428,12 @@ def test_the_document_names_every_table_and_kind_of_problem():
 
 
 def test_optunas_tables_out_of_step_are_told(tmp_path):
-    from results import MirrorTrial, NewStudy, OptunaMirror, Purpose, Store, TrialState
-    from results.records import LaunchIntent, LaunchState
+    from results.optuna_mirror import MirrorTrial, OptunaMirror
+    from results.records import LaunchIntent, LaunchState, Purpose, TrialState
+    from results.store import Store
+    from results.studies import NewStudy
     from search_spaces.configuration import Configuration, Speculation
-    from tuner.database_check import problems_of
+    from tuner.commands.database_check import problems_of
 
     with Store.open(f"sqlite:///{tmp_path}/tuner.db") as store:
         study = store.create_study(NewStudy("kept", "study: kept\n", "d", "s", "simulated", True))

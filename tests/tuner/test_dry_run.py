@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.simulated_server.profile import PROFILES
-from search_spaces import load_study
-from tuner import assembly
-from tuner.commands.switch_plan import switch_plan
+from runners.simulated_server.engine.profile import PROFILES
+from search_spaces.study_file.study import load_study
+from tuner.commands.dry_run import switch_plan
+from tuner.studies import assembly
 
 STUDY = """\
 study: llama

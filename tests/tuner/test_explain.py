@@ -15,13 +15,14 @@ from rich.console import Console
 
 from results.records import BatchCycles, CycleTimes, Failure, PartTime, TrialState
 from results.store import Store
-from search_spaces import parse_study
-from search_spaces.own_all_reduce import NCCL_UNUSED
-from tuner.explain import NothingToExplain, explain
-from tuner.explain.as_json import to_dict
-from tuner.explain.render import render
-from tuner.explain.words import assumptions, summary
-from tuner.json_text import dump
+from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
+from search_spaces.study_file.study import parse_study
+from tuner.analysis.explanation import explain
+from tuner.analysis.selected_trial import NothingToExplain
+from tuner.reports.explain_json import to_dict
+from tuner.reports.explain_table import render
+from tuner.reports.explain_text import assumptions, summary
+from tuner.reports.json_text import dump
 
 from .conftest import small_text
 from .cycles import DECODE_MS, accept_length, batch, plugin, replayed, timed
@@ -160,7 +161,7 @@ def named(found, name):
 def rows(found, monkeypatch):
     """The table of knobs as it is printed, each row's cells by its knob."""
     out = io.StringIO()
-    monkeypatch.setattr("tuner.explain.render.reader", lambda: Console(file=out, width=400))
+    monkeypatch.setattr("tuner.reports.explain_table.reader", lambda: Console(file=out, width=400))
     render(found)
     table = out.getvalue().split(" knob ")[1].split("ms per cycle")[0]
     cells = [re.split(r" {2,}", line.strip(), maxsplit=3) for line in table.splitlines()]
@@ -554,7 +555,7 @@ def test_a_draft_that_the_clock_does_not_tell_apart_is_not_free(report, study, m
     assert (shares["verify"], shares["rest"]) == pytest.approx((0.75, 0.25))
     assert data["instant"].keys() == {"verify", "rest", "collective"}
     out = io.StringIO()
-    monkeypatch.setattr("tuner.explain.render.reader", lambda: Console(file=out, width=200))
+    monkeypatch.setattr("tuner.reports.explain_table.reader", lambda: Console(file=out, width=200))
     render(found)
     assert "draft extend" not in out.getvalue().split("knob")[0]
 
@@ -760,7 +761,9 @@ def test_its_commands_name_the_database_that_it_was_given(stored, call, tmp_path
 
 def test_a_bar_where_only_ascii_can_be_written(report, study, monkeypatch):
     written = io.TextIOWrapper(io.BytesIO(), "ascii")
-    monkeypatch.setattr("tuner.explain.render.reader", lambda: Console(file=written, width=70))
+    monkeypatch.setattr(
+        "tuner.reports.explain_table.reader", lambda: Console(file=written, width=70)
+    )
     render(explain(report, study))
     written.seek(0)
     assert re.search(r"verify +#{10,} +95\.9%", written.read())

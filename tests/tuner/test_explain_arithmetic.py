@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.records import PARTS, BatchCycles, CycleTimes, PartTime
-from tuner.explain.bounds import Chain, gain_if_instant, gain_if_shorter, widest_gain
-from tuner.explain.mean_cycle import FORWARDS, MeanCycle, mean_cycle, mean_cycles, mean_of
+from tuner.analysis.bounds import Chain, gain_if_instant, gain_if_shorter, widest_gain
+from tuner.analysis.mean_cycle import FORWARDS, MeanCycle, mean_cycle, mean_cycles, mean_of
 
 from .cycles import batch, part, plugin
 

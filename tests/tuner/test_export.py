@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from results.store import Store
-from runners.sglang_command import sglang_command
-from search_spaces import parse_study
+from runners.sglang.command import sglang_command
 from search_spaces.configuration import Configuration
 from search_spaces.launch_commands import read_launch_text
-from tuner import cli
+from search_spaces.study_file.study import parse_study
+from tuner.cli import app as cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble
-from tuner.replay import replay
+from tuner.loop.replay import replay
 
 from .conftest import small_text
 from .replays import Odd, chains, play, table

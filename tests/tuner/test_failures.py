@@ -8,11 +8,12 @@ import pytest
 
 from results.records import Failure, LaunchState, TrialState
 from runners.base import RunnerError
-from runners.replay import ReplayRunner
-from search_spaces import Space, baselines
-from tuner.planners import PLANNERS
-from tuner.render import render
-from tuner.replay import replay
+from runners.replay.runner import ReplayRunner
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from tuner.loop.replay import replay
+from tuner.planners.registry import PLANNERS
+from tuner.reports.text import render
 
 from .replays import Odd, chains, play, point, table
 
@@ -56,7 +57,7 @@ def test_a_server_that_refuses_to_be_switched_blames_no_configuration(small, sto
             return self.resolved
         raise RunnerError(Failure("switch_refused", "load", "configuration", "it said no"))
 
-    monkeypatch.setattr("runners.replay._ReplaySession.apply", refuse)
+    monkeypatch.setattr("runners.replay.runner._ReplaySession.apply", refuse)
     report = replay(study, table(study), store, name="s", can_switch=chains)
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
     assert len(report.standing.trials) == 8

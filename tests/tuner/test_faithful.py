@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.records import BatchCycles, CycleTimes, PartTime, RequestSample
-from runners.replay import ReplayRow, _measurement
-from search_spaces import load_study
-from tuner.faithful import (
+from runners.replay.runner import ReplayRow, _measurement
+from search_spaces.study_file.study import load_study
+from tuner.hot_switch.faithful import (
     ACCEPT_LENGTH_AT_MOST,
     CYCLE_SHARE,
     DRAFT_TIME,

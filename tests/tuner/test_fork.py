@@ -9,11 +9,13 @@ import pytest
 
 from results.records import Failure, TrialState
 from results.studies import NewStudy
-from runners.replay import ReplayRunner
-from search_spaces import Space, baselines, parse_study
-from search_spaces.legality import canonical
-from tuner.fork import inherit
-from tuner.identity import machine_differences, study_differences
+from runners.replay.runner import ReplayRunner
+from search_spaces.rules.legality import canonical
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from tuner.studies.fork import inherit
+from tuner.studies.identity import machine_differences, study_differences
 
 from .conftest import small_text
 from .replays import play, point, table

@@ -11,8 +11,8 @@ import pytest
 from results.records import Failure
 from results.store import Store
 from runners.base import RunnerError
-from tuner.hints import copyable, remember
-from tuner.progress import Lines
+from tuner.errors import copyable, remember
+from tuner.loop.progress import Lines
 
 from .cycles import replayed, timed
 

@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 from results.records import Failure, LaunchState, Machine, Purpose, TrialState
 from results.store import Store
 from runners.base import RunnerError
-from runners.replay import ReplayRunner
-from search_spaces import Space, parse_study
+from runners.replay.runner import ReplayRunner
 from search_spaces.configuration import Setting
-from tuner import assembly
-from tuner.contributions import contributions
-from tuner.fork import inherit
-from tuner.hot_switch_report import hot_switch_report
-from tuner.identity import study_differences
-from tuner.json_text import dump
-from tuner.planners import PLANNERS
-from tuner.progress import Silent
-from tuner.render import render, render_trial
-from tuner.switching import read_switching
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from tuner.analysis.contributions import contributions
+from tuner.hot_switch.report import hot_switch_report
+from tuner.hot_switch.switching import read_switching
+from tuner.loop.progress import Silent
+from tuner.planners.registry import PLANNERS
+from tuner.reports.json_text import dump
+from tuner.reports.text import render, render_trial
+from tuner.studies import assembly
+from tuner.studies.fork import inherit
+from tuner.studies.identity import study_differences
 
 from .conftest import small_text
 from .replays import chains, play, point, table

@@ -10,8 +10,8 @@ import psutil
 import yaml
 
 from results.store import Store
-from runners.simulated_server.profile import PROFILES
-from tuner.switching import read_switching
+from runners.simulated_server.engine.profile import PROFILES
+from tuner.hot_switch.switching import read_switching
 
 from .test_report import SCHEMA
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from results.records import Machine
-from search_spaces import parse_study
-from tuner.identity import machine_differences, study_differences
+from search_spaces.study_file.study import parse_study
+from tuner.studies.identity import machine_differences, study_differences
 
 from .conftest import small_text
 

@@ -11,9 +11,11 @@ import sys
 
 import pytest
 
-from search_spaces import Space, load_study, warnings
-from search_spaces.production import production_configuration
-from tuner.cli import run
+from search_spaces.space.production import production_configuration
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import load_study
+from search_spaces.study_file.warnings import warnings
+from tuner.cli.app import run
 from tuner.commands.init import write
 from tuner.errors import CommandError
 

@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces import yaml_nodes
+from search_spaces.study_file import yaml_nodes
 from tuner.init.commented_yaml import WIDTH, Block, Choices, Entry, Folded, Items, Remark, render
 
 TEXTS = st.text() | st.sampled_from(

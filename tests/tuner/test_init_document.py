@@ -14,7 +14,7 @@ import tempfile
 from inspect import signature
 from pathlib import Path
 
-from tuner.cli_init import init
+from tuner.cli.init import init
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "init.md"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from search_spaces import load_study, shipped
+from search_spaces.study_file.catalog import shipped
+from search_spaces.study_file.study import load_study
 from tuner.init.models import guess_draft_algorithm, known_draft
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces import parse_study
-from search_spaces.flags import canonical_flag_value
-from search_spaces.options import options
+from search_spaces.flags.flags import canonical_flag_value
+from search_spaces.space.options import options
+from search_spaces.study_file.study import parse_study
 from tuner.init import collectives, speculation
 from tuner.init.hardware import Hardware
 from tuner.init.load import Load

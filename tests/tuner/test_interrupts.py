@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-import tuner.interrupts
-import tuner.judging
-import tuner.launching
-import tuner.sweep
+import tuner.loop.interrupts
+import tuner.loop.judging
+import tuner.loop.launching
+import tuner.loop.sweep
 from results.records import LaunchState, TrialState
 from results.store import Store
-from runners.replay import ReplayEntry, ReplayRow, ReplayRunner, table_of
-from search_spaces import Space, baselines
-from tuner import assembly
-from tuner.interrupts import Interrupts, noted
-from tuner.progress import Silent
+from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from tuner.loop.interrupts import Interrupts, noted
+from tuner.loop.progress import Silent
+from tuner.studies import assembly
 
 TRACED = {m.__file__ for m in (tuner.interrupts, tuner.judging, tuner.launching, tuner.sweep)}
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from results.records import Launch, LaunchIntent, LaunchState, ProcessIdentity
-from runners.process import MARK, end_leftover
+from runners.process.processes import MARK, end_leftover
 from search_spaces.configuration import Configuration
-from tuner.leftovers import log_digest, seconds_seen
+from tuner.loop.leftovers import log_digest, seconds_seen
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
 

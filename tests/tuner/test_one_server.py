@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from results.records import PartTime
 from search_spaces.configuration import Setting
-from tuner.one_server import VERIFY_TIME, Held, State, held_against
+from tuner.hot_switch.one_server import VERIFY_TIME, Held, State, held_against
 
 from .test_faithful import PARTS, clock, measured
 

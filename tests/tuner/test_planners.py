@@ -7,11 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.records import LaunchIntent, Purpose, TrialState
-from runners.plugin import prepared_settings, same_but_setting, started_at
-from search_spaces import Space, load_study, parse_study, violations
+from runners.plugin.package import prepared_settings, same_but_setting, started_at
 from search_spaces.configuration import Configuration, Speculation, largest
-from tuner.planners import LaunchBuilder, Observation, PlannedTrial, choose_planner, make_planner
+from search_spaces.rules.legality import violations
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import load_study, parse_study
+from tuner.planners.base import Observation, PlannedTrial
 from tuner.planners.conformance import STUDY, PlannerConformance
+from tuner.planners.launches import LaunchBuilder
+from tuner.planners.registry import choose_planner, make_planner
 
 from . import replays
 

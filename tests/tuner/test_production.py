@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from search_spaces import Configuration
-from tuner.words import describe_system
+from search_spaces.configuration import Configuration
+from tuner.formatting import describe_system
 
 from .conftest import small_text
 

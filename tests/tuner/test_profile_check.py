@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import StudyFileError, parse_study
-from tuner.profile_check import check_profile
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import parse_study
+from tuner.preflight.workload import check_profile
 
 STUDY = """\
 study: small

@@ -9,10 +9,11 @@ import sqlite3
 import pytest
 
 from results.store import Store
-from search_spaces import StudyFileError, load_study
-from tuner.assembly import describe_new, make_servers, pose
-from tuner.cli import run
-from tuner.prompt_check import check_prompts
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import load_study
+from tuner.cli.app import run
+from tuner.preflight.workload import check_prompts
+from tuner.studies.assembly import describe_new, make_servers, pose
 
 STUDY = """\
 study: mine

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from results.records import TrialState
-from search_spaces import parse_study
 from search_spaces.configuration import Setting, largest
-from tuner import assembly
-from tuner.planners import PLANNERS
+from search_spaces.study_file.study import parse_study
+from tuner.planners.registry import PLANNERS
+from tuner.studies import assembly
 
 from .conftest import small_text
 from .replays import play, speed

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from results.records import Purpose
-from runners.replay import ReplayRunner
-from search_spaces.reduced_space import ReducedSpace
-from tuner.planners import PLANNERS, LaunchBuilder
-from tuner.progress import Silent
-from tuner.replay import replay
+from runners.replay.runner import ReplayRunner
+from search_spaces.space.reduced import ReducedSpace
+from tuner.loop.progress import Silent
+from tuner.loop.replay import replay
+from tuner.planners.launches import LaunchBuilder
+from tuner.planners.registry import PLANNERS
 
 from .replays import chains, play, point, table
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from results import NewStudy, Store
 from results.records import (
     Failure,
     Launch,
@@ -22,16 +21,18 @@ from results.records import (
     Trial,
     TrialState,
 )
+from results.store import Store
+from results.studies import NewStudy
 from runners.base import LaunchCommand
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.figures import Figure
+from search_spaces.metrics import Figure
 from search_spaces.workload import OperatingPoint
-from tuner.json_text import dump
-from tuner.progress import Lines, Since
-from tuner.render import render, render_trial
-from tuner.report import METRICS, StudyReport, point_dict
-from tuner.scoring import Standing
-from tuner.words import describe_figures, describe_histogram, describe_reasons
+from tuner.formatting import describe_figures, describe_histogram, describe_reasons
+from tuner.loop.progress import Lines, Since
+from tuner.reports.json_text import dump
+from tuner.reports.report import METRICS, StudyReport, point_dict
+from tuner.reports.text import render, render_trial
+from tuner.verdict.scores import Leaderboard
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "report.schema.json"
 FULL = Measurement(
@@ -155,7 +156,7 @@ def report():
     ]
     with Store.open("sqlite://") as store:
         study = store.create_study(NewStudy("small", "study: small\n", "d", "s", "simulated", True))
-    standing = Standing.of(
+    standing = Leaderboard.of(
         [replace(trial, launches=(0,)) for trial in trials], {"none": configurations[0]}
     )
     return StudyReport(study, standing, (), 2, None, owner_lives=False)
@@ -233,7 +234,7 @@ def test_the_strongest_baseline_first_and_a_small_lead_is_told(report, capsys, s
     )
     best = replace(second, number=2, measurements=(replace(FULL, output_tok_s=speed),))
     baselines = {"default": weak.configuration, "none": plain.configuration}
-    report = replace(report, standing=Standing.of([plain, weak, best], baselines))
+    report = replace(report, standing=Leaderboard.of([plain, weak, best], baselines))
     render(report)
     shown = capsys.readouterr().out
     answer = next(line for line in shown.splitlines() if line.startswith("best: "))
@@ -270,7 +271,7 @@ def test_a_failure_is_told_once(report, capsys):
 
 def test_the_seconds_of_a_phase_go_on(monkeypatch):
     now = 100.0
-    monkeypatch.setattr("tuner.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("tuner.loop.progress.time.monotonic", lambda: now)
     since = Since("starting: weights", 12.0)
     assert since.__rich__().plain == "starting: weights (12 s)"
     now = 103.0
@@ -305,7 +306,7 @@ def test_a_narrow_table_keeps_names_whole(report, capsys, monkeypatch):
     env = {"NCCL_PROTO": "LL,LL128,Simple", "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE": "1"}
     tuned = Configuration.of(Speculation("EAGLE3", 2, 1, 3), env=env)
     trials = [plain, replace(second, configuration=tuned)]
-    standing = Standing.of(trials, {"none": plain.configuration, "default": plain.configuration})
+    standing = Leaderboard.of(trials, {"none": plain.configuration, "default": plain.configuration})
     render(replace(report, standing=standing, study=replace(report.study, simulated=True)))
     lines = capsys.readouterr().out.split("\nits tuner")[0].splitlines()
     table = [line for line in lines if not line.startswith(("warning", "study"))]
@@ -342,7 +343,7 @@ def test_what_a_study_ranks_by_is_shown_first(report, capsys, figure, column, an
     better = replace(FULL, output_tok_s=80.0, goodput_request_s=3.0, ttft_p95_ms=35.5)
     plain, second, _ = report.standing.trials
     trials = [plain, replace(second, measurements=(better,))]
-    standing = Standing.of(trials, {"none": plain.configuration}, figure)
+    standing = Leaderboard.of(trials, {"none": plain.configuration}, figure)
     report = replace(report, standing=standing, study=replace(report.study, simulated=True))
     render(report)
     shown = capsys.readouterr().out

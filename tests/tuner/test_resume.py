@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from results.store import Store
-from runners.gpu_locks import FOLDER_VARIABLE, DeviceLocks
-from runners.simulated_server.profile import PROFILES
+from runners.process.gpu_locks import FOLDER_VARIABLE, DeviceLocks
+from runners.simulated_server.engine.profile import PROFILES
 
 if TYPE_CHECKING:
     import subprocess

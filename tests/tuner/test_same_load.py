@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from results.records import Measurement, Trial, TrialState
-from runners import replay as replay_runner
 from runners.base import RunnerError
+from runners.replay import runner as replay_runner
 from search_spaces.configuration import Configuration
 from search_spaces.workload import OperatingPoint
-from tuner.replay import replay
-from tuner.same_load import SameLoad
+from tuner.loop.replay import replay
+from tuner.studies.identity import SameLoad
 
 from .replays import table
 

@@ -15,10 +15,12 @@ from results.records import (
     TrialState,
 )
 from results.studies import NewStudy
-from search_spaces import Space, baselines, parse_study
 from search_spaces.configuration import Configuration
-from search_spaces.own_all_reduce import NCCL_UNUSED
-from tuner.same_servers import SameServers
+from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
+from search_spaces.space.baseline import baselines
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
+from tuner.loop.equivalent_configurations import SameServers
 
 from .init_machines import topology
 

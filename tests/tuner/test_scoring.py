@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from results.records import Failure, Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.figures import Figure
+from search_spaces.metrics import Figure
 from search_spaces.workload import OperatingPoint
-from tuner.scoring import Reference, Standing, beside_baselines, judge
-from tuner.verdict import verdict
-from tuner.words import describe_gain, describe_speeds
+from tuner.formatting import describe_gain, describe_speeds
+from tuner.verdict.scores import Leaderboard, Reference, beside_baselines, judge
+from tuner.verdict.verdict import verdict
 
 NONE = Configuration.of()
 DEFAULT = Configuration.of(Speculation("EAGLE3", 3, 1, 4))
@@ -56,7 +56,7 @@ BASELINES = {"none": NONE, "default": DEFAULT}
 
 def test_score_is_the_gain_over_the_best_baseline():
     other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
-    standing = Standing.of(
+    standing = Leaderboard.of(
         [trial(0, NONE, 90.0), trial(1, DEFAULT, 72.0), trial(2, other, 99.0)], BASELINES
     )
     assert standing.score(standing.trials[0]) == pytest.approx(1.0)
@@ -68,7 +68,7 @@ def test_score_is_the_gain_over_the_best_baseline():
 
 def test_several_points_take_the_best_baseline_at_each():
     other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
-    standing = Standing.of(
+    standing = Leaderboard.of(
         [trial(0, NONE, 100.0, 400.0), trial(1, DEFAULT, 80.0, 500.0), trial(2, other, 110, 450)],
         BASELINES,
     )
@@ -77,7 +77,7 @@ def test_several_points_take_the_best_baseline_at_each():
 
 
 def test_no_score_before_every_baseline_is_judged():
-    standing = Standing.of([trial(0, NONE, 90.0)], BASELINES)
+    standing = Leaderboard.of([trial(0, NONE, 90.0)], BASELINES)
     assert standing.score(standing.trials[0]) is None
     assert standing.best is standing.trials[0]
     assert standing.baselines["default"] is None
@@ -85,14 +85,14 @@ def test_no_score_before_every_baseline_is_judged():
 
 def test_an_infeasible_default_baseline_leaves_the_other_as_reference():
     crashed = Trial(1, Purpose.BASELINE, TrialState.INFEASIBLE, DEFAULT)
-    standing = Standing.of([trial(0, NONE, 90.0), crashed], BASELINES)
+    standing = Leaderboard.of([trial(0, NONE, 90.0), crashed], BASELINES)
     assert standing.reference == Reference((90.0,))
     assert standing.gain_over("default", standing.trials[0]) is None
 
 
 def test_an_unbelieved_measurement_is_no_reference_and_never_best():
     wrong = trial(1, DEFAULT, 900.0, state=TrialState.INVALID)
-    standing = Standing.of([trial(0, NONE, 90.0), wrong], BASELINES)
+    standing = Leaderboard.of([trial(0, NONE, 90.0), wrong], BASELINES)
     assert standing.reference == Reference((90.0,))
     assert standing.best is standing.trials[0]
 
@@ -132,26 +132,26 @@ def test_degenerate_answers_without_a_clean_baseline_stay_a_warning():
 
 def test_a_baseline_is_judged_against_a_later_one():
     trials = [answering(0, NONE, GARBAGE), answering(1, DEFAULT, ())]
-    standing = Standing.of(trials, BASELINES)
+    standing = Leaderboard.of(trials, BASELINES)
     assert [t.state for t in standing.trials] == [TrialState.INVALID, TrialState.COMPLETE]
     assert standing.baselines["none"].state is TrialState.INVALID
     assert standing.best is standing.trials[1]
     assert "baseline 'none' is missing" in verdict(standing).reason
-    kept = Standing.of(trials, BASELINES, compare_answers=False)
+    kept = Leaderboard.of(trials, BASELINES, compare_answers=False)
     assert kept.trials == tuple(trials)
 
 
 def test_a_clean_baseline_judged_later_invalidates_a_degenerate_trial():
     other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
     trials = [answering(0, NONE, GARBAGE), answering(1, other, GARBAGE)]
-    assert Standing.of(trials, BASELINES).trials == tuple(trials)
-    standing = Standing.of([*trials, answering(2, DEFAULT, ())], BASELINES)
+    assert Leaderboard.of(trials, BASELINES).trials == tuple(trials)
+    standing = Leaderboard.of([*trials, answering(2, DEFAULT, ())], BASELINES)
     assert [t.state for t in standing.trials] == [
         TrialState.INVALID, TrialState.INVALID, TrialState.COMPLETE,
     ]  # fmt: skip
     assert standing.score(standing.trials[1]) is None
     assert standing.best is standing.trials[2]
-    assert Standing.of(standing.trials, BASELINES) == standing
+    assert Leaderboard.of(standing.trials, BASELINES) == standing
 
 
 @given(
@@ -183,7 +183,7 @@ def test_goodput_ranks_where_the_objective_says_so():
         measured(0, NONE, goodput_request_s=2.0, output_tok_s=100.0),
         measured(1, DEFAULT, goodput_request_s=1.0, output_tok_s=900.0),
     ]
-    standing = Standing.of(trials, BASELINES, GOODPUT)
+    standing = Leaderboard.of(trials, BASELINES, GOODPUT)
     assert standing.best is trials[0]
     assert standing.score(trials[1]) == pytest.approx(0.5)
     assert standing.gain_over("default", trials[0]) == pytest.approx(2.0)
@@ -191,7 +191,7 @@ def test_goodput_ranks_where_the_objective_says_so():
 
 def test_a_latency_is_better_when_it_is_shorter():
     trials = [measured(0, NONE, e2e_p95_ms=800.0), measured(1, DEFAULT, e2e_p95_ms=400.0)]
-    standing = Standing.of(trials, BASELINES, LATENCY)
+    standing = Leaderboard.of(trials, BASELINES, LATENCY)
     assert standing.reference == Reference((400.0,), LATENCY)
     assert standing.best is trials[1]
     assert standing.score(trials[0]) == pytest.approx(0.5)
@@ -206,7 +206,7 @@ def test_a_goodput_of_nothing_has_a_finite_gain(goods, window_s):
         measured(n, configuration, goodput_request_s=good, window_s=window_s)
         for n, (configuration, good) in enumerate(zip((NONE, DEFAULT), goods, strict=True))
     ]
-    standing = Standing.of(trials, BASELINES, GOODPUT)
+    standing = Leaderboard.of(trials, BASELINES, GOODPUT)
     scores = [standing.score(trial) for trial in trials]
     assert all(math.isfinite(score) and score > 0 for score in scores)
     # No good request is worse than any number of them; two such are equal.
@@ -219,7 +219,7 @@ def test_a_latency_that_no_answer_had_does_not_win():
     # Answers of one token each have no time per output token.
     figure = Figure("tpot_p95_ms", larger_is_better=False)
     trials = [measured(0, NONE), measured(1, DEFAULT, tpot_p95_ms=math.nan)]
-    standing = Standing.of(trials, BASELINES, figure)
+    standing = Leaderboard.of(trials, BASELINES, figure)
     assert standing.best is trials[0]
     state, failure = judge(trials[1].measurements, {"tpot_p95_ms": 50.0})
     assert state is TrialState.INFEASIBLE
@@ -239,15 +239,15 @@ def test_judge():
 
 def test_the_verdict_says_no_more_than_was_measured():
     running = Trial(0, Purpose.BASELINE, TrialState.RUNNING, NONE)
-    nothing = verdict(Standing.of([running], BASELINES))
+    nothing = verdict(Leaderboard.of([running], BASELINES))
     assert (nothing.kind, nothing.reason) == ("unconfirmed", "nothing was judged yet")
     none = trial(0, NONE, 90.0)
-    assert "this baseline" in verdict(Standing.of([none], BASELINES)).reason
+    assert "this baseline" in verdict(Leaderboard.of([none], BASELINES)).reason
     faster = trial(2, Configuration.of(Speculation("EAGLE3", 2, 1, 3)), 99.0)
-    best = verdict(Standing.of([none, trial(1, DEFAULT, 72.0), faster], BASELINES))
+    best = verdict(Leaderboard.of([none, trial(1, DEFAULT, 72.0), faster], BASELINES))
     assert (best.kind, "not launched again" in best.reason) == ("unconfirmed", True)
     bad = Trial(0, Purpose.BASELINE, TrialState.INFEASIBLE, NONE)
-    assert verdict(Standing.of([bad], BASELINES)).kind == "infeasible"
+    assert verdict(Leaderboard.of([bad], BASELINES)).kind == "infeasible"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_verdict_without_a_best_says_what_no_configuration_did(states, words):
         Trial(n, Purpose.SEARCH, state, NONE, failure=Failure(kind, "load", "configuration", "?"))
         for n, (state, kind) in enumerate(states.items())
     ]
-    said = verdict(Standing.of(trials, BASELINES))
+    said = verdict(Leaderboard.of(trials, BASELINES))
     assert said.kind == "infeasible"
     assert said.reason.endswith(words)
 
@@ -297,7 +297,7 @@ def _open_trial(number: int, configuration: Configuration, good: float):
 def test_a_rate_that_is_the_loads_own_names_no_winner(base, other, kind):
     figure = Figure("goodput_request_s")
     trials = [_open_trial(0, NONE, base), _open_trial(1, DEFAULT, other)]
-    said = verdict(Standing.of(trials, {"none": NONE}, figure))
+    said = verdict(Leaderboard.of(trials, {"none": NONE}, figure))
     assert said.kind == kind
     assert ("raise request_rate or tighten goodput" in said.reason) == (kind == "tie")
 

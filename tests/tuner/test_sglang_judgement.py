@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from jsonschema import validate
 
-from runners.gpu_locks import DeviceLocks
-from runners.sglang import SGLangRunner
-from search_spaces import parse_study
-from tuner import assembly
-from tuner.sglang_judgement import heeded
+from runners.process.gpu_locks import DeviceLocks
+from runners.sglang.runner import SGLangRunner
+from search_spaces.study_file.study import parse_study
+from tuner.preflight.sglang import heeded
+from tuner.studies import assembly
 
 from ..sglang_arguments import write_sglang  # noqa: TID252 - the tests are no package
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.student_t import mean_interval, t_quantile
+from tuner.verdict.student_t import mean_interval, t_quantile
 
 
 @pytest.mark.parametrize(

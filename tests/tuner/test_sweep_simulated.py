@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from runners.base import RunnerError
-from runners.ports import free_port_block
-from runners.server_facts import read_server_info, simulated_of, speculation_of
+from runners.process.ports import free_port_block
+from runners.sglang.facts import read_server_info, simulated_of, speculation_of
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 

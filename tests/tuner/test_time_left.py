@@ -8,7 +8,7 @@ import pytest
 
 from results.records import Launch, LaunchIntent, LaunchState, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Setting, Speculation
-from tuner.time_left import pace_of
+from tuner.loop.sweep import pace_of
 
 
 def chain(steps):

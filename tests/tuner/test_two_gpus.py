@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from runners.simulated_server.profile import PROFILES
+from runners.simulated_server.engine.profile import PROFILES
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 OFF = "disable-custom-all-reduce"

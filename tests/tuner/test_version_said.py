@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runners.replay import ReplayRunner
-from tuner.progress import Silent
+from runners.replay.runner import ReplayRunner
+from tuner.loop.progress import Silent
 
 from . import replays
 

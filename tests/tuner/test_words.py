@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces import parse_study
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.figures import LATENCIES, RATES, Figure
-from tuner.words import (
+from search_spaces.metrics import LATENCIES, RATES, Figure
+from search_spaces.study_file.study import parse_study
+from tuner.formatting import (
     MOST_CHARACTERS,
     counted,
     describe,

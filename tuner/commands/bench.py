@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.commands import bench_repeat
 from tuner.errors import CommandError, Exit
-from tuner.json_text import dump
-from tuner.report import point_dict
-from tuner.words import counted, describe_figures, describe_reasons
+from tuner.formatting import counted, describe_figures, describe_reasons
+from tuner.reports.json_text import dump
+from tuner.reports.report import point_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from results.records import Failure, Measurement
-    from runners.load.arrivals import ArrivalProcess
-    from runners.load.probe import Target
+    from runners.load.http.probe import Target
+    from runners.load.schedule.arrivals import ArrivalProcess
     from search_spaces.workload import Workload
     from tuner.commands.bench_options import BenchOptions
 
@@ -59,8 +59,8 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     for note in notes:
         sys.stderr.write(f"note: {note}\n")
     point = workload.points[0]
-    from runners.load import bench_windows  # noqa: PLC0415 - the transport is heavy
-    from runners.load.probe import find_target  # noqa: PLC0415
+    from runners.load.http.probe import find_target  # noqa: PLC0415
+    from runners.load.running_server import bench_windows  # noqa: PLC0415 - the transport is heavy
 
     url, key = options.base_url, options.key()
     windows: list[Measurement] = []
@@ -120,7 +120,10 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
 def _command_errors(url: str) -> Iterator[None]:
     """Turn what ends a measurement into an error of the command, with its exit code."""
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
-    from runners.load import NotEnoughPromptsError, PromptFileError  # noqa: PLC0415
+    from runners.load.prompts.prompts import (  # noqa: PLC0415
+        NotEnoughPromptsError,
+        PromptFileError,
+    )
 
     try:
         yield
@@ -150,7 +153,11 @@ def _with_arrivals(
     Raises:
         CommandError: The trace or the rate cannot be used.
     """
-    from runners.load.arrivals import ArrivalTraceError, arrivals_of, read_trace  # noqa: PLC0415
+    from runners.load.schedule.arrivals import (  # noqa: PLC0415
+        ArrivalTraceError,
+        arrivals_of,
+        read_trace,
+    )
 
     point = workload.points[0]
     if not point.is_open:
@@ -182,8 +189,8 @@ def _announce(url: str, target: Target, workload: Workload, arrivals: Sequence[f
 
 
 def _prompts(options: BenchOptions, workload: Workload, target: Target) -> Any:  # noqa: ANN401 - a heavy import's type
-    from runners.load import prompt_source  # noqa: PLC0415
-    from runners.load.server_python import ServerPython  # noqa: PLC0415
+    from runners.load.prompts.server_python import ServerPython  # noqa: PLC0415
+    from runners.load.prompts.sources import prompt_source  # noqa: PLC0415
 
     model = target.facts.raw.get("model_path") or options.model
     server = ServerPython((options.python,), str(model)) if options.python and model else None

@@ -6,9 +6,9 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from tuner.report import point_dict
-from tuner.student_t import mean_interval
-from tuner.words import describe_number, describe_reasons
+from tuner.formatting import describe_number, describe_reasons
+from tuner.reports.report import point_dict
+from tuner.verdict.student_t import mean_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

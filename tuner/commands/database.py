@@ -18,13 +18,12 @@ from results.transfer import copy_studies
 from results.upkeep import whole_file
 from search_spaces.problems import StudyFileError
 from search_spaces.simulated_acceptance import MARK
-from tuner import assembly
-from tuner.commands.stored import report_of
-from tuner.database_check import Problem, problems_of
-from tuner.errors import CommandError, Exit
-from tuner.hints import copyable
-from tuner.json_text import dump
-from tuner.words import counted, describe
+from tuner.commands.database_check import Problem, problems_of
+from tuner.commands.show import report_of
+from tuner.errors import CommandError, Exit, copyable
+from tuner.formatting import counted, describe
+from tuner.reports.json_text import dump
+from tuner.studies import assembly
 
 if TYPE_CHECKING:
     from results.studies import StoredStudy

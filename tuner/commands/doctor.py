@@ -13,15 +13,11 @@ from importlib.metadata import version
 from results.database import shown_address
 from results.errors import StoreError, StoreMissing, StoreOutdated
 from results.store import Store
-from runners.server_environment import (
-    PYTHON_VARIABLE,
-    EnvironmentUnusableError,
-    LocalEnvironment,
-)
-from runners.sglang_judgement import NotAskedError, ask
-from tuner.errors import Exit
-from tuner.hints import copyable
-from tuner.json_text import dump
+from runners.process.environment import PYTHON_VARIABLE, EnvironmentUnusableError, LocalEnvironment
+from runners.sglang.preflight.answers import NotAskedError
+from runners.sglang.preflight.asking import ask
+from tuner.errors import Exit, copyable
+from tuner.reports.json_text import dump
 
 
 @dataclass(frozen=True, slots=True)

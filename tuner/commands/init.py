@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces import StudyFileError, parse_study
 from search_spaces.gpus import gpus_of_node
-from search_spaces.study_values import study_name_problem
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.values import study_name_problem
 from tuner.errors import CommandError, Exit
 from tuner.init import collectives, speculation
 from tuner.init.hardware import Hardware, parse_gpus
@@ -30,13 +31,13 @@ from tuner.init.server import (
 from tuner.init.study_text import Proposal, study_text
 from tuner.init.summary import Plan, Written, print_json, print_words
 from tuner.init.versions import version_that_runs
-from tuner.prompt_check import check_prompts
+from tuner.preflight.workload import check_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from search_spaces import Study
     from search_spaces.launch_commands import LaunchText
+    from search_spaces.study_file.study import Study
     from tuner.init.today import Today
 
 STDOUT = "-"

@@ -6,13 +6,13 @@ import math
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from runners.sglang_command import redacted, server_flags
-from search_spaces.baseline import PRODUCTION, baselines
-from search_spaces.cautions import cautions
+from runners.sglang.command import redacted, server_flags
 from search_spaces.gpus import gpus_of_node, nodes_of
+from search_spaces.safety_warnings import cautions
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
-from tuner.contributions import contributions
-from tuner.exports.change_words import changes_json, describe_changes
+from search_spaces.space.baseline import PRODUCTION, baselines
+from tuner.analysis.contributions import contributions
+from tuner.exports.changes import changes_json, describe_changes
 from tuner.exports.exported import Exported, Secret
 from tuner.exports.remarks import (
     measured_machine,
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from results.records import Trial
     from results.studies import StoredMeasurement
     from runners.base import LaunchCommand
-    from search_spaces import Study
-    from tuner.contributions import Contributions
-    from tuner.report import StudyReport
+    from search_spaces.study_file.study import Study
+    from tuner.analysis.contributions import Contributions
+    from tuner.reports.report import StudyReport
 
 IMAGE = "lmsysorg/sglang"
 _RUNNING = "max-running-requests"

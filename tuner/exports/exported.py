@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.sglang_command import flag_words
+from runners.sglang.command import flag_words
 from tuner.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runners.base import LaunchCommand
-    from tuner.contributions import Contributions
+    from tuner.analysis.contributions import Contributions
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ALL_ADDRESSES = "0.0.0.0"

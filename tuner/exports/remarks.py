@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
-from search_spaces.figures import OUTPUT_TOK_S
-from tuner.words import counted, describe, describe_gain, describe_resolved, describe_result
+from search_spaces.metrics import OUTPUT_TOK_S
+from tuner.formatting import counted, describe, describe_gain, describe_resolved, describe_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from results.machine import Machine
     from results.records import Launch, Trial
-    from tuner.report import StudyReport
+    from tuner.reports.report import StudyReport
 
 
 def one_line(text: str) -> str:

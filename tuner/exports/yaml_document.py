@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tuner.exports.json_document import document
+from tuner.exports.documents import document
 from tuner.exports.yaml_text import comments, dumped
-from tuner.json_text import dump
+from tuner.reports.json_text import dump
 
 if TYPE_CHECKING:
     from tuner.exports.exported import Exported

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.allreduce import OWN_OFF, PCIE_IPC, PCIE_IPC_SIZES
+from search_spaces.nccl.allreduce import OWN_OFF, PCIE_IPC, PCIE_IPC_SIZES
 from search_spaces.variables import canonical_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces.configuration import Value
-    from search_spaces.options import Version
+    from search_spaces.space.options import Version
     from tuner.init.hardware import Hardware
     from tuner.init.today import Today
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from tuner.init.wrapping import wrapped
+from tuner.init.commented_yaml import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

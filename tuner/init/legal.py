@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from search_spaces import Configuration, Space, violations
 from search_spaces.algorithms import canonical_algorithm
-from search_spaces.defaults import default_speculation, model_family
+from search_spaces.configuration import Configuration
+from search_spaces.rules.legality import violations
+from search_spaces.space.defaults import default_speculation, model_family
+from search_spaces.space.space import Space
 
 if TYPE_CHECKING:
-    from search_spaces import Study
+    from search_spaces.study_file.study import Study
     from tuner.init.study_text import Proposal
 
 

@@ -8,18 +8,18 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from search_spaces import warnings
 from search_spaces.configuration import NO_SPECULATION
-from tuner import assembly
+from search_spaces.study_file.warnings import warnings
+from tuner.formatting import counted
+from tuner.init.commented_yaml import wrapped
 from tuner.init.inside import container_advice
 from tuner.init.study_text import RUNNING
-from tuner.init.wrapping import wrapped
-from tuner.json_text import dump
-from tuner.words import counted
+from tuner.reports.json_text import dump
+from tuner.studies import assembly
 
 if TYPE_CHECKING:
-    from search_spaces import Study
     from search_spaces.launch_commands import LaunchText
+    from search_spaces.study_file.study import Study
     from tuner.init.study_text import Proposal
 
 

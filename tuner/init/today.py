@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NAMES
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.flags import BELONGS_ELSEWHERE, canonical_flag_value
+from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag_value
+from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, speculation_numbers
 from search_spaces.gpus import gpus_of_server, nodes_of
 from search_spaces.nccl.pairs import crossed_bounds, nothing_left
 from search_spaces.secrets import is_secret
-from search_spaces.speculation_flags import ALGORITHM, DRAFT, speculation_numbers
 from search_spaces.variables import value_problem
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from search_spaces.configuration import Value
     from search_spaces.launch_commands import LaunchText
-    from search_spaces.options import Version
-    from search_spaces.study_values import FixedValue
+    from search_spaces.space.options import Version
+    from search_spaces.study_file.values import FixedValue
 
 _VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+=,-]+")

@@ -9,17 +9,17 @@ import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from runners.server_environment import PYTHON_VARIABLE
-from search_spaces.flag_values import flag_problem
-from search_spaces.flags import canonical_flag
-from search_spaces.options import REPLACED, VERSIONS, options
+from runners.process.environment import PYTHON_VARIABLE
+from search_spaces.flags.flag_values import flag_problem
+from search_spaces.flags.flags import canonical_flag
+from search_spaces.space.options import REPLACED, VERSIONS, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces.launch_commands import LaunchText
-    from search_spaces.options import Version
-    from search_spaces.study_values import FixedValue
+    from search_spaces.space.options import Version
+    from search_spaces.study_file.values import FixedValue
 
 _VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
 _SUCCESSOR = re.compile(r"`--([\w-]+)(?: ([\w-]+))?`")

@@ -11,9 +11,10 @@ import abc
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
-from runners.plugin import same_but_setting
-from search_spaces import Space, parse_study
+from runners.plugin.package import same_but_setting
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.space.space import Space
+from search_spaces.study_file.study import parse_study
 from tuner.planners.base import Observation, Stop
 from tuner.planners.launches import LaunchBuilder
 

@@ -11,8 +11,8 @@ from tuner.planners.base import LaunchPlan, Observation, PlannedTrial, Planner, 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from search_spaces import Space
     from search_spaces.configuration import Configuration
+    from search_spaces.space.space import Space
     from tuner.planners.launches import LaunchBuilder
 
 

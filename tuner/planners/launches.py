@@ -14,8 +14,8 @@ from tuner.planners.base import LaunchPlan, PlannedTrial
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
-    from search_spaces import Space
     from search_spaces.configuration import Drafter
+    from search_spaces.space.space import Space
 
 
 TELLING = 2
@@ -150,8 +150,8 @@ class LaunchBuilder:
         """What measuring all of `configurations` takes from the beginning.
 
         Switched figures of a drafter are scored once one of its settings was measured in a
-        launch of its own as well (`tuner.anchors`): that is one launch more for each, but where a
-        baseline is such a setting.
+        launch of its own as well (`tuner.hot_switch.anchors`): that is one launch more for each,
+        but where a baseline is such a setting.
 
         Args:
             configurations: Distinct ones.

@@ -15,8 +15,9 @@ from tuner.planners.base import LaunchPlan, Observation, PlannedTrial, Planner, 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from search_spaces import Parameter, Space
     from search_spaces.configuration import Configuration, Value
+    from search_spaces.space.parameters import Parameter
+    from search_spaces.space.space import Space
     from tuner.planners.launches import LaunchBuilder
 
 ASKS = 64

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STUBS = Path(__file__).parent / "stubs"
-PLUGIN = Path(runners.__file__).parent / "inside_sglang"
+PLUGIN = Path(runners.__file__).parent / "plugin" / "inside_sglang"
 MARK = "a-launch"
 
 CHAIN = {

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners import plugin_protocol
-from runners.inside_sglang.tuner_sglang_plugin import (
+from runners.plugin import protocol as plugin_protocol
+from runners.plugin.inside_sglang.tuner_sglang_plugin import (
     CLOCK_VARIABLE,
     STEPS_VARIABLE,
     hot_switch,
     saying,
     status,
 )
-from runners.inside_sglang.tuner_sglang_plugin.clock import CycleClock
-from runners.inside_sglang.tuner_sglang_plugin.durations import Durations, bucket_of
-from runners.inside_sglang.tuner_sglang_plugin.marks import CudaMarks
+from runners.plugin.inside_sglang.tuner_sglang_plugin.clock import CycleClock
+from runners.plugin.inside_sglang.tuner_sglang_plugin.durations import Durations, bucket_of
+from runners.plugin.inside_sglang.tuner_sglang_plugin.marks import CudaMarks
 
 
 class Stream:

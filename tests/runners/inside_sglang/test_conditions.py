@@ -7,11 +7,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.conditions import (
+from runners.plugin.inside_sglang.tuner_sglang_plugin.conditions import (
     sharing_reason,
     unsupported_reason,
 )
-from runners.inside_sglang.tuner_sglang_plugin.shapes import Shape
+from runners.plugin.inside_sglang.tuner_sglang_plugin.shapes import Shape
 
 CHAINS = (Shape(1, 2), Shape(2, 3), Shape(5, 6))
 TREES = (Shape(1, 3), Shape(2, 4), Shape(3, 6))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.status import VERSION
+from runners.plugin.inside_sglang.tuner_sglang_plugin.status import VERSION
 
 from .conftest import PLUGIN
 

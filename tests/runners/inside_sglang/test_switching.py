@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.inside_sglang.tuner_sglang_plugin.status import token_of
+from runners.plugin.inside_sglang.tuner_sglang_plugin.status import token_of
 
 from .conftest import CHAIN, HOT_SWITCH, MARK
 

@@ -7,9 +7,9 @@ from array import array
 from typing import TYPE_CHECKING
 
 from results.records import RequestSample
-from runners.load.answer import Answer
-from runners.load.evidence import Evidence
-from runners.load.flight import Flight
+from runners.load.http.answer import Answer
+from runners.load.window.evidence import Evidence
+from runners.load.window.in_flight import InFlightRequest
 from search_spaces.workload import OperatingPoint, Workload
 
 from .windows import EAGLE3, PLAIN
@@ -111,8 +111,8 @@ def window(
     )  # fmt: skip
 
 
-def _flight(request: _Request, scale: float) -> Flight:
-    return Flight(
+def _flight(request: _Request, scale: float) -> InFlightRequest:
+    return InFlightRequest(
         request.prompt,
         b"",
         sent=request.sent / scale,

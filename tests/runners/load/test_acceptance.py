@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.records import RequestSample
-from runners.load import Prompt
-from runners.load.acceptance import (
+from runners.load.checks.acceptance_checks import counts_differ, missing, out_of_bounds
+from runners.load.checks.validity import cached_tokens, shared_prefixes
+from runners.load.http.stream import answer_of
+from runners.load.prompts.prompts import Prompt
+from runners.load.window.acceptance import (
     accept_length,
     acceptance_of,
     adaptive_steps_of,
     largest_accept_length,
 )
-from runners.load.acceptance_checks import counts_differ, missing, out_of_bounds
-from runners.load.evidence import Evidence
-from runners.load.flight import Flight
-from runners.load.stream import answer_of
-from runners.load.validity import cached_tokens, shared_prefixes
-from runners.load.window import percentile
+from runners.load.window.evidence import Evidence
+from runners.load.window.in_flight import InFlightRequest
+from runners.load.window.window import percentile
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -125,7 +125,7 @@ def window(samples, speculation, *, output_tokens=8):
     """Those requests and nothing else."""
     point = OperatingPoint(1)
     workload = Workload((("chat", 1.0),), output_tokens, (point,))
-    flights = [Flight(one.prompt, b"") for one in samples]
+    flights = [InFlightRequest(one.prompt, b"") for one in samples]
     return Evidence(
         samples, flights, [], point, workload, speculation, opened=0.0, closed=1.0, window_tokens=8
     )

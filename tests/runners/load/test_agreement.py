@@ -31,7 +31,8 @@ import httpx
 import pytest
 import yaml
 
-from runners.load import LoadGenerator, Prompt, PromptSource
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import Prompt, PromptSource
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

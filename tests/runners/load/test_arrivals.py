@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load import Prompt, fingerprint
-from runners.load.arrivals import ArrivalTraceError, arrivals_of, poisson, read_trace
+from runners.load.prompts.prompts import Prompt
+from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of, poisson, read_trace
+from runners.load.window.digest import fingerprint
 from search_spaces.workload import OperatingPoint, Workload
 
 

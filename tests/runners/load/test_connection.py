@@ -16,10 +16,10 @@ import orjson
 import pytest
 
 from runners.base import RunnerError
-from runners.load import connection
-from runners.load.client import ClientSettings, LoadClient
-from runners.load.connection import Address, ConnectionLostError, ConnectionPool
-from runners.load.flight import Flight
+from runners.load.http import connection
+from runners.load.http.client import ClientSettings, LoadClient
+from runners.load.http.connection import Address, ConnectionLostError, ConnectionPool
+from runners.load.window.in_flight import InFlightRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -164,12 +164,12 @@ def certificate(tmp_path_factory):
     return made, key
 
 
-def fly_over_tls(certificate) -> Flight:
+def fly_over_tls(certificate) -> InFlightRequest:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     reply = head + event(1) + event(2) + b"0\r\n\r\n"
-    flight = Flight("p", b"{}")
+    flight = InFlightRequest("p", b"{}")
 
     async def go():
         async with (
@@ -239,7 +239,7 @@ def test_no_local_port_is_named(server, monkeypatch):
 
     async def go():
         async with LoadClient(ClientSettings(server.url, 1, 60.0)) as client:
-            await client.generate(Flight("p", b"{}"))
+            await client.generate(InFlightRequest("p", b"{}"))
 
     with pytest.raises(RunnerError, match="ip_local_port_range") as caught:
         asyncio.run(go())

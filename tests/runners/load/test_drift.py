@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from runners.load.drift import drift, uneven, unsteady
+from runners.load.checks.drift import drift, uneven, unsteady
 from search_spaces.workload import OperatingPoint
 
 from .engine_windows import window

@@ -16,8 +16,10 @@ import time
 import pytest
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator, fingerprint
-from runners.load.lengths import answer_lengths
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import BuiltInPrompts
+from runners.load.prompts.selection import answer_lengths
+from runners.load.window.digest import fingerprint
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -452,7 +454,7 @@ async def test_inside_a_running_loop(server):
 def test_token_ids_are_sent_as_such(server):
     class Rendered:
         def render(self, prompts):
-            from runners.load import Prompt
+            from runners.load.prompts.prompts import Prompt
 
             return tuple(Prompt(p.id, input_ids=tuple(p.text.encode())) for p in prompts)
 

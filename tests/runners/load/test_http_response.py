@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.http_response import NotHttpError, ResponseParser
+from runners.load.http.connection import NotHttpError, ResponseParser
 
 CUTS = st.lists(st.integers(0, 600), max_size=30)
 PIECES = st.lists(

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load import BuiltInPrompts, IdentityRenderer, Prompt, fingerprint
-from runners.load.lengths import answer_lengths, ramp_lengths
-from runners.load.selection import select_prompts
+from runners.load.prompts.prompts import BuiltInPrompts, Prompt
+from runners.load.prompts.rendering import IdentityRenderer
+from runners.load.prompts.selection import answer_lengths, ramp_lengths, select_prompts
+from runners.load.window.digest import fingerprint
 from search_spaces.workload import OperatingPoint, Workload
 
 MEANS = st.integers(1, 4096)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from runners.load.answer import Answer
-from runners.load.evidence import Evidence
-from runners.load.flight import Flight
-from runners.load.lengths import answer_lengths, ramp_lengths
-from runners.load.lock_step import company, lock_step
+from runners.load.checks.lock_step import company, lock_step
+from runners.load.http.answer import Answer
+from runners.load.prompts.selection import answer_lengths, ramp_lengths
+from runners.load.window.evidence import Evidence
+from runners.load.window.in_flight import InFlightRequest
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -40,7 +40,9 @@ def flight(name, sent, ttft, e2e, chunks):
     gap = (e2e - ttft) / max(chunks - 1, 1)
     times = array("d", (sent + ttft + n * gap for n in range(chunks)))
     tokens = array("q", range(1, chunks + 1))
-    return Flight(name, b"", sent=sent, chunk_times=times, chunk_tokens=tokens, answer=Answer())
+    return InFlightRequest(
+        name, b"", sent=sent, chunk_times=times, chunk_tokens=tokens, answer=Answer()
+    )
 
 
 def windows(concurrency):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator
-from runners.load.arrivals import poisson
-from runners.load.plan import open_plan
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import BuiltInPrompts
+from runners.load.schedule.arrivals import poisson
+from runners.load.schedule.plan import open_plan
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 

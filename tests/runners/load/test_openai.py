@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.base import RunnerError
-from runners.load.endpoint import MalformedStreamError
-from runners.load.openai import (
+from runners.load.http.endpoint import MalformedStreamError
+from runners.load.http.openai import (
     NO_USAGE,
     ChatEndpoint,
     CompletionsEndpoint,
     Dialect,
     OpenAIReader,
 )
-from runners.load.prompts import Prompt
+from runners.load.prompts.prompts import Prompt
 from search_spaces.workload import OperatingPoint, Workload
 
 LOAD = Workload(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.load.pauses import BEAT_S, ClientPauses, Pause
-from runners.load.validity import reasons_against
-from runners.load.warnings import warnings_about
+from runners.load.checks.pauses import BEAT_S, ClientPauses, Pause
+from runners.load.checks.validity import reasons_against
+from runners.load.checks.warnings import warnings_about
 
 from .windows import PLAIN, Load
 

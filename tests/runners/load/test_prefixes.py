@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, IdentityRenderer, Prompt, prompt_source
+from runners.load.checks.validity import shared_prefixes
 from runners.load.conformance import PromptSourceConformance
-from runners.load.prefixes import SharedPrefixPrompts, first_words, prefix_text
-from runners.load.prompts import Prefix
-from runners.load.validity import shared_prefixes
+from runners.load.prompts.prefixes import SharedPrefixPrompts, first_words, prefix_text
+from runners.load.prompts.prompts import BuiltInPrompts, Prefix, Prompt
+from runners.load.prompts.rendering import IdentityRenderer
+from runners.load.prompts.sources import prompt_source
 from search_spaces.workload import SharedPrefix
 
 CHAT = (("chat", 1.0),)

@@ -16,11 +16,12 @@ import psutil
 import pytest
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator
-from runners.load import processes as processes_module
-from runners.load.arrivals import poisson
-from runners.load.processes import processes_for
-from runners.load.worker import INDEX_BYTES, next_index
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import BuiltInPrompts
+from runners.load.schedule import processes as processes_module
+from runners.load.schedule.arrivals import poisson
+from runners.load.schedule.processes import processes_for
+from runners.load.schedule.worker import INDEX_BYTES, next_index
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -56,7 +57,7 @@ def workers(parent=None):
     found = []
     for child in psutil.Process(parent).children():
         try:
-            if "runners.load.worker" in child.cmdline():
+            if "runners.load.schedule.worker" in child.cmdline():
                 found.append(child)
         except psutil.NoSuchProcess:
             pass

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from runners.load.built_in_texts import built_in_texts
+from runners.load.prompts.built_in import built_in_texts
 
 WRITTEN_SETS = ("chat", "code", "maths")
 

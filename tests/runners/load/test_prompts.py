@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load import BUILT_IN_SETS, BuiltInPrompts, NotEnoughPromptsError, Prompt
-from runners.load.built_in_texts import built_in_texts
 from runners.load.conformance import PromptSourceConformance
+from runners.load.prompts.built_in import built_in_texts
+from runners.load.prompts.prompts import (
+    BUILT_IN_SETS,
+    BuiltInPrompts,
+    NotEnoughPromptsError,
+    Prompt,
+)
 from search_spaces.workload import OperatingPoint, Workload
 
 

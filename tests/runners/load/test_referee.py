@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from runners.load import LoadGenerator, Prompt, PromptSource
-from runners.load.watches import ServerIdentityWatch
-from runners.simulated_server.profile import PROFILES, load_profile
-from runners.simulated_server.walk import walk
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import Prompt, PromptSource
+from runners.load.window.watches import ServerIdentityWatch
+from runners.simulated_server.engine.profile import PROFILES, load_profile
+from runners.simulated_server.engine.walk import walk
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

@@ -11,9 +11,10 @@ import textwrap
 import pytest
 
 from runners.base import RunnerError
-from runners.load import ChatTemplateRenderer, IdentityRenderer, Prompt, ServerPython
-from runners.load.prompts import Prefix
-from runners.load.validity import shared_prefixes
+from runners.load.checks.validity import shared_prefixes
+from runners.load.prompts.prompts import Prefix, Prompt
+from runners.load.prompts.rendering import ChatTemplateRenderer, IdentityRenderer
+from runners.load.prompts.server_python import ServerPython
 
 PROMPTS = (Prompt("a", "Hello there"), Prompt("b", "How are you?"))
 

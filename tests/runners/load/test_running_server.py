@@ -9,7 +9,8 @@ from itertools import islice
 import pytest
 
 from runners.base import RunnerError
-from runners.load import Prompt, PromptSource, bench, bench_windows
+from runners.load.prompts.prompts import Prompt, PromptSource
+from runners.load.running_server import bench, bench_windows
 from search_spaces.workload import OperatingPoint, Workload
 
 from .timing import codes

@@ -8,11 +8,11 @@ import uuid
 import pytest
 
 from results.records import LaunchIntent
-from runners import make_runner
-from runners.load import IdentityRenderer
-from runners.simulated_server.tokens import tokenize
+from runners.load.prompts.rendering import IdentityRenderer
+from runners.registry import make_runner
+from runners.simulated_server.engine.tokens import tokenize
 from search_spaces.configuration import Configuration
-from search_spaces.study import parse_study
+from search_spaces.study_file.study import parse_study
 
 STUDY = """\
 study: shared

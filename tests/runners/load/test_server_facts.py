@@ -8,7 +8,7 @@ import math
 import pytest
 
 from runners.base import RunnerError
-from runners.server_facts import (
+from runners.sglang.facts import (
     ServerFacts,
     read_server,
     read_server_info,
@@ -17,7 +17,7 @@ from runners.server_facts import (
     simulated_of,
     speculation_of,
 )
-from runners.sglang_versions import version_note
+from runners.sglang.versions import version_note
 from search_spaces.configuration import Speculation
 
 

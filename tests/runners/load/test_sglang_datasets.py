@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from runners import make_runner
-from runners.load import PromptFileError, ServerPython, prompt_source
-from search_spaces.study import parse_study
+from runners.load.prompts.prompts import PromptFileError
+from runners.load.prompts.server_python import ServerPython
+from runners.load.prompts.sources import prompt_source
+from runners.registry import make_runner
+from search_spaces.study_file.study import parse_study
 
 # Stands in for `sglang.benchmark.serving`: a parser inside the function that would run the
 # benchmark, and a data set for each shape of prompt.

@@ -15,8 +15,10 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator, bench
-from runners.server_facts import read_server
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import BuiltInPrompts
+from runners.load.running_server import bench
+from runners.sglang.facts import read_server
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

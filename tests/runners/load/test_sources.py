@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load import NotEnoughPromptsError, Prompt, PromptFileError, prompt_source
 from runners.load.conformance import PromptSourceConformance
-from runners.load.prompts import MixedPrompts, PromptPool
+from runners.load.prompts.prompts import (
+    MixedPrompts,
+    NotEnoughPromptsError,
+    Prompt,
+    PromptFileError,
+    PromptPool,
+)
+from runners.load.prompts.sources import prompt_source
 
 
 def write(path: Path, *lines: object) -> str:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.endpoint import MalformedStreamError
-from runners.load.stream import GenerateReader, completion_tokens
+from runners.load.http.endpoint import MalformedStreamError
+from runners.load.http.stream import GenerateReader, completion_tokens
 
 HOSTILE = st.one_of(
     st.text(),

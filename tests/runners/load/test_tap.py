@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks.sglang_bench import order_of_sending
 from benchmarks.tap import Tap
-from runners.load import LoadGenerator, Prompt, PromptSource
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import Prompt, PromptSource
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

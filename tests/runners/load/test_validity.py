@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.records import BatchCycles, CycleTimes, PartTime
-from runners.cycle_times import PluginWatch, slower_than_clock
-from runners.load import Prompt
-from runners.load.pauses import ClientPauses, Pause
-from runners.load.validity import CHECKS, reasons_against
-from runners.load.warnings import WARNINGS, warnings_about
-from runners.load.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
+from runners.load.checks.pauses import ClientPauses, Pause
+from runners.load.checks.validity import CHECKS, reasons_against
+from runners.load.checks.warnings import WARNINGS, warnings_about
+from runners.load.prompts.prompts import Prompt
+from runners.load.window.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
+from runners.plugin.cycle_times import PluginWatch, slower_than_clock
 from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint, SharedPrefix
 
@@ -386,7 +386,7 @@ def watched(code):
     return keep
 
 
-# Lines of real logs and of the sources that print them; see `runners.load.watches`.
+# Lines of real logs and of the sources that print them; see `runners.load.window.watches`.
 COMPILING = [
     "AUTOTUNE mm(64x4096, 4096x4096)",
     "Triton autotuning for function _fwd_kernel,",

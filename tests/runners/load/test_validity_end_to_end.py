@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from results import LaunchIntent, NewStudy, Purpose, Store
-from results.records import TrialState
-from runners.load import BuiltInPrompts, LoadGenerator, Prompt
-from runners.load.prompts import PromptSource
-from runners.load.watches import LogWatch, ServerIdentityWatch
+from results.records import LaunchIntent, Purpose, TrialState
+from results.store import Store
+from results.studies import NewStudy
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import BuiltInPrompts, Prompt, PromptSource
+from runners.load.window.watches import LogWatch, ServerIdentityWatch
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint, Workload
-from tuner.scoring import Standing, judge
+from tuner.verdict.scores import Leaderboard, judge
 
 from .timing import TIMING
 
@@ -396,7 +397,7 @@ def test_an_invalid_measurement_is_kept_and_never_scored(bench):
             state, failure = judge([measurement], {})
             store.finish_trial(study.id, number, state, failure=failure, launch=launch.id)
         trials = store.trials(study.id, samples=True)
-    standing = Standing.of(trials, {"none": slow})
+    standing = Leaderboard.of(trials, {"none": slow})
     assert standing.best is trials[0]
     assert trials[1].state is TrialState.INVALID
     assert standing.score(trials[1]) is None

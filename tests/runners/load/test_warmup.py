@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator, Prompt
-from runners.load.answer import Answer
-from runners.load.flight import Flight
-from runners.load.loops import LoopReport
-from runners.load.warmup import agree, check, warmth_of, with_nonces
+from runners.load.generator import LoadGenerator
+from runners.load.http.answer import Answer
+from runners.load.prompts.prompts import BuiltInPrompts, Prompt
+from runners.load.schedule.loops import LoopReport
+from runners.load.schedule.warmup import agree, check, warmth_of, with_nonces
+from runners.load.window.in_flight import InFlightRequest
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -140,7 +141,9 @@ def test_nonces_follow_the_beginning_that_all_prompts_share():
 
 
 def test_decoding_is_timed_without_the_prefills_between():
-    flights = [flown(Flight(f"{n}", b""), 0.01, tokens=9, verify_calls=4) for n in range(10)]
+    flights = [
+        flown(InFlightRequest(f"{n}", b""), 0.01, tokens=9, verify_calls=4) for n in range(10)
+    ]
     for flight in flights:
         for later in range(6, 9):
             flight.chunk_times[later] += 5.0  # the prefill of another request
@@ -158,8 +161,8 @@ def test_no_warmup_requests_no_warmup():
 
 
 def test_speculation_is_timed_by_the_verify():
-    few = flown(Flight("a", b""), 0.01, tokens=9, verify_calls=4)
-    many = flown(Flight("b", b""), 0.01, tokens=9, verify_calls=8)
+    few = flown(InFlightRequest("a", b""), 0.01, tokens=9, verify_calls=4)
+    many = flown(InFlightRequest("b", b""), 0.01, tokens=9, verify_calls=8)
     assert warmth_of([few], 100, 0.0).pace_s == pytest.approx(0.02)
     assert warmth_of([many], 100, 0.0).pace_s == pytest.approx(0.01)
     assert warmth_of([few, many], 100, 0.0).pace_s == pytest.approx(0.16 / 12)
@@ -167,7 +170,7 @@ def test_speculation_is_timed_by_the_verify():
 
 
 def test_answers_of_one_token_show_no_pace():
-    warm = warmth_of([flown(Flight("a", b""), 0.01, tokens=1)], 1, 0.5)
+    warm = warmth_of([flown(InFlightRequest("a", b""), 0.01, tokens=1)], 1, 0.5)
     assert (warm.pace_s, warm.request_s, warm.cpu_share) == (None, None, 0.5)
     assert not agree(None, 0.1)
     assert not agree(0.1, None)
@@ -183,13 +186,13 @@ def test_agreement_knows_no_order(a, b):
 
 
 def test_one_late_request_does_not_stop_it_and_all_late_do():
-    good = flown(Flight("a", b""), 0.01)
-    late = Flight("b", b"", error="timed out: 0 tokens", timed_out=True)
+    good = flown(InFlightRequest("a", b""), 0.01)
+    late = InFlightRequest("b", b"", error="timed out: 0 tokens", timed_out=True)
     check([good, late], "http://server")
     with pytest.raises(RunnerError, match="1 of 1 warm-up requests failed at http://server") as e:
         check([late], "http://server")
     assert (e.value.failure.kind, e.value.failure.fault) == ("stall", "configuration")
-    refused = Flight("c", b"", error="HTTP 500: boom")
+    refused = InFlightRequest("c", b"", error="HTTP 500: boom")
     with pytest.raises(RunnerError, match="c: HTTP 500: boom") as e:
         check([good, late, refused], "http://server")
     assert e.value.failure.kind == "request_failed"

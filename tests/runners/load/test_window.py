@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.base import RunnerError
-from runners.load import BuiltInPrompts, LoadGenerator, Prompt
-from runners.load.answer import Answer
-from runners.load.driver import window_of
-from runners.load.flight import Flight
-from runners.load.loops import LoopReport
-from runners.load.plan import closed_plan
-from runners.load.watches import WindowWatch
-from runners.load.window import Window, end_of_burst, measurement_of
+from runners.load.generator import LoadGenerator
+from runners.load.http.answer import Answer
+from runners.load.prompts.prompts import BuiltInPrompts, Prompt
+from runners.load.schedule.driver import window_of
+from runners.load.schedule.loops import LoopReport
+from runners.load.schedule.plan import closed_plan
+from runners.load.window.in_flight import InFlightRequest
+from runners.load.window.watches import WindowWatch
+from runners.load.window.window import Window, end_of_burst, measurement_of
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 
@@ -33,7 +34,9 @@ def flight(name, sent, times, tokens=None, **more):
     tokens = tokens or range(1, len(times) + 1)
     last = list(tokens)[-1] if times else 0
     answer = Answer(completion_tokens=last, prompt_tokens=7, finish_reason="length", **more)
-    return Flight(name, b"", None, 0.0, sent, array("d", times), array("q", tokens), answer)
+    return InFlightRequest(
+        name, b"", None, 0.0, sent, array("d", times), array("q", tokens), answer
+    )
 
 
 def measured(window, *, point=None, speculation=NONE, goodput=None, time_scale=1.0, **more):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from results.records import RequestSample
-from runners.load import Prompt
-from runners.load.answer import Answer
-from runners.load.evidence import Evidence
-from runners.load.flight import Flight
+from runners.load.http.answer import Answer
+from runners.load.prompts.prompts import Prompt
+from runners.load.window.evidence import Evidence
+from runners.load.window.in_flight import InFlightRequest
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -45,7 +45,7 @@ class Request:
     pause: float = 0.0
     first: float = 0.1
 
-    def flight(self) -> Flight:
+    def flight(self) -> InFlightRequest:
         now, count = self.sent + self.first, 1
         times, counts = [now], [count]
         pattern = self.accepted if self.accepted is not None else [0]
@@ -80,7 +80,7 @@ class Request:
                 "histogram": tuple(histogram),
                 "proposed_drafts": 3 * verify,
             }
-        return Flight(
+        return InFlightRequest(
             self.prompt,
             b"",
             due=self.sent - self.late,
@@ -159,7 +159,7 @@ def _varied(n: int) -> list[int]:
     return [*_ACCEPTED[n % 5], *_ACCEPTED[n // 5 % 5], n % 4]
 
 
-def _sample(flight: Flight, request: Request) -> RequestSample:
+def _sample(flight: InFlightRequest, request: Request) -> RequestSample:
     answer = flight.answer or Answer()
     return RequestSample(
         prompt=flight.prompt,

@@ -7,8 +7,9 @@ from importlib.resources import files
 
 import pytest
 
-from runners.server_environment import CommandPrefix, LocalEnvironment
-from runners.sglang_judgement import NotAskedError, ask
+from runners.process.environment import CommandPrefix, LocalEnvironment
+from runners.sglang.preflight.answers import NotAskedError
+from runners.sglang.preflight.asking import ask
 
 from ...sglang_arguments import write_sglang  # noqa: TID252 - the tests are no package
 
@@ -88,9 +89,9 @@ def test_it_ends_when_its_time_is_up(asked):
 
 
 def test_one_that_gets_nowhere_costs_no_answer_before_it(asked, monkeypatch):
-    script = (files("runners.sglang_judgement") / "inside.py").read_text("utf-8")
+    script = (files("runners.sglang.preflight") / "inside.py").read_text("utf-8")
     quick = script.replace("SLACK_S = 10", "SLACK_S = 1")
-    monkeypatch.setattr("runners.sglang_judgement.asking.script", lambda: quick)
+    monkeypatch.setattr("runners.sglang.preflight.asking.script", lambda: quick)
     found = asked(launch(""), launch("", SGLANG_MOOD="stuck"), launch(""), seconds=0.5)
     assert len(found.answers) == 1
     assert found.cut_short == "the next one took too long"

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from runners.sglang_judgement import gpu_named, gpu_to_pretend
-from runners.sglang_judgement.gpus import GPUS
-from runners.sglang_judgement.inside import facts_of
-from search_spaces import load_study
+from runners.sglang.preflight.gpus import GPUS, gpu_named, gpu_to_pretend
+from runners.sglang.preflight.inside import facts_of
+from search_spaces.study_file.study import load_study
 
 
 @pytest.mark.parametrize(

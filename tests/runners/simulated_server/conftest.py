@@ -20,14 +20,13 @@ import httpx
 import pytest
 import yaml
 
-from runners.simulated_server import load_profile
-from runners.simulated_server.cost import CostModel
-from runners.simulated_server.engine import Engine
-from runners.simulated_server.expectation import facts_of
-from runners.simulated_server.noise import NoiseSource
-from runners.simulated_server.profile import PROFILES, Noise
-from runners.simulated_server.request import make_request
-from runners.simulated_server.tokens import fingerprint
+from runners.simulated_server.engine.cost import CostModel
+from runners.simulated_server.engine.engine import Engine
+from runners.simulated_server.engine.noise import NoiseSource
+from runners.simulated_server.engine.profile import PROFILES, Noise, load_profile
+from runners.simulated_server.engine.request import make_request
+from runners.simulated_server.engine.tokens import fingerprint
+from runners.simulated_server.engine.walk import facts_of
 from search_spaces.configuration import Configuration
 
 MODEL = "moonshotai/Kimi-K2.5"

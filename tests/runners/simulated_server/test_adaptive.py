@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.simulated_server.adaptive import AdaptiveSteps, adaptive_steps, candidate_steps
+from runners.simulated_server.engine.adaptive import AdaptiveSteps, adaptive_steps, candidate_steps
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "adaptive_0.5.23.json").read_text())
 

@@ -6,9 +6,9 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server import tokens
-from runners.simulated_server.answers import EncodedAnswer, ending
-from runners.simulated_server.sampling import Sampling
+from runners.simulated_server.api.answers import EncodedAnswer, ending
+from runners.simulated_server.api.sampling import Sampling
+from runners.simulated_server.engine import tokens
 
 PIECES = st.lists(st.text(max_size=6) | st.text("ab", max_size=3), min_size=1, max_size=30)
 

@@ -5,12 +5,11 @@ from statistics import fmean
 
 import pytest
 
-from runners.simulated_server import load_profile
-from runners.simulated_server.cost import CostModel
-from runners.simulated_server.expectation import facts_of
-from runners.simulated_server.hooks import EngineHooks
-from runners.simulated_server.request import ABORT
-from runners.simulated_server.walk import walk
+from runners.simulated_server.engine.cost import CostModel
+from runners.simulated_server.engine.hooks import EngineHooks
+from runners.simulated_server.engine.profile import load_profile
+from runners.simulated_server.engine.request import ABORT
+from runners.simulated_server.engine.walk import facts_of, walk
 from search_spaces.configuration import Configuration, Setting, Speculation
 
 KIMI = load_profile("kimi")

@@ -9,9 +9,9 @@ import sys
 import httpx
 import pytest
 
-from runners.simulated_server.environment import read_environment
-from runners.simulated_server.flags import parse_flags
-from runners.simulated_server.resolution import FlagsRefusedError, resolve
+from runners.simulated_server.launch.environment import read_environment
+from runners.simulated_server.launch.flag_state import FlagsRefusedError, resolve
+from runners.simulated_server.launch.flags import parse_flags
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from runners.simulated_server import expected, load_profile
+from runners.simulated_server.engine.profile import load_profile
+from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
 
 OUTPUT_TOKENS = 256

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from runners.simulated_server.misbehaviour import Misbehaviour
-from runners.simulated_server.nccl_settings import nccl_refusal
+from runners.simulated_server.faults.misbehaviour import Misbehaviour
+from runners.simulated_server.launch.startup import nccl_refusal
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server.acceptance import at_least, correct_drafts
-from runners.simulated_server.environment import read_environment
-from runners.simulated_server.noise import NoiseSource
-from runners.simulated_server.profile import Acceptance, Noise, holds, load_profile
-from runners.simulated_server.tokens import offset
+from runners.simulated_server.engine.acceptance import at_least, correct_drafts
+from runners.simulated_server.engine.noise import NoiseSource
+from runners.simulated_server.engine.profile import Acceptance, Noise, holds, load_profile
+from runners.simulated_server.engine.tokens import offset
+from runners.simulated_server.launch.environment import read_environment
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(
     lambda values: tuple(sorted(values, reverse=True))

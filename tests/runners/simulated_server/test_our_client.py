@@ -5,8 +5,8 @@ import asyncio
 import orjson
 import pytest
 
-from runners.load.client import ClientSettings, LoadClient
-from runners.load.flight import Flight
+from runners.load.http.client import ClientSettings, LoadClient
+from runners.load.window.in_flight import InFlightRequest
 
 TOKENS = 95
 
@@ -14,7 +14,7 @@ TOKENS = 95
 def flown(served, **keys):
     sampling = {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 0}
     body = {"text": "Read all of me.", "sampling_params": sampling, "stream": True}
-    flight = Flight(prompt="p", body=orjson.dumps(body))
+    flight = InFlightRequest(prompt="p", body=orjson.dumps(body))
 
     async def fly():
         url = f"http://127.0.0.1:{served.port}"

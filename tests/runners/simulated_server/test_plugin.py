@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from runners.plugin_protocol import bucket_seconds, token_of
+from runners.plugin.protocol import bucket_seconds, token_of
 
 MARK = "mark"
 STEPS = {"TUNER_SWITCHABLE_STEPS": "1,2,5", "TUNER_LAUNCH": MARK}

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server.prefix_cache import PrefixCache
-from runners.simulated_server.tokens import pack, unpack
+from runners.simulated_server.engine.prefix_cache import PrefixCache
+from runners.simulated_server.engine.tokens import pack, unpack
 
 prompts = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from runners.simulated_server import expected, load_profile
-from runners.simulated_server.algorithms import drafting, repetition
-from runners.simulated_server.cost import CostModel
-from runners.simulated_server.tokens import pack
-from runners.simulated_server.walk import walk
+from runners.simulated_server.engine.algorithms import drafting, repetition
+from runners.simulated_server.engine.cost import CostModel
+from runners.simulated_server.engine.profile import load_profile
+from runners.simulated_server.engine.tokens import pack
+from runners.simulated_server.engine.walk import expected, walk
 from search_spaces.configuration import Configuration, Speculation
 
 POINTS = ((1, 1, 2), (2, 1, 3), (5, 1, 6), (10, 1, 11), (3, 4, 8))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.simulated_server.request import ABORT, make_request
-from runners.simulated_server.scheduler import Limits, Scheduler
-from runners.simulated_server.tokens import fingerprint
+from runners.simulated_server.engine.request import ABORT, make_request
+from runners.simulated_server.engine.scheduler import Limits, Scheduler
+from runners.simulated_server.engine.tokens import fingerprint
 
 numbers = itertools.count(1)
 

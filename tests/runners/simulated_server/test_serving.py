@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from runners.plugin_protocol import token_of
-from runners.simulated_server import tokens
-from runners.simulated_server.noise import NoiseSource
-from runners.simulated_server.profile import Noise
+from runners.plugin.protocol import token_of
+from runners.simulated_server.engine import tokens
+from runners.simulated_server.engine.noise import NoiseSource
+from runners.simulated_server.engine.profile import Noise
 
 MARK = "mark"
 TOKEN = token_of(MARK)

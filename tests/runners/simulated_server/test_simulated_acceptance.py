@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server import load_profile
-from runners.simulated_server.expectation import expected
-from runners.simulated_server.simulated_acceptance import chances, simulated_length
+from runners.simulated_server.engine.acceptance import chances, simulated_length
+from runners.simulated_server.engine.profile import load_profile
+from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from runners.simulated_server import expected, load_profile
+from runners.simulated_server.engine.profile import load_profile
+from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
 
 SCALE = 8.0

@@ -1,0 +1,1 @@
+"""Checks that decide whether a window is valid."""

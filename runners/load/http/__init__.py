@@ -1,0 +1,1 @@
+"""HTTP clients of the endpoints that stream tokens."""

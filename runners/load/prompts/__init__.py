@@ -1,0 +1,1 @@
+"""Prompt sources, selection and rendering."""

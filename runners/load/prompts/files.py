@@ -1,0 +1,217 @@
+"""Prompts from a JSONL file: one per line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from runners.load.prompts.prompts import Message, Prompt, PromptFileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+_KEYS = ("prompt", "text", "messages", "input_ids")
+
+
+def read_jsonl(source: str, path: Path) -> tuple[Prompt, ...]:
+    """Reads a file of prompts.
+
+    A line is a string, or an object with one of `prompt`, `text`, `messages` (turns of a chat as
+    OpenAI's API has them) and `input_ids`; its other keys are not used. Empty lines are skipped,
+    and so is a prompt that stands there already. A prompt's id names its line.
+
+    Args:
+        source: How the source was written (`"jsonl:mine.jsonl"`): the ids begin with it.
+        path: The file.
+
+    Raises:
+        PromptFileError: It cannot be read, or a line is no prompt; with the line.
+    """
+    prompts: dict[tuple[object, ...], Prompt] = {}
+    for number, line in enumerate(read_file(source, path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        prompt = _prompt(source, path, number, line)
+        prompts.setdefault(prompt.content, prompt)
+    if not prompts:
+        raise PromptFileError(source, f"{path} holds no prompts; write one JSON object per line")
+    return tuple(prompts.values())
+
+
+def read_file(source: str, path: Path) -> bytes:
+    """A file of prompts, whole.
+
+    Raises:
+        PromptFileError: It cannot be read.
+    """
+    try:
+        return path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise PromptFileError(
+            source,
+            f"cannot read {path} ({reason}); a relative path starts from the "
+            "study file's folder, or from where the command is run",
+        ) from error
+
+
+def _prompt(source: str, path: Path, number: int, line: bytes) -> Prompt:
+    where = f"{path}, line {number}"
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise PromptFileError(source, f"{where}: not JSON: {error}") from error
+    if isinstance(value, str):
+        value = {"text": value}
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise PromptFileError(source, f"{where}: a prompt is text or an object, not a {kind}")
+    given = [key for key in _KEYS if value.get(key) is not None]
+    if len(given) != 1:
+        seen = " and ".join(given) or "none of them"
+        raise PromptFileError(
+            source, f"{where}: needs one of the keys {', '.join(_KEYS)}; it has {seen}"
+        )
+    name = f"{source}/{number}"
+    key, content = given[0], value[given[0]]
+    try:
+        if key == "input_ids":
+            return Prompt(name, input_ids=_ids(content))
+        if key == "messages" or isinstance(content, list):
+            return Prompt(name, messages=messages(content))
+        return Prompt(name, _text(content))
+    except ValueError as error:
+        raise PromptFileError(source, f"{where}: {key}: {error}") from error
+
+
+def _text(content: Any) -> str:  # noqa: ANN401 - JSON
+    if not isinstance(content, str):
+        raise ValueError(f"must be text, not {content!r:.60}")  # noqa: TRY004 - a file's fault
+    if not content.strip():
+        raise ValueError("is empty")
+    return content
+
+
+def _ids(content: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
+    good = isinstance(content, list) and all(
+        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in content
+    )
+    if not good or not content:
+        raise ValueError(f"must be a list of token ids, not {content!r:.60}")
+    return tuple(content)
+
+
+def messages(content: Any) -> tuple[Message, ...]:  # noqa: ANN401 - JSON
+    """Turns of a chat as OpenAI's API has them.
+
+    Raises:
+        ValueError: They are not, or there is more than text in them.
+    """
+    if not isinstance(content, list) or not content:
+        raise ValueError(f"must be a list of turns with role and content, not {content!r:.60}")
+    turns = tuple(_turn(item) for item in content)
+    if not any(text.strip() for _, text in turns):
+        raise ValueError("the turns are empty")
+    return turns
+
+
+def _turn(item: Any) -> Message:  # noqa: ANN401 - JSON
+    if not isinstance(item, dict) or not isinstance(item.get("role"), str):
+        raise ValueError(f"a turn has a role and a content, not {item!r:.60}")  # noqa: TRY004
+    content = item.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+            raise ValueError("only parts of text can be sent; take pictures and sound out")
+        parts = [part.get("text") for part in content]
+        if not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"the text of a part must be text, not {parts!r:.60}")
+        content = "".join(parts)
+    if not isinstance(content, str):
+        raise ValueError(f"the content of a turn must be text, not {content!r:.60}")  # noqa: TRY004
+    return item["role"], content
+
+
+_TURNS = ("conversations", "conversation", "messages", "items")
+_ROLES = {
+    "human": "user",
+    "user": "user",
+    "system": "system",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "assistant": "assistant",
+    "model": "assistant",
+}
+
+
+def read_sharegpt(source: str, path: Path) -> tuple[Prompt, ...]:
+    """Reads the conversations up to the first answer: a system prompt if any, and the user's turn.
+
+    The usual shapes are read: a list of objects, or one object per line, whose `conversations`
+    (`conversation`, `messages`, `items`) hold turns with `from` and `value`, or `role` and
+    `content`. Conversations that begin with an answer, are empty or stand there twice are left
+    out. A prompt's id names the conversation's place in the file.
+
+    Args:
+        source: How the source was written (`"sharegpt:chats.json"`): the ids begin with it.
+        path: The file.
+
+    Raises:
+        PromptFileError: It cannot be read, is of another shape, or holds no conversation.
+    """
+    prompts: dict[tuple[object, ...], Prompt] = {}
+    for place, item in enumerate(_items(source, path)):
+        turns = _first_turns(item)
+        if turns is None:
+            raise PromptFileError(
+                source,
+                f"{path}, conversation {place}: not of ShareGPT's shape; it looks like "
+                '{"conversations": [{"from": "human", "value": "..."}]}',
+            )
+        if not turns:
+            continue
+        name = f"{source}/{place}"
+        only_text = len(turns) == 1 and turns[0][0] == "user"
+        prompt = Prompt(name, turns[0][1]) if only_text else Prompt(name, messages=turns)
+        prompts.setdefault(prompt.content, prompt)
+    if not prompts:
+        raise PromptFileError(source, f"{path} holds no conversation that begins with a question")
+    return tuple(prompts.values())
+
+
+def _items(source: str, path: Path) -> list[Any]:
+    raw = read_file(source, path)
+    try:
+        whole = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        lines = [line for line in raw.splitlines() if line.strip()]
+        try:
+            return [orjson.loads(line) for line in lines]
+        except orjson.JSONDecodeError:
+            raise PromptFileError(source, f"{path}: not JSON: {error}") from error
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _first_turns(item: Any) -> tuple[Message, ...] | None:  # noqa: ANN401 - JSON
+    """Turns up to the first answer; empty where there is no question, `None` for another shape."""
+    turns = item
+    if isinstance(item, dict):
+        turns = next((item[key] for key in _TURNS if key in item), None)
+    if not isinstance(turns, list):
+        return None
+    out: list[Message] = []
+    for turn in turns:
+        if not isinstance(turn, dict):
+            return None
+        role = _ROLES.get(str(turn.get("from", turn.get("role"))).lower())
+        content = turn.get("value", turn.get("content"))
+        if not isinstance(content, str) or role is None:
+            return None
+        if role == "assistant":
+            break
+        if content.strip():
+            out.append((role, content))
+    return tuple(out) if any(role == "user" for role, _ in out) else ()

@@ -1,0 +1,1 @@
+"""When each request is sent: closed loops, open-loop arrivals, worker processes."""

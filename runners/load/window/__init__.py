@@ -1,0 +1,1 @@
+"""A measured window: records of requests, evidence, the resulting measurement."""

@@ -1,0 +1,61 @@
+"""What the tuner and its plugin inside SGLang (`runners/plugin/inside_sglang`) say to each other.
+
+The plugin imports nothing of ours, so its side is written there a second time; the simulated server
+plays it with what is here. `docs/plugin.md` describes the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Final
+
+PROTOCOL: Final = 1
+"""The version that a status must have to be understood."""
+
+NAME: Final = "tuner_sglang_plugin"
+"""The plugin's package, entry point and first word of every line that it logs."""
+
+STEPS_VARIABLE: Final = "TUNER_SWITCHABLE_STEPS"
+"""Asks for the hot switch, with its candidates: `1,2,5`, of trees `2/4,3/6`."""
+
+CLOCK_VARIABLE: Final = "TUNER_CYCLE_CLOCK"
+"""Asks for the cycle's clock: `1`."""
+
+STATUS: Final = "tuner_plugin"
+"""Key of the status in an internal state of `/server_info`."""
+
+STEPS_ARGUMENT: Final = "speculative_num_steps"
+DRAFT_TOKENS_ARGUMENT: Final = "speculative_num_draft_tokens"
+"""Left out, that of a chain is meant: one more than the steps."""
+TOKEN_ARGUMENT: Final = "tuner_token"  # noqa: S105 - its name
+
+BUSY: Final = "requests are waiting or running"
+"""Why a switch is refused that is worth another try."""
+
+CYCLE: Final = "cycle"
+"""The clock's name for a whole cycle, beside its parts (`results.cycle.PARTS`)."""
+
+_FIRST_BUCKET_S: Final = 1e-6
+_GROWTH: Final = 1.02
+
+
+def token_of(mark: str) -> int:
+    """The number that a switch must carry: known to who launched the server, and to nobody else.
+
+    `/set_internal_state` passes on nothing but numbers.
+
+    Args:
+        mark: The launch's mark (`TUNER_LAUNCH`).
+    """
+    return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16)
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket of a duration: bucket i holds [1e-6 * 1.02**i, 1e-6 * 1.02**(i+1)) s."""
+    return max(0, math.floor(math.log(max(seconds, _FIRST_BUCKET_S) / _FIRST_BUCKET_S, _GROWTH)))
+
+
+def bucket_seconds(bucket: int) -> float:
+    """What a bucket's durations are taken for: at most 1 % off."""
+    return float(_FIRST_BUCKET_S * _GROWTH ** (bucket + 0.5))

@@ -1,0 +1,1 @@
+"""Server processes: start, supervise, stop, clean up."""

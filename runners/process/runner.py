@@ -1,0 +1,396 @@
+"""What the real and the simulated runner share: one server process per launch."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.base import Runner, RunnerError
+from runners.load.generator import LoadGenerator
+from runners.load.prompts.prompts import NotEnoughPromptsError, PromptFileError
+from runners.load.prompts.rendering import IdentityRenderer
+from runners.load.prompts.selection import select_prompts
+from runners.load.prompts.sources import prompt_source
+from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of
+from runners.load.window.digest import fingerprint
+from runners.load.window.watches import LogWatch, ServerIdentityWatch
+from runners.plugin.cycle_times import CycleWatch, NoClock, PluginWatch
+from runners.plugin.package import prepared_settings, without_plugin
+from runners.plugin.protocol import CLOCK_VARIABLE
+from runners.plugin.status import prove_ready, status_of
+from runners.process.effective_environment import effective_environment
+from runners.process.launch_checks import check_intent, check_kind, refusal
+from runners.process.phases import READY, StartTimeouts
+from runners.process.ports import NoFreePortError, free_port_block
+from runners.process.post_mortem import PostMortem
+from runners.process.prepared import PREPARE_VARIABLE, NextLauncher
+from runners.process.processes import end_leftover, marks, start_or_refuse
+from runners.process.server_client import ServerClient
+from runners.process.session import ProcessSession, prove_port_free, stop_with_proof
+from runners.process.startup import Started, Startup
+from runners.sglang.command import tp_size
+from runners.sglang.facts import read_server_info
+from runners.sglang.failures.plugin_rules import clock_refused
+from runners.sglang.readback import resolved_of
+from search_spaces.prompt_names import parse_prompt_name
+from search_spaces.simulated_acceptance import simulation_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from results.records import LaunchIntent, ProcessIdentity, Resolved
+    from runners.base import LaunchCommand, Session, StartProgress
+    from runners.load.prompts.prompts import PromptSource
+    from runners.load.prompts.rendering import Renderer
+    from runners.load.prompts.server_python import ServerPython
+    from runners.process.environment import ServerEnvironment
+    from runners.process.processes import ServerProcess
+    from search_spaces.configuration import Configuration, Setting
+    from search_spaces.study_file.study import Study
+    from search_spaces.workload import OperatingPoint
+
+_CLOCK_LOST = (
+    "a server was asked for it, and says nothing of it: see that "
+    f"what starts it passes PYTHONPATH and {CLOCK_VARIABLE} on"
+)
+
+_FAILED_GRACE_S = 5.0
+"""For a server that failed to start: a hung one would use up any grace."""
+
+
+def without_clock(reason: str) -> str:
+    """Of launches whose cycles are not measured."""
+    return f"launches go without the plugin's clock of their cycles: {reason}"
+
+
+def launches_alone(reason: str) -> str:
+    """Of servers none of which can be switched."""
+    return f"every number of draft steps takes a launch of its own: {reason}"
+
+
+def _flags_set(configuration: Configuration) -> frozenset[tuple[str, Any]]:
+    return frozenset((name, value) for name, value in configuration.flags if value is not None)
+
+
+class ProcessRunner(Runner):
+    """Starts one server process per launch, in a server environment.
+
+    Attributes:
+        environment: Where it runs.
+        next_launcher: Has, or makes, the next launch's imports.
+    """
+
+    environment: ServerEnvironment
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        seed: int,
+        log_dir: Path | str,
+        timeouts: StartTimeouts | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            study: Gives the fixed part of every command, and the load.
+            seed: Selects the prompts, the same for every configuration.
+            log_dir: Where logs go whose intent names no folder.
+            timeouts: Longest time per start-up phase.
+        """
+        self._study = study
+        self._seed = seed
+        self._log_dir = Path(log_dir)
+        self._timeouts = timeouts or StartTimeouts()
+        self._workload = study.to_workload()
+        self._clock_refused: dict[frozenset[tuple[str, Any]], str] = {}
+        self._noticed: dict[str, None] = {}
+        self._varied_flags = frozenset(study.space.tuned_flags)
+        self.next_launcher = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
+        if simulation := simulation_variables(os.environ):
+            self.notice(
+                f"{', '.join(simulation)} of your shell is removed from the servers' environment: "
+                "SGLang would simulate acceptance. A study that means it sets the variable under "
+                "`server.env`, with `simulated_acceptance: true`"
+            )
+
+    @abc.abstractmethod
+    def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
+        """The command of one launch, its own port and mark included."""
+
+    def no_clock(self, configuration: Configuration) -> str | None:
+        """Why a launch of this configuration goes without the cycle's clock; `None`: it has it.
+
+        One that was refused to a configuration with flags of its own may be had by others. The
+        variable that asks a server for it turns it off in the tuner's own environment.
+        """
+        if os.environ.get(CLOCK_VARIABLE) == "0":
+            return f"{CLOCK_VARIABLE}=0 is set"
+        refused = self._clock_refused
+        return refused.get(_flags_set(configuration)) or refused.get(frozenset())
+
+    def remarks(self) -> tuple[str, ...]:
+        """See `Runner.remarks`."""
+        return tuple(self._noticed)
+
+    def notice(self, remark: str) -> None:
+        """Has something said, once, that launches go without."""
+        self._noticed[remark] = None
+
+    def _go_without_clock(self, configuration: Configuration, reason: str) -> None:
+        self._clock_refused[_flags_set(configuration)] = reason
+        self.notice(without_clock(reason))
+
+    def without_instruments(
+        self, environ: Mapping[str, str], configuration: Configuration
+    ) -> dict[str, str]:
+        """A server's environment without what is there for the measurement alone."""
+        del configuration
+        return without_plugin(environ)
+
+    def renderer(self) -> Renderer:
+        """Applies the model's chat template to the prompts."""
+        return IdentityRenderer()
+
+    def server_python(self) -> ServerPython | None:
+        """Where SGLang's own data sets are loaded; `None` where no environment has it."""
+        return None
+
+    @functools.cached_property
+    def prompts(self) -> PromptSource:
+        """The study's prompts; files are read once for all its launches."""
+        workload = self._workload
+        return prompt_source(
+            workload.prompts,
+            base_dir=workload.base_dir,
+            server=self.server_python(),
+            shared_prefix=workload.shared_prefix,
+        )
+
+    def check_data_sets(self) -> str | None:
+        """Loads SGLang's data sets, if the study names any; why that fails, or `None`.
+
+        Everything else that a study reads is checked with the study file; what these hold is
+        known only where SGLang is, and should be before a launch is spent.
+        """
+        workload = self._workload
+        if not any(parse_prompt_name(name).scheme == "sglang" for name, _ in workload.prompts):
+            return None
+        try:
+            for point in workload.points:
+                self.prompts.select(workload.prompts_at(point), self._seed)
+        except (NotEnoughPromptsError, PromptFileError) as error:
+            return f"workload.prompts: {error}"
+        return None
+
+    def load_fingerprint(self, point: OperatingPoint) -> str | None:
+        """See `Runner.load_fingerprint`; renders the prompts in the server environment."""
+        workload = self._workload
+        try:
+            selected = select_prompts(workload, point, self.prompts, self.renderer(), self._seed)
+            times = arrivals_of(point, workload, self._seed).times if point.is_open else ()
+        except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError, RunnerError):
+            return None  # a window says better what is wrong with them
+        return fingerprint(selected.window, workload, times)
+
+    def supports_draft_tp(self, draft_tp: int) -> bool:
+        """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""
+        return draft_tp == tp_size(self._study)
+
+    def wait(self, seconds: float) -> None:
+        """See `Runner.wait`."""
+        time.sleep(seconds / self.time_scale)
+
+    def now(self) -> float:
+        """See `Runner.now`."""
+        return time.monotonic() * self.time_scale
+
+    def end_leftover(self, process: ProcessIdentity) -> tuple[int, ...]:
+        """See `Runner.end_leftover`."""
+        return end_leftover(process)
+
+    def start(
+        self,
+        intent: LaunchIntent,
+        on_process: Callable[[ProcessIdentity, LaunchCommand], None],
+        on_progress: Callable[[StartProgress], None] | None = None,
+    ) -> Session:
+        """See `Runner.start`; where the clock alone can't be had, the server is started without.
+
+        It is no part of any result. What the plugin refuses ends a server before it has loaded
+        anything, or when its workers are made.
+        """
+        check_intent(self, self._study, intent)
+        try:
+            return self._start(intent, on_process, on_progress)
+        except RunnerError as error:
+            configuration = intent.configuration
+            refused = clock_refused(error.failure, intent)
+            if self.no_clock(configuration) is not None or not refused:
+                raise
+            self._go_without_clock(configuration, error.failure.message)
+        return self._start(intent, on_process, on_progress)
+
+    def _start(
+        self,
+        intent: LaunchIntent,
+        on_process: Callable[[ProcessIdentity, LaunchCommand], None],
+        on_progress: Callable[[StartProgress], None] | None,
+    ) -> Session:
+        try:
+            port = free_port_block()
+        except NoFreePortError as error:
+            raise refusal("no_free_port", "host", str(error)) from error
+        # The study's keys and TLS are for the exported command.
+        host = self.environment.trial_host(self._study)
+        base_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        try:
+            # Before the process: nothing may stand between its birth and who stops it.
+            client = ServerClient(base_url)
+        except ValueError as error:
+            message = f"{error}: correct `host` under `server.flags`"
+            raise refusal("bad_address", "study", message) from error
+        command = self.launch_command(intent, host=host, port=port)
+        if not self.environment.sees_processes:
+            # A prefix passes no variables on, but its servers may be seen all the same (docker on
+            # this machine): then the mark finds them, whatever the prefix's own end left.
+            command = replace(command, env=(*command.env, *marks(intent.mark)))
+        command = self.environment.wrap(command)
+        log = self._log_path(intent)
+        prepared = self.next_launcher.take(command, log)
+        if prepared is not None:
+            process = prepared.process(command, mark=intent.mark, port=port)
+        else:
+            process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
+        # Today's production command may have flags that the space does not name.
+        own = {name for name, _ in intent.configuration.flags}
+        post_mortem = PostMortem(process, log, self._varied_flags | own)
+        try:
+            on_process(process.identity, command)
+            if prepared is not None:
+                # Not before it is known by whom: what is told to be a server outlives the tuner.
+                prepared.become(command, process)
+            self.next_launcher.prepare(command, log.parent)
+            startup = Startup(
+                process,
+                client,
+                post_mortem,
+                sees_processes=self.environment.sees_processes,
+                timeouts=self._timeouts.with_states(len(prepared_settings(intent))),
+                time_scale=self.time_scale,
+                on_progress=on_progress or (lambda _: None),
+            )
+            started = startup.wait()
+            return self._session(
+                intent, process, post_mortem, client=client, started=started, log=log
+            )
+        except BaseException:
+            # Also for an interrupt: nothing of a launch may outlive the call that failed.
+            client.close()
+            stop_with_proof(process, _FAILED_GRACE_S)
+            if not self.environment.sees_processes:
+                # The prefix command is gone; what it started need not be.
+                prove_port_free(port, host)
+            raise
+
+    def _session(
+        self,
+        intent: LaunchIntent,
+        process: ServerProcess,
+        post_mortem: PostMortem,
+        *,
+        client: ServerClient,
+        started: Started,
+        log: Path,
+    ) -> ProcessSession:
+        """Of a server that is ready: what it runs is read back; nothing works beside it any more.
+
+        Raises:
+            RunnerError: It does not say what it runs, or is not what was launched.
+        """
+
+        def read_back() -> Resolved:
+            info = read_server_info(client.base_url)
+            environ = process.environ() if self.environment.sees_processes else {}
+            environ = self.without_instruments(environ, intent.configuration)
+            return resolved_of(intent.configuration, self._study, info, environ)
+
+        try:
+            resolved = read_back()
+        except RunnerError as error:
+            raise post_mortem.explain(error, READY) from error
+        check_kind(self, resolved)
+        prepared = prepared_settings(intent)
+        if prepared:
+            prove_ready(log, status_of(resolved.server_info), prepared)
+        self.next_launcher.park()
+        # Also behind a prefix: docker's processes on this machine carry the mark.
+        effective = effective_environment(process.members())
+        effective = self.without_instruments(effective, intent.configuration)
+        resolved = replace(resolved, environment=effective)
+
+        def in_force() -> Setting | None:
+            return session.resolved.configuration.setting if prepared else None
+
+        watch = self.cycle_watch(client.base_url, resolved, in_force)
+        session = ProcessSession(
+            process,
+            post_mortem,
+            client,
+            resolved,
+            self._load(client.base_url, resolved, log, watch),
+            cycle_of=watch.cycle_of,
+            read_back=read_back,
+            phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
+            ready_s=started.ready_s * resolved.time_scale,
+            sees_processes=self.environment.sees_processes,
+            host=self.environment.trial_host(self._study),
+        )
+        status = status_of(resolved.server_info)
+        if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
+            # Not asked for again: what can stand in for it does so from the next launch on.
+            self._go_without_clock(intent.configuration, _CLOCK_LOST)
+        return session
+
+    def cycle_watch(
+        self, base_url: str, resolved: Resolved, in_force: Callable[[], Setting | None]
+    ) -> CycleWatch:
+        """What measures the cycles of this server's windows, and sees what is in force in them.
+
+        Args:
+            base_url: Of the server.
+            resolved: What it says it runs.
+            in_force: The setting that is to be in force; `None` where it is not switched.
+        """
+        if status_of(resolved.server_info) is None:
+            return NoClock()
+        return PluginWatch(
+            base_url,
+            in_force,
+            time_scale=resolved.time_scale,
+            on_failed=lambda reason: self.notice(without_clock(f"it failed: {reason}")),
+        )
+
+    def _load(
+        self, base_url: str, resolved: Resolved, log: Path, watch: CycleWatch
+    ) -> LoadGenerator:
+        identity = ServerIdentityWatch(base_url, launched=resolved.server_info)
+        return LoadGenerator(
+            base_url,
+            self._workload,
+            self.prompts,
+            self.renderer(),
+            seed=self._seed,
+            time_scale=resolved.time_scale,
+            simulated=resolved.simulated,
+            watches=(LogWatch(log), identity, watch),
+        )
+
+    def _log_path(self, intent: LaunchIntent) -> Path:
+        path = Path(intent.log)
+        return path if path.parent != Path() else self._log_dir / path

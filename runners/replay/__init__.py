@@ -1,0 +1,1 @@
+"""A runner that answers from a table of recorded measurements."""

@@ -1,0 +1,1 @@
+"""The SGLang runner: commands, facts of a running server, failures."""

@@ -1,0 +1,224 @@
+"""A configuration as SGLang's command line: for a trial's server, and for export."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runners.base import LaunchCommand
+from search_spaces.algorithms import ALGORITHMS
+from search_spaces.flags.flags import canonical_env_value, canonical_flag
+from search_spaces.launch_commands.prefixes import prefix_here
+from search_spaces.secrets import is_export_only, is_reference, is_secret, redact, redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from search_spaces.configuration import Configuration, Speculation
+    from search_spaces.study_file.study import Study
+
+SGLANG_MODULE = "sglang.launch_server"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 30000
+"""SGLang's own defaults (server_args.py, 0.5.9 to 0.5.23)."""
+
+_DRAFT_FLAG = "speculative-draft-model-path"
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+def sglang_command(
+    study: Study,
+    configuration: Configuration,
+    *,
+    python: str,
+    module: str = SGLANG_MODULE,
+    host: str | None = None,
+    port: int | None = None,
+    extra: Iterable[str] = (),
+    env: Mapping[str, str | None] | None = None,
+    for_export: bool | None = None,
+) -> LaunchCommand:
+    """The command that starts `configuration`.
+
+    Flags are written in full, in a fixed order: model, speculation, the study's fixed flags, the
+    flags that it varies, address. A configuration's flag or variable replaces a fixed one of its
+    name; `None` leaves it out.
+
+    Args:
+        study: Gives the fixed part.
+        configuration: Gives what the study varies.
+        python: The interpreter.
+        module: What it runs: SGLang, or the simulated server.
+        host: The address; `None` takes the study's, or SGLang's default.
+        port: The port; `None` takes the study's, or SGLang's default.
+        extra: Further words, after all flags.
+        env: Further variables (`None`: removed); they win.
+        for_export: Whether it is to serve, with the study's keys and TLS, and secrets by reference
+            only where the study has them so. A trial's server gets no keys, and its secret
+            variables are filled in. `None`: where no `host` is given.
+    """
+    exported = host is None if for_export is None else for_export
+    flags = server_flags(study, configuration, host=host, port=port, for_export=exported)
+    argv = [python, "-m", module]
+    for name, value in flags.items():
+        argv += flag_words(name, value)
+    argv += extra
+    variables = {**study.server.env, **dict(configuration.env), **(env or {})}
+    command = with_variables(argv, variables, fill_in=not exported)
+    # The server environment of a trial brings the prefix, and a simulated server has none.
+    return with_prefix(command, study) if exported and module == SGLANG_MODULE else command
+
+
+def server_flags(
+    study: Study,
+    configuration: Configuration,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    for_export: bool,
+) -> dict[str, Any]:
+    """Every flag of a configuration's server, without dashes, in the order of its command line.
+
+    Args:
+        study: Gives the fixed part.
+        configuration: Gives what the study varies.
+        host: See `sglang_command`.
+        port: See `sglang_command`.
+        for_export: Whether keys and TLS are among them.
+    """
+    given = {**study.server.flags, **dict(configuration.flags)}
+    own_host, own_port = given.pop("host", None), given.pop("port", None)
+    model = given.pop("model-path", None) or study.model.path
+    draft = given.pop(_DRAFT_FLAG, None) or study.model.draft
+    flags = {"model-path": model, **_speculation_flags(configuration.speculation, draft)}
+    flags |= {
+        name: value
+        for name, value in given.items()
+        if value is not None and value is not False and (for_export or not is_export_only(name))
+    }
+    flags["host"] = str(host or own_host or DEFAULT_HOST)
+    flags["port"] = port or own_port or DEFAULT_PORT
+    return flags
+
+
+def with_variables(
+    argv: Iterable[str], variables: Mapping[str, Any], *, fill_in: bool = True
+) -> LaunchCommand:
+    """A command that sets variables, and removes those that are `None`.
+
+    Args:
+        argv: The command.
+        variables: By name.
+        fill_in: Whether a secret that is given as `$NAME` takes its value from the environment of
+            the tuner; where that has none, the variable is left alone.
+    """
+    canonical = sorted((name, canonical_env_value(value)) for name, value in variables.items())
+    present = [(name, value) for name, value in canonical if value is not None]
+    if fill_in:
+        filled = ((name, _filled_in(name, value)) for name, value in present)
+        present = [(name, value) for name, value in filled if value is not None]
+    unset = tuple(name for name, value in canonical if value is None)
+    return LaunchCommand(tuple(argv), tuple(present), unset)
+
+
+def with_prefix(command: LaunchCommand, study: Study) -> LaunchCommand:
+    """`command` with what of `server.prefix` pins a server on this machine."""
+    names = {*dict(command.env), *command.unset}
+    return replace(command, prefix=prefix_here(study.server.prefix, names))
+
+
+def _filled_in(name: str, value: str) -> str | None:
+    if is_secret(name) and is_reference(value):
+        return os.environ.get(value.strip("${}"))
+    return value
+
+
+def redacted(command: LaunchCommand) -> LaunchCommand:
+    """`command` as it may be stored and shown: `$NAME` in place of each secret. Idempotent."""
+    argv: list[str] = []
+    secret_flag: str | None = None
+    for word in command.argv:
+        argv.append(_redacted_word(word) if secret_flag is None else redact(secret_flag, word))
+        secret_flag = word if _takes_secret(word) else None
+    env = tuple((name, _redacted_value(name, value)) for name, value in command.env)
+    prefix = tuple(map(_redacted_word, command.prefix))
+    return replace(command, argv=tuple(argv), env=env, prefix=prefix)
+
+
+def _takes_secret(word: str) -> bool:
+    """Whether the word behind this one is a secret."""
+    return word.startswith("--") and "=" not in word and is_secret(word)
+
+
+def _redacted_word(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    if word.startswith("--") and equals and is_secret(flag):
+        return f"{flag}={redact(flag, value)}"
+    if assignment := _ASSIGNMENT.fullmatch(word):
+        return f"{assignment[1]}={_redacted_value(assignment[1], assignment[2])}"
+    return redact_text(word)
+
+
+def _redacted_value(name: str, value: str) -> str:
+    return str(redact(name, value)) if is_secret(name) else redact_text(value)
+
+
+def flag_words(name: str, value: Any) -> list[str]:  # noqa: ANN401 - any value that YAML can hold
+    """A flag and its value as words of a command line."""
+    flag = f"--{name}"
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [flag]
+    if isinstance(value, (list, tuple)):
+        return [flag, *(str(item) for item in value)]
+    if isinstance(value, dict):
+        return [flag, json.dumps(value, separators=(",", ":"))]
+    return [flag, str(value)]
+
+
+def flag_destination(name: str) -> str:
+    """The name under which `/server_info` shows a flag."""
+    return canonical_flag(name).replace("-", "_")
+
+
+def tp_size(study: Study, configuration: Configuration | None = None) -> int:
+    """The target's tensor-parallel size: a configuration's own, or that of every launch."""
+    flags = {**study.server.flags, **dict(configuration.flags if configuration else ())}
+    return int(flags.get("tp-size") or 1)
+
+
+def shell(command: LaunchCommand) -> str:
+    """`command` as one line to paste into a POSIX shell, secrets as `"$NAME"`."""
+    shown = redacted(command)
+    words = [f"{name}={_quoted(value, secret=is_secret(name))}" for name, value in shown.env]
+    if shown.unset:
+        words = ["env", *(f"-u {shlex.quote(name)}" for name in shown.unset), *words]
+    words += map(shlex.quote, shown.prefix)
+    before = ""
+    for word in shown.argv:
+        words.append(_quoted(word, secret=_takes_secret(before)))
+        before = word
+    return " ".join(words)
+
+
+def _quoted(word: str, *, secret: bool) -> str:
+    return f'"{word}"' if secret and is_reference(word) else shlex.quote(word)
+
+
+def _speculation_flags(speculation: Speculation, draft: str | None) -> dict[str, Any]:
+    if not speculation.enabled:
+        return {}
+    has_draft = ALGORITHMS[speculation.algorithm].has_draft
+    flags = {
+        "speculative-algorithm": speculation.algorithm,
+        _DRAFT_FLAG: draft if has_draft else None,
+        "speculative-num-steps": speculation.num_steps,
+        "speculative-eagle-topk": speculation.topk,
+        "speculative-num-draft-tokens": speculation.num_draft_tokens,
+    }
+    return {name: value for name, value in flags.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Known failures: rules that recognize them, with advice."""

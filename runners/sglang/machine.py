@@ -1,0 +1,268 @@
+"""The machine and software that a server environment gives its servers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from results.records import Machine
+from runners.process.environment import EnvironmentUnusableError
+from search_spaces.gpus import gpus_of_node
+from search_spaces.space.production import production_configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from runners.process.environment import ServerEnvironment
+    from search_spaces.study_file.study import Study
+
+
+_LAYOUT = (
+    *("tp-size", "pp-size", "dp-size", "enable-dp-attention", "nnodes", "device"),
+    *("base-gpu-id", "gpu-id-step"),
+)
+
+# Runs in the server's interpreter, so standard library only: what is imported for its version
+# alone (torch, sglang) takes seconds, and the distributions' metadata says the same.
+#
+# PyTorch's wheels state their build as a local version where they come from its own index
+# ("2.9.1+cu128") and leave it out on PyPI; there the CUDA that they bring names it.
+# `CUDA_VISIBLE_DEVICES` selects by number, or by the beginning of a UUID, and ends at the first
+# entry that names none (CUDA's programming guide, "CUDA environment variables").
+_SCRIPT = r"""
+import importlib.metadata, json, os, platform, re, socket, subprocess
+
+def version(*names):
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except Exception:
+            pass
+
+def told(*command):
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=20)
+    except Exception:
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+def cpu():
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            found = [line for line in lines if line.startswith("model name")]
+        if found:
+            name = found[0].split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "%s x %s" % (os.cpu_count(), name)
+
+def torch():
+    found = version("torch")
+    if found and "+" not in found:
+        for cuda in ("13", "12", "11"):
+            if version("nvidia-cuda-runtime-cu" + cuda):
+                return "%s (cu%s)" % (found, cuda)
+        if version("nvidia-cuda-runtime"):
+            return "%s (cu%s)" % (found, version("nvidia-cuda-runtime").split(".")[0])
+    return found
+
+gpus = []
+for line in told("nvidia-smi", "--query-gpu=index,uuid,driver_version,name",
+                 "--format=csv,noheader").splitlines():
+    parts = [part.strip() for part in line.split(",", 3)]
+    if len(parts) == 4:
+        gpus.append(dict(zip(("index", "uuid", "driver", "name"), parts)))
+driver = gpus[0]["driver"] if gpus else None
+# Its head is underlined, also where nobody sees that (driver 580).
+topology = re.sub("\x1b\\[[0-9;]*m", "", told("nvidia-smi", "topo", "-m")).strip()
+if len(gpus) < 2:
+    topology = ""
+chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+if chosen is not None and gpus:
+    seen = []
+    for word in (word.strip() for word in chosen.split(",")):
+        match = [g for g in gpus if g["index"] == word
+                 or (len(word) > 4 and g["uuid"].startswith(word))]
+        if len(match) != 1:
+            break
+        seen += match
+    # MIG slices are none of the driver's GPUs: then those that they are slices of are not known.
+    gpus = seen if "MIG" not in chosen else []
+print(json.dumps({
+    "machine": {
+        "host": socket.gethostname(),
+        "sglang": version("sglang"),
+        "torch": torch(),
+        "nccl": version("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+        "python": platform.python_version(),
+        "driver": driver,
+        "gpus": [gpu["name"] for gpu in gpus],
+        "topology": topology or None,
+        "kernel": platform.release(),
+        "cpu": cpu(),
+        "caches": caches(),
+    },
+    "uuids": [gpu["uuid"] for gpu in gpus],
+}))
+"""
+
+_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """A machine, and the GPUs on it that its servers may use.
+
+    Attributes:
+        machine: What is stored with every launch.
+        uuids: Of the GPUs in `machine.gpus`, in their order.
+    """
+
+    machine: Machine
+    uuids: tuple[str, ...] = ()
+
+
+def read_machine(
+    environment: ServerEnvironment, variables: Mapping[str, str | None] | None = None
+) -> MachineFacts:
+    """Asks a server environment's interpreter for versions, GPUs and topology.
+
+    NVIDIA's driver is asked through `nvidia-smi`, also behind a command prefix; without it the
+    GPUs, driver and topology stay empty (ROCm, a CPU).
+
+    Args:
+        environment: Where servers run.
+        variables: Those that servers are given (`CUDA_VISIBLE_DEVICES` among them).
+
+    Raises:
+        EnvironmentUnusableError: The interpreter could not be run.
+    """
+    done = environment.run(
+        ["-c", CACHES_SCRIPT + _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S
+    )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return MachineFacts(Machine.from_dict(found["machine"]), tuple(found["uuids"]))
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise EnvironmentUnusableError(
+            f"{environment.python} ended with exit code {done.returncode}: {salient}"
+        ) from error
+
+
+def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
+    """What of a machine the servers of a study have to themselves, sorted: its GPUs, or its CPU."""
+    layouts = list(_layouts(study))
+    used = sorted({number for flags in layouts for number in _gpus_of(flags)})
+    if not used:
+        return ("cpu",)
+    visible = facts.uuids
+    if not visible:  # no NVIDIA driver to ask, or slices of GPUs: by what was chosen, or by number
+        chosen = study.server.env.get("CUDA_VISIBLE_DEVICES") or os.environ.get(
+            "CUDA_VISIBLE_DEVICES", ""
+        )
+        visible = tuple(word.strip() for word in str(chosen).split(",") if word.strip())
+    if "CUDA_VISIBLE_DEVICES" in {*study.space.env, *_production(study, "env")}:
+        # Which it is changes from launch to launch.
+        return tuple(sorted(f"gpu-{name}" for name in visible)) or ("gpus",)
+    names = (visible[n] if n < len(visible) else str(n) for n in used)
+    return tuple(sorted(f"gpu-{name.removeprefix('GPU-')}" for name in names))
+
+
+def gpus_used(study: Study) -> tuple[int, ...]:
+    """Numbers, among those that can be seen, of the GPUs that a launch of a study uses.
+
+    Those of its fixed flags; a configuration may have others. Empty for a server on another device
+    than CUDA.
+    """
+    return _gpus_of(study.server.flags)
+
+
+def _gpus_of(flags: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of one node, from `base-gpu-id` on by `gpu-id-step` (0.5.23, data_parallel_controller)."""
+    first, step = flags.get("base-gpu-id") or 0, flags.get("gpu-id-step") or 1
+    return tuple(int(first) + int(step) * n for n in range(gpus_of_node(flags)))
+
+
+def _layouts(study: Study) -> Iterator[dict[str, Any]]:
+    """The flags that say where a launch runs, in every way that a study may set them."""
+    fixed = study.server.flags
+    yield dict(fixed)
+    lists = (study.space.flags, *(part.flags for part in study.space.speculation))
+    choices = {
+        name: {value for flags in lists for value in flags.get(name, (None,))}
+        for name in _LAYOUT
+        if any(name in flags for flags in lists)
+    }
+    for values in itertools.product(*choices.values()):
+        yield {**fixed, **dict(zip(choices, values, strict=True))}
+    yield {**fixed, **_production(study, "flags")}
+
+
+def _production(study: Study, what: Literal["flags", "env"]) -> dict[str, Any]:
+    """What today's command has otherwise; nothing where it is none of this study's."""
+    try:
+        configuration = production_configuration(study)
+    except ValueError:
+        return {}
+    return {} if configuration is None else dict(getattr(configuration, what))
+
+
+CACHE_VARIABLES: Final = (
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "TVM_FFI_CACHE_DIR",
+    "SGLANG_DG_CACHE_DIR",
+    "SGLANG_CACHE_DIR",
+    "TILELANG_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+)
+"""Variables that move a cache (triton 3.6 `knobs.py`, torch 2.11 `cache_dir_utils.py`, flashinfer
+0.6 `jit/env.py`, tvm-ffi 0.1.11 `cpp/extension.py`, SGLang 0.5.17 and 0.5.23 `environ.py`)."""
+
+# Runs in the server's interpreter, so standard library only; `import sglang` would take seconds.
+# SGLang moves other packages' caches under its own where `environ.py` has that function (0.5.23;
+# not in 0.5.17).
+CACHES_SCRIPT: Final = r"""
+import getpass, importlib.util, os, tempfile
+
+def caches():
+    def under(*parts):
+        return os.path.join(os.path.expanduser("~"), *parts)
+
+    moved, given = None, os.environ.get
+    own = os.path.expanduser(given("SGLANG_CACHE_DIR") or under(".cache", "sglang"))
+    try:
+        folder = os.path.dirname(importlib.util.find_spec("sglang").origin or "")
+        with open(os.path.join(folder, "srt", "environ.py"), encoding="utf-8") as source:
+            moved = own if "def third_party_cache_defaults" in source.read() else None
+    except Exception:
+        pass
+    try:
+        user = getpass.getuser()
+    except Exception:
+        user = "uid_%d" % os.getuid()
+    base = given("FLASHINFER_WORKSPACE_BASE") or moved or under()
+    return {
+        "sglang": own,
+        "triton": given("TRITON_CACHE_DIR") or (
+            os.path.join(moved, "triton") if moved
+            else os.path.join(given("TRITON_HOME") or under(), ".triton", "cache")),
+        "inductor": given("TORCHINDUCTOR_CACHE_DIR") or (
+            os.path.join(moved, "inductor") if moved
+            else os.path.join(tempfile.gettempdir(), "torchinductor_" + user)),
+        "flashinfer": os.path.join(base, ".cache", "flashinfer"),
+        "tvm_ffi": given("TVM_FFI_CACHE_DIR") or under(".cache", "tvm-ffi"),
+        "deep_gemm": given("SGLANG_DG_CACHE_DIR") or (
+            os.path.join(moved, "deep_gemm") if moved else under(".cache", "deep_gemm")),
+        "cuda": given("CUDA_CACHE_PATH") or (
+            os.path.join(moved, "nv") if moved else under(".nv", "ComputeCache")),
+    }
+"""
+"""Defines `caches()`: the folder of each cache, as the server's variables have it."""

@@ -1,0 +1,1 @@
+"""Asks SGLang, before any launch, what it makes of the configurations."""

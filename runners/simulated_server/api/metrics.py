@@ -1,0 +1,223 @@
+"""`/metrics`: SGLang 0.5.23's page, family by family as it was recorded, with the live values.
+
+What the simulation has nothing to say of is 0, as on a server that does not use it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.simulated_server.engine.observations import Observations
+
+if TYPE_CHECKING:
+    from runners.simulated_server.api.http_counts import HttpCounts
+    from runners.simulated_server.api.state import SimulatedServer
+    from runners.simulated_server.engine.observations import Histogram
+
+_FAMILIES = Path(__file__).parents[1] / "data" / "metrics_0.5.23.json"
+_PREFIX = "sglang:"
+_ALWAYS = frozenset(
+    {"dp_attention_token_imbalance_ratio", "dp_attention_sync_wait_seconds"}
+    | {"per_stage_req_latency_seconds", "queue_time_seconds"}
+)
+"""Histograms that are there before anything was observed."""
+
+DEVICE_TIMER = "SGLANG_ENABLE_METRICS_DEVICE_TIMER"
+"""A variable: with it SGLang times the device, and tells of each kind of forward."""
+
+Series = list[tuple[dict[str, str], float]]
+
+
+class _Family:
+    """One family, with all of its text that does not change prepared: a scrape costs little."""
+
+    def __init__(self, entry: dict[str, Any], known: dict[str, str]) -> None:
+        self.full: str = entry["name"]
+        self.name = self.full.removeprefix(_PREFIX)
+        self.kind: str = entry["type"]
+        self.head = f"# HELP {self.full} {entry['help']}\n# TYPE {self.full} {self.kind}"
+        self.buckets: list[str] = entry.get("buckets", [])
+        self.series: list[dict[str, str]] = [
+            {key: known.get(key, value) for key, value in series.items()}
+            for series in entry["series"]
+        ]
+        self.prefixes = [f"{self.full}{_labels(series)} " for series in self.series]
+        self.zeros = [f"{prefix}0.0" for prefix in self.prefixes]
+        self._bucketed: dict[int, tuple[str, list[str], str]] = {}
+
+    def labels(self, extra: dict[str, str]) -> str:
+        """The labels of a series that was counted."""
+        return _labels(self.series[0] | extra)
+
+    def bucketed(self, index: int) -> tuple[str, list[str], str]:
+        """What stands before the sum, each bucket and the count of a histogram's series."""
+        if index not in self._bucketed:
+            series = self.series[index]
+            plain = _labels(series)
+            self._bucketed[index] = (
+                f"{self.full}_sum{plain} ",
+                [f"{self.full}_bucket{_labels(series | {'le': bound})} " for bound in self.buckets],
+                f"{self.full}_count{plain} ",
+            )
+        return self._bucketed[index]
+
+
+@cache
+def _families(model_name: str) -> tuple[_Family, ...]:
+    escaped = model_name.replace("\\", "\\\\").replace('"', '\\"')
+    known = {"model_name": escaped, "pid": str(os.getpid())}
+    return tuple(_Family(entry, known) for entry in json.loads(_FAMILIES.read_text()))
+
+
+def new_observations() -> Observations:
+    """Histograms with SGLang's buckets."""
+    return Observations({one.name: list(one.buckets) for one in _families("") if one.buckets})
+
+
+def render(server: SimulatedServer, counts: HttpCounts) -> str:
+    """The page. Counters appear, as in SGLang, once something was counted."""
+    gauges = _gauges(server)
+    every = frozenset(gauges)
+    server.hooks.metrics(gauges)
+    withheld = every - gauges.keys()
+    counted = _counted(server, counts)
+    lines: list[str] = []
+    for family in _families(server.served_model_name):
+        if family.name in withheld:
+            continue
+        if family.kind == "histogram":
+            body = _histogram(family, server.observations.series.get(family.name))
+        elif family.name in counted:
+            body = [
+                f"{family.full}{family.labels(extra)} {float(value)}"
+                for extra, value in counted[family.name]
+            ]
+        elif family.name in gauges:
+            number = _number(gauges[family.name])
+            body = [f"{prefix}{number}" for prefix in family.prefixes]
+        else:
+            body = list(family.zeros)
+        if body:
+            lines.append(family.head)
+            lines += body
+    return "\n".join(lines) + "\n"
+
+
+def _gauges(server: SimulatedServer) -> dict[str, float]:
+    engine = server.engine
+    counters, kv = engine.counters, engine.limits.kv
+    usage = engine.token_usage
+    prompts = sum(counters.prompt_tokens.values())
+    memory = server.memory
+    return {
+        "num_running_reqs": engine.running,
+        "num_queue_reqs": engine.queued,
+        "gen_throughput": counters.gen_throughput,
+        "cache_hit_rate": counters.cached_tokens / prompts if prompts else 0.0,
+        "token_usage": usage,
+        "full_token_usage": usage,
+        "num_used_tokens": round(usage * kv),
+        "kv_used_tokens": round(usage * kv),
+        "kv_available_tokens": kv - round(usage * kv),
+        "spec_accept_length": counters.accept_length,
+        "spec_accept_rate": counters.accept_rate,
+        "spec_num_steps": counters.shown_steps,
+        "spec_num_draft_tokens": counters.shown_draft_tokens,
+        "max_total_num_tokens": kv,
+        "page_size": float(server.flags.values.get("page_size") or 1),
+        "num_pages": kv // int(server.flags.values.get("page_size") or 1),
+        "context_len": server.context_length,
+        "weight_memory_usage_gb": memory["weight"],
+        "kv_cache_memory_usage_gb": memory["kvcache"],
+        "startup_available_gpu_memory_gb": memory["startup_available"],
+        "new_token_ratio": 0.7,
+        "fwd_occupancy": math.nan,
+        "scheduler_process_cpu_seconds_total": time.process_time(),
+    }
+
+
+def _counted(server: SimulatedServer, counts: HttpCounts) -> dict[str, Series]:
+    """Families of several series, or of one that is there once it was counted."""
+    engine, counters = server.engine, server.engine.counters
+
+    def streamed(found: dict[bool, int]) -> Series:
+        return [({"is_streaming": str(key).lower()}, found[key]) for key in sorted(found)]
+
+    def by(label: str, found: dict[str, float]) -> Series:
+        return [({label: key}, value) for key, value in found.items()]
+
+    prompts, cached = sum(counters.prompt_tokens.values()), counters.cached_tokens
+    decoded = sum(counters.generation_tokens.values())
+    tokens = {"prefill_compute": prompts - cached, "decode": decoded, "prefill_cache": cached}
+    effective = {"input": prompts - cached, "device_hit": cached, "host_hit": 0, "storage_hit": 0}
+    times = server.startup_times
+    timed = bool(os.environ.get(DEVICE_TIMER, "0") not in {"", "0", "false", "False"})
+    return {
+        "prompt_tokens_total": streamed(counters.prompt_tokens),
+        "generation_tokens_total": streamed(counters.generation_tokens),
+        "num_requests_total": streamed(counters.requests),
+        "spec_verify_calls_total": _if(counters.verify_calls, {}, when=engine.speculating),
+        "cached_tokens_total": _if(cached, {"cache_source": "device"}),
+        "num_aborted_requests_total": _if(server.observations.aborted, {}),
+        "realtime_tokens_total": by("mode", dict(tokens)) if prompts else [],
+        "prefill_effective_tokens_total": by("mode", dict(effective)),
+        "cuda_graph_passes_total": [],
+        "process_cpu_seconds_total": [],
+        "forward_execution_seconds_total": (
+            by("category", counters.forward_seconds) if timed else []
+        ),
+        "startup_time_seconds": by(
+            "phase", {k: v for k, v in times.items() if isinstance(v, float)}
+        ),
+        "startup_cuda_graph_time_seconds": by("phase", times.get("cuda_graph", {})),
+        "http_requests_total": [
+            ({"endpoint": path, "method": method}, count)
+            for (path, method), count in counts.requests.items()
+        ],
+        "http_requests_active": [
+            ({"endpoint": path, "method": method}, count)
+            for (path, method), count in counts.active.items()
+        ],
+        "http_responses_total": [
+            ({"endpoint": path, "method": method, "status_code": str(status)}, count)
+            for (path, method, status), count in counts.responses.items()
+        ],
+    }
+
+
+def _if(count: int, extra: dict[str, str], *, when: bool = True) -> Series:
+    return [(extra, count)] if count and when else []
+
+
+def _histogram(family: _Family, found: dict[str, Histogram] | None) -> list[str]:
+    if found is None or family.name == "per_stage_req_latency_seconds":
+        if family.name not in _ALWAYS:
+            return []
+        shown: list[tuple[int, Histogram | None]] = [(i, None) for i in range(len(family.series))]
+    else:
+        streaming = [series.get("is_streaming", "") for series in family.series]
+        shown = [(streaming.index(key), one) for key, one in found.items()]
+    lines: list[str] = []
+    for index, histogram in shown:
+        total, buckets, count = family.bucketed(index)
+        counts = histogram.cumulative if histogram else [0] * len(buckets)
+        lines.append(f"{total}{histogram.sum if histogram else 0.0}")
+        lines += [f"{start}{float(one)}" for start, one in zip(buckets, counts, strict=True)]
+        lines.append(f"{count}{float(counts[-1])}")
+    return lines
+
+
+def _labels(labels: dict[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{key}="{labels[key]}"' for key in sorted(labels)) + "}"
+
+
+def _number(value: float) -> str:
+    return "NaN" if math.isnan(value) else str(float(value))

@@ -1,0 +1,246 @@
+"""What the answers of the two OpenAI endpoints have in common, as SGLang 0.5.23 writes it."""
+
+from __future__ import annotations
+
+import abc
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from runners.simulated_server.api import sampling
+from runners.simulated_server.api.errors import (
+    ApiError,
+    as_openai,
+    bad_body,
+    bad_json,
+    missing_body,
+    not_json_type,
+)
+from runners.simulated_server.api.jobs import read_body, send_json
+from runners.simulated_server.api.openai_requests import OpenAIBody
+from runners.simulated_server.api.streaming import DONE, EventWriter, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from runners.simulated_server.api.jobs import Job
+    from runners.simulated_server.api.replies import ReplyWriter
+    from runners.simulated_server.api.sampling import Sampling
+    from runners.simulated_server.api.state import SimulatedServer
+
+_SPEC_FIELDS: dict[str, Any] = {
+    "spec_accept_rate": 0.0,
+    "spec_accept_length": 0.0,
+    "spec_cap_length": 0.0,
+    "spec_block_accept_length": 0.0,
+    "spec_num_correct_drafts": 0,
+    "spec_num_proposed_drafts": 0,
+    "spec_verify_ct": 0,
+    "spec_correct_drafts_histogram": [],
+    "spec_cap_lens_histogram": [],
+}
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Asked = TypeVar("_Asked", bound=OpenAIBody)
+
+
+async def read(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
+    """The body, and whether its content type is JSON."""
+    kind = dict(scope["headers"]).get(b"content-type", b"").lower()
+    return await read_body(receive), kind.split(b";")[0].strip() == b"application/json"
+
+
+def parse(raw: bytes, scope: Scope, *, json: bool, model: type[_Model]) -> _Model:
+    """Reads a body.
+
+    Raises:
+        ApiError: It is refused.
+    """
+    if not json:
+        raise not_json_type()
+    if not raw:
+        raise missing_body(scope)
+    try:
+        return model.model_validate(orjson.loads(raw))
+    except orjson.JSONDecodeError as error:
+        raise bad_json(scope, error) from error
+    except ValidationError as error:
+        raise bad_body(scope, error) from error
+
+
+def checked_sampling(params: dict[str, Any]) -> Sampling:
+    """Checks sampling parameters.
+
+    Raises:
+        ApiError: They are refused, in the OpenAI endpoints' shape.
+    """
+    try:
+        return sampling.check(params)
+    except ApiError as error:
+        raise as_openai(error) from error
+
+
+def usage(writers: list[ReplyWriter], n: int, *, cache_report: bool) -> dict[str, Any]:
+    """`usage` of finished answers: a prompt with several answers counts once."""
+    metas = [writer.meta_info() for writer in writers]
+    cached = sum(meta["cached_tokens"] for meta in metas[::n])
+    return counts(
+        sum(meta["prompt_tokens"] for meta in metas[::n]),
+        sum(meta["completion_tokens"] for meta in metas),
+        cached=cached if cache_report else None,
+    )
+
+
+def counts(prompt: int, completion: int, *, cached: int | None = None) -> dict[str, Any]:
+    """SGLang's `UsageInfo`."""
+    return {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "completion_tokens": completion,
+        "prompt_tokens_details": None if cached is None else {"cached_tokens": cached},
+        "reasoning_tokens": 0,
+        "completion_tokens_details": None,
+    }
+
+
+def extension(body: OpenAIBody, writers: list[ReplyWriter]) -> dict[str, Any] | None:
+    """`sglext`: what SGLang adds on request."""
+    metas = [writer.meta_info() for writer in writers]
+    found: dict[str, Any] = {}
+    if body.return_cached_tokens_details and (cached := metas[0]["cached_tokens_details"]):
+        found["cached_tokens_details"] = cached
+    if body.return_spec_tokens_details:
+        details = [
+            {name: meta.get(name, default) for name, default in _SPEC_FIELDS.items()}
+            for meta in metas
+            if "spec_verify_ct" in meta
+        ]
+        if details:
+            found["spec_tokens_details"] = details if body.n > 1 else details[0]
+    return found or None
+
+
+def finish_of(writer: ReplyWriter) -> dict[str, Any]:
+    """`finish_reason` and `matched_stop` of a finished answer."""
+    reason = writer.meta_info()["finish_reason"] or {}
+    return {"finish_reason": reason.get("type"), "matched_stop": reason.get("matched")}
+
+
+class OpenAIEndpoint(abc.ABC, Generic[_Asked]):
+    """An endpoint, an ASGI application.
+
+    Attributes:
+        model: Its body.
+        kind: The answer's `object`.
+    """
+
+    model: type[_Asked]
+    kind: str
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+
+    @abc.abstractmethod
+    def _job(self, body: _Asked, scope: Scope) -> Job:
+        """What is asked for; raises `ApiError` where it is refused."""
+
+    @abc.abstractmethod
+    def _choices(self, body: _Asked, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
+        """The choices of an answer that is not streamed."""
+
+    @abc.abstractmethod
+    def _events(self, body: _Asked, writers: list[ReplyWriter]) -> OpenAIEvents:
+        """The events of a stream."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one HTTP request."""
+        server = self._server
+        raw, is_json = await read(scope, receive)
+        try:
+            server.hooks.admit()
+            body = parse(raw, scope, json=is_json, model=self.model)
+            job = self._job(body, scope)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+            return
+
+        async def answer() -> None:
+            if body.stream:
+                events = self._events(body, job.writers)
+                await stream(job, events, send, server.stream_interval)
+            else:
+                await send_json(send, self._whole(body, await job.finished()))
+
+        for request in job.requests:
+            request.streaming = body.stream
+        await job.run(receive, answer)
+
+    def _whole(self, body: _Asked, writers: list[ReplyWriter]) -> dict[str, Any]:
+        reply: dict[str, Any] = {
+            "id": writers[0].request.rid,
+            "object": self.kind,
+            "created": int(time.time()),
+            "model": body.model,
+            "choices": self._choices(body, writers),
+            "usage": usage(writers, max(1, body.n), cache_report=self._server.cache_report),
+            "metadata": {
+                "weight_version": "default",
+                "weight_versions": writers[0].meta_info()["weight_versions"],
+            },
+        }
+        if (added := extension(body, writers)) is not None:
+            reply["sglext"] = added
+        return reply
+
+
+class OpenAIEvents(EventWriter):
+    """What the two streams have in common.
+
+    Args:
+        body: What was asked.
+        writers: Of the answers.
+        cache_report: `--enable-cache-report`.
+        kind: The chunks' `object`.
+    """
+
+    def __init__(
+        self, body: OpenAIBody, writers: list[ReplyWriter], *, cache_report: bool, kind: str
+    ) -> None:
+        self._body = body
+        self._writers = writers
+        self._cache_report = cache_report
+        self._created = int(time.time())
+        self._kind = kind
+        self._heads = [self._head(writer) for writer in writers]
+        self._prompts = [writer.request.prompt_tokens for writer in writers]
+
+    def _head(self, writer: ReplyWriter) -> bytes:
+        head = {
+            "id": writer.request.rid,
+            "object": self._kind,
+            "created": self._created,
+            "model": self._body.model,
+        }
+        return b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+
+    def _usage_so_far(self, index: int) -> bytes:
+        made = self._writers[index].request.completion_tokens
+        return orjson.dumps(counts(self._prompts[index], made))
+
+    def _usage(self) -> dict[str, Any]:
+        n = max(1, self._body.n)
+        return usage(self._writers, n, cache_report=self._cache_report)
+
+    def _end(self, encode_usage: Callable[[dict[str, Any]], bytes]) -> bytes:
+        """The chunk with extensions, the one with the usage, and the end."""
+        head, parts = self._heads[-1], []
+        if (added := extension(self._body, self._writers)) is not None:
+            parts += [head, b'],"usage":null,"sglext":', orjson.dumps(added), b"}\n\n"]
+        if self._body.include_usage:
+            parts += [head, b'],"usage":', encode_usage(self._usage()), b"}\n\n"]
+        return b"".join((*parts, DONE))

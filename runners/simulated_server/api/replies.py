@@ -1,0 +1,215 @@
+"""Answers of `/generate`, field by field as SGLang 0.5.23 writes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from runners.simulated_server.api.answers import EncodedAnswer
+from runners.simulated_server.engine import tokens
+from runners.simulated_server.engine.clock import wall_time
+from runners.simulated_server.engine.request import ABORT, LENGTH, STOP
+
+if TYPE_CHECKING:
+    from runners.simulated_server.api.answers import Ending
+    from runners.simulated_server.engine.hooks import ReplyHooks
+    from runners.simulated_server.engine.request import Request
+
+_TAIL = b"}\n\n"
+
+
+class ReplyWriter:
+    """Writes what is said of one request, in order.
+
+    Args:
+        request: The request.
+        ending: How its answer ends.
+        draft_tokens_at_start: The width that the server started with; 0 without speculation.
+        timed: Whether the server was started with `--enable-metrics`: only then does SGLang give
+            most of a request's times.
+        hooks: What may change them.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        ending: Ending,
+        draft_tokens_at_start: int,
+        *,
+        timed: bool,
+        hooks: ReplyHooks,
+    ) -> None:
+        self.request = request
+        self._ending = ending
+        self._width = draft_tokens_at_start
+        self._timed = timed
+        self._hooks = hooks
+        self._encoded: EncodedAnswer | None = None
+        self._head = b""
+        self._middle = b""
+        self._first_sent_at: float | None = None
+        self._final: dict[str, Any] | None = None
+
+    @property
+    def encoded(self) -> EncodedAnswer:
+        """The answer as JSON."""
+        if self._encoded is None:
+            self._encoded = EncodedAnswer(self._ending.answer, self._ending.text_end)
+        return self._encoded
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The prompt."""
+        return tokens.unpack(self.request.packed)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        answer = self._ending.answer
+        end = answer.ends[min(self.request.completion_tokens, len(answer.ends) - 1)]
+        return answer.text[: min(end, self._ending.text_end)]
+
+    def event(self, sent: int | None, suffix: bytes) -> bytes:
+        """The next event of a stream that is not its last; costs no encoding of the answer.
+
+        Args:
+            sent: Tokens that were sent already, where each event holds only what is new
+                (`--incremental-streaming-output`); `None`: each holds everything so far.
+            suffix: What stands before the event's last brace: the index of a batch's answer.
+        """
+        request, encoded = self.request, self.encoded
+        if not self._head:
+            self._encode_head()
+        count = request.completion_tokens
+        first = sent or 0
+        mark = b""
+        if self._first_sent_at is None:
+            self._first_sent_at = wall_time()
+            mark = b',"response_sent_to_client_ts":%r' % self._first_sent_at
+        return b"".join(
+            (
+                b'data: {"text":"',
+                encoded.text_between(first, count),
+                b'","output_ids":[',
+                encoded.ids_between(first, count),
+                b'],"meta_info":',
+                self._head,
+                b"%d" % count,
+                self._middle,
+                mark,
+                b"}",
+                suffix,
+                _TAIL,
+            )
+        )
+
+    def last_event(self, sent: int | None, suffix: bytes) -> bytes:
+        """The last event of a stream, with the request's accounts."""
+        reply = self.whole()
+        if sent:
+            already = self._ending.answer.ends[sent]
+            reply["text"] = reply["text"][min(already, self._ending.text_end) :]
+            reply["output_ids"] = reply["output_ids"][sent:]
+        return b"data: " + orjson.dumps(reply)[:-1] + suffix + _TAIL
+
+    def whole(self) -> dict[str, Any]:
+        """The reply of a finished request."""
+        return {
+            "text": self.text,
+            "output_ids": self.request.output_ids,
+            "meta_info": self.meta_info(),
+        }
+
+    def meta_info(self) -> dict[str, Any]:
+        """`meta_info` of a finished request; made once."""
+        if self._final is not None:
+            return self._final
+        request = self.request
+        count = request.completion_tokens
+        meta = self._known() | {
+            "completion_tokens": count,
+            "cached_tokens": request.cached_tokens,
+            "weight_versions": [{"version": "default", "start": 0, "end": count}],
+            "cached_tokens_details": self._cached_details(),
+            "dp_rank": None,
+        }
+        meta["finish_reason"] = self._finish_reason()
+        meta |= self._accounts()
+        sent_at = self._first_sent_at
+        if self._timed:
+            meta |= {
+                "request_received_ts": request.received_at,
+                "first_token_latency": request.prefill_finished_at - request.received_at,
+                "api_server_dispatch_finish_ts": request.received_at,
+            }
+            if sent_at is not None:
+                meta["response_sent_to_client_ts"] = sent_at
+            meta["request_finished_ts"] = request.finished_at
+            seconds = request.finished_at - request.prefill_finished_at
+            if count > 1 and seconds > 0:
+                meta["decode_throughput"] = (count - 1) / seconds
+        if sent_at is None:
+            meta["response_sent_to_client_ts"] = wall_time()
+        self._hooks.meta_info(request, meta)
+        self._final = meta
+        return meta
+
+    def _known(self) -> dict[str, Any]:
+        """What is known from the prefill on."""
+        request = self.request
+        meta: dict[str, Any] = {
+            "id": request.rid,
+            "finish_reason": None,
+            "prompt_tokens": request.prompt_tokens,
+            "weight_version": "default",
+            "num_retractions": 0,
+        }
+        if self._timed:
+            meta |= {"storage_prefetch_wait": 0.0, "storage_staging_wait": 0.0}
+            if request.forward_entry_at:
+                meta["forward_entry_time"] = request.forward_entry_at
+            if request.prefill_finished_at:
+                meta["prefill_finished_time"] = request.prefill_finished_at
+            meta["queue_time"] = max(0.0, request.forward_entry_at - request.received_at)
+        meta["reasoning_tokens"] = 0
+        return meta
+
+    def _encode_head(self) -> None:
+        details = {
+            "cached_tokens": self.request.cached_tokens,
+            "cached_tokens_details": self._cached_details(),
+            "dp_rank": None,
+        }
+        self._head = orjson.dumps(self._known())[:-1] + b',"completion_tokens":'
+        self._middle = b"," + orjson.dumps(details)[1:-1]
+
+    def _finish_reason(self) -> dict[str, Any] | None:
+        if self.request.finish is None:
+            return None
+        if self.request.finish == LENGTH:
+            return {"type": LENGTH, "length": self.request.completion_tokens}
+        if self.request.finish == STOP:
+            return {"type": STOP, "matched": self._ending.matched}
+        return {"type": ABORT, "message": "Aborted", "status_code": None, "err_type": None}
+
+    def _cached_details(self) -> dict[str, int] | None:
+        cached = self.request.cached_tokens
+        return {"device": cached, "host": 0} if cached else None
+
+    def _accounts(self) -> dict[str, Any]:
+        request = self.request
+        accounts: dict[str, Any] = {"e2e_latency": request.finished_at - request.received_at}
+        # With the width of the start, also after a switch: SGLang's rate is wrong then.
+        proposed = request.verify_calls * (self._width - 1)
+        if proposed > 0:
+            accounts |= {
+                "spec_accept_rate": request.correct_drafts / proposed,
+                # Counts the prefill's token, which no verify made.
+                "spec_accept_length": request.completion_tokens / request.verify_calls,
+                "spec_num_correct_drafts": request.correct_drafts,
+                "spec_num_proposed_drafts": proposed,
+                "spec_verify_ct": request.verify_calls,
+                "spec_correct_drafts_histogram": request.histogram,
+            }
+        return accounts

@@ -1,0 +1,260 @@
+"""The one simulated server of this process: what its endpoints share."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.plugin.protocol import STATUS, STEPS_ARGUMENT
+from runners.simulated_server.api.metrics import new_observations
+from runners.simulated_server.engine import acceptance as simulated_acceptance
+from runners.simulated_server.engine.hooks import ReplyHooks
+from runners.simulated_server.engine.plugin import asked_setting
+from runners.simulated_server.launch.flag_state import CONTEXT_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runners.simulated_server.engine.engine import Engine
+    from runners.simulated_server.engine.observations import Observations
+    from runners.simulated_server.engine.plugin import PlayedPlugin
+    from runners.simulated_server.engine.profile import Profile
+    from runners.simulated_server.engine.request import Request
+    from runners.simulated_server.launch.environment import SimulationEnvironment
+    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.log import ServerLog
+
+_DATA = Path(__file__).parents[1] / "data"
+# Recorded from 0.5.23 on a CPU, with the values that name the device made those of a GPU server.
+_SERVER_INFO = _DATA / "server_info_0.5.23.json"
+_MODEL_INFO = _DATA / "model_info_0.5.23.json"
+_UNUSABLE_TOKENS = 6
+_THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
+
+
+@dataclass(slots=True)
+class SimulatedServer:
+    """Everything that the endpoints answer from.
+
+    Attributes:
+        argv: The flags as they were given.
+        flags: What the server runs.
+        simulation: What the environment says about the simulation.
+        profile: The machine.
+        engine: The scheduler.
+        log: The log.
+        plugin: The tuner's plugin inside it.
+        startup_times: Seconds of the start-up phases.
+        ready: Whether the warm-up is over.
+        hooks: Where a misbehaviour takes hold of answers.
+        live: Requests that are being answered, by their ids.
+        overrides: What `/set_internal_state` changed, besides the steps.
+        observations: What finished requests leave for the histograms of `/metrics`.
+    """
+
+    argv: Sequence[str]
+    flags: ResolvedFlags
+    simulation: SimulationEnvironment
+    profile: Profile
+    engine: Engine
+    log: ServerLog
+    plugin: PlayedPlugin
+    startup_times: dict[str, Any] = field(default_factory=dict)
+    ready: bool = False
+    hooks: ReplyHooks = field(default_factory=ReplyHooks)
+    live: dict[str, Request] = field(default_factory=dict)
+    observations: Observations = field(default_factory=new_observations)
+    overrides: dict[str, float] = field(default_factory=dict)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def model_path(self) -> str:
+        """The target's path."""
+        return str(self.flags.values["model_path"])
+
+    @property
+    def served_model_name(self) -> str:
+        """The name that the server answers under."""
+        return str(self.flags.values.get("served_model_name") or self.model_path)
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and answer together, at most."""
+        return int(self.flags.values.get("context_length") or CONTEXT_LENGTH)
+
+    @property
+    def enable_metrics(self) -> bool:
+        """`--enable-metrics`: `/metrics`, and most of a request's times in its `meta_info`."""
+        return bool(self.flags.values.get("enable_metrics"))
+
+    @property
+    def cache_report(self) -> bool:
+        """`--enable-cache-report`: cached tokens in the usage of the OpenAI endpoints."""
+        return bool(self.flags.values.get("enable_cache_report"))
+
+    @property
+    def incremental_streaming(self) -> bool:
+        """`--incremental-streaming-output`: a chunk of `/generate` holds what is new only."""
+        return bool(self.flags.values.get("incremental_streaming_output"))
+
+    @property
+    def stream_interval(self) -> int:
+        """`--stream-interval`: tokens between two chunks."""
+        return int(self.flags.values.get("stream_interval") or 1)
+
+    @property
+    def fixed_tokens(self) -> bool:
+        """Whether all tokens but the first are one and the same: simulated acceptance's default."""
+        facts = self.engine.facts
+        asked = simulated_acceptance.simulated_length(facts, self.flags.algorithm) is not None
+        return asked and facts.get(simulated_acceptance.TOKEN_MODE, "fixed") == "fixed"
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Tokens of the context that drafts need, on top of prompt and answer.
+
+        SGLang reserves them for EAGLE's own names only (0.5.23, `compute_num_reserved_tokens`).
+        """
+        flags = self.flags
+        if flags.algorithm not in {"EAGLE", "EAGLE3"}:
+            return 0
+        return max(flags.topk * flags.num_steps, flags.num_draft_tokens)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """`memory_usage` in gigabytes; a recorded shape with invented sizes."""
+        found: dict[str, Any] = _template()["internal_state"]["memory_usage"]
+        return found | {"token_capacity": self.engine.limits.kv}
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it plays a server without a GPU (`--device cpu`)."""
+        return self.flags.values.get("device") == "cpu"
+
+    @property
+    def accelerator(self) -> str | None:
+        """What `/v1/loads` calls the device."""
+        return f"simulated {self.profile.name}"
+
+    def flush(self) -> bool:
+        """Empties the prefix cache; `False` while busy."""
+        return self.engine.flush()
+
+    def abort(self, rid: str, *, everything: bool) -> None:
+        """Ends a request, or all.
+
+        SGLang ends all whose ids begin with `rid`, but only where one is called exactly so.
+        """
+        if everything:
+            self.engine.abort("", everything=True)
+        elif rid in self.live:
+            self.engine.abort(rid)
+
+    def server_info(self) -> dict[str, Any]:
+        """The body of `/server_info`."""
+        template = _template()
+        info: dict[str, Any] = dict(template["server_info"])
+        info |= {
+            "tokenizer_path": self.model_path,
+            "served_model_name": self.served_model_name,
+            "random_seed": self.flags.values.get("random_seed", self.created),
+        }
+        if self.on_cpu:
+            info |= {"sampling_backend": "pytorch"}
+        info |= {"attention_backend": self.flags.attention_backend} | self.flags.values
+        in_force = {}
+        if self.engine.speculating:
+            in_force = {
+                "speculative_num_steps": self.engine.num_steps,
+                "speculative_num_draft_tokens": self.engine.num_draft_tokens,
+            }
+        if not self.flags.values.get("speculative_adaptive"):
+            info |= in_force  # adaptive steps are known to the scheduler's process alone
+        state = {k: v for k, v in info.items() if k not in template["internal_state_leaves_out"]}
+        state |= template["internal_state"] | in_force
+        state["memory_usage"] = self.memory
+        if self.on_cpu:
+            state["decode_cuda_graph_bs"] = []
+        state |= {
+            "startup_time": {k: v for k, v in self.startup_times.items() if k != "tokenizer_e2e"},
+            "pp_max_micro_batch_size": self.flags.max_running_requests,
+            "effective_max_running_requests_per_dp": self.flags.max_running_requests,
+            "last_gen_throughput": self.engine.counters.gen_throughput,
+        }
+        state |= self.overrides
+        if (status := self.plugin.status(self.engine.setting)) is not None:
+            state[STATUS] = status
+        if (average := self.engine.counters.average_accept_length) is not None:
+            state["avg_spec_accept_length"] = average
+        info |= {
+            "launch_command": shlex.join(self.argv),
+            "status": "ready" if self.ready else "starting",
+            "max_total_num_tokens": self.engine.limits.kv,
+            "max_req_input_len": self.context_length - _UNUSABLE_TOKENS,
+            "startup_time": self.startup_times,
+            "internal_states": [state],
+            "version": self.profile.sglang,
+            "frontend": "python",
+            "simulated": {
+                "profile": self.profile.name,
+                "time_scale": self.simulation.time_scale,
+                "seed": self.simulation.seed,
+                "clock": self.engine.pace.lateness.to_dict(),
+            },
+        }
+        return info
+
+    def model_info(self) -> dict[str, Any]:
+        """The body of `/model_info`."""
+        info: dict[str, Any] = json.loads(_MODEL_INFO.read_text())
+        return info | {
+            "model_path": self.model_path,
+            "served_model_name": self.served_model_name,
+            "tokenizer_path": self.model_path,
+        }
+
+    def set_internal_state(self, requested: dict[str, int | float]) -> bool:
+        """Takes on other values while serving; all of them, or none and `False`.
+
+        A refusal is told in the log, in SGLang's words.
+        """
+        if self.plugin.settings and STEPS_ARGUMENT in requested:
+            return self._switch(requested)
+        for key, value in requested.items():
+            if (refusal := self._refusal(key, value)) is not None:
+                self.log.scheduler(refusal)
+                return False
+        for key, value in requested.items():
+            self.overrides[key] = value
+        return True
+
+    def _switch(self, requested: dict[str, int | float]) -> bool:
+        """Takes on another setting, as SGLang does with the tuner's plugin in it."""
+        if self.plugin.refuses(requested, busy=self.engine.busy):
+            return False
+        asked = asked_setting(requested)
+        if self.plugin.switched(self.engine.setting, asked):
+            self.engine.switch(asked)
+        return True
+
+    def _refusal(self, key: str, value: float) -> str | None:
+        reason = None
+        if key == "pp_max_micro_batch_size":
+            most = self.flags.max_running_requests
+            if not 1 <= value <= most:
+                reason = f"because it is out of the valid range [1, {most}]"
+        elif key not in _THRESHOLDS:
+            return f"Updating {key} is not supported."
+        return reason and f"Updating {key} to {value} is rejected {reason}."
+
+
+@cache
+def _template() -> dict[str, Any]:
+    """What was recorded; shared, so nobody may change it."""
+    found: dict[str, Any] = json.loads(_SERVER_INFO.read_text())
+    return found

@@ -1,0 +1,199 @@
+"""Server-sent events: the loop that all streams share, and `/generate`'s.
+
+The hot path of the server: with 256 streams this runs some ten thousand times a second. What is
+new since the last event costs a few slices and one write, straight to the connection, in the very
+call by which the engine tells of progress: no task is woken and no library frames it.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from typing import TYPE_CHECKING
+
+from runners.simulated_server.api.jobs import CONNECTION
+from runners.simulated_server.engine.hooks import ConnectionCutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Send
+
+    from runners.simulated_server.api.jobs import Job
+    from runners.simulated_server.api.replies import ReplyWriter
+
+    _Write = Callable[[Callable[[], bytes]], bool]
+
+DONE = b"data: [DONE]\n\n"
+_END = b"\n\n"
+"""What ends an event; JSON has it nowhere."""
+_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+_UNREAD = 256 * 1024
+"""Bytes that wait for a slow reader, at most; it then gets the latest state in one event."""
+
+
+class EventWriter(abc.ABC):
+    """Writes the events of one stream."""
+
+    @abc.abstractmethod
+    def events(self, index: int, sent: int) -> bytes:
+        """What there is to say of answer `index` beyond its first `sent` tokens."""
+
+    @abc.abstractmethod
+    def end(self) -> bytes:
+        """What closes the stream."""
+
+
+class GenerateEvents(EventWriter):
+    """The events of `/generate`.
+
+    Args:
+        writers: Of the answers.
+        batch: Whether several were asked for, or one as a batch: then each event says which.
+        incremental: `--incremental-streaming-output`: an event holds what is new only.
+    """
+
+    def __init__(self, writers: list[ReplyWriter], *, batch: bool, incremental: bool) -> None:
+        self._writers = writers
+        self._suffixes = [b',"index":%d' % i if batch else b"" for i in range(len(writers))]
+        self._incremental = incremental
+
+    def events(self, index: int, sent: int) -> bytes:
+        writer = self._writers[index]
+        before = sent if self._incremental else None
+        if writer.request.finish is None:
+            return writer.event(before, self._suffixes[index])
+        return writer.last_event(before, self._suffixes[index])
+
+    def end(self) -> bytes:
+        return DONE
+
+
+class _Stream:
+    """One stream under way: pushes events from the engine's call until all answers have ended."""
+
+    def __init__(self, job: Job, writer: EventWriter, interval: int, write: _Write) -> None:
+        self._requests = job.requests
+        self._writer = writer
+        self._interval = interval
+        self._write = write
+        self._hooks = job.hooks
+        self._sent = [0] * len(job.requests)
+        self._left = len(job.requests)
+        self._ended: list[bool] = [False] * len(job.requests)
+        self._closing: list[bytes] = []
+        self._cut: ConnectionCutError | None = None
+        self._over = asyncio.Event()
+
+    async def run(self) -> bytes:
+        """Lets it run; returns the last events, which nobody has sent yet.
+
+        An answer's first tokens are sent at once, then whenever `interval` of them are unsent
+        (SGLang 0.5.23, `output_streamer.py`).
+        """
+        for index, request in enumerate(self._requests):
+            push = self._pusher(index)
+            request.on_progress = push
+            push()  # what has happened before
+        await self._over.wait()
+        if self._cut is not None:
+            raise self._cut
+        return b"".join((*self._closing, self._writer.end()))
+
+    def _pusher(self, index: int) -> Callable[[], None]:
+        request, sent, interval = self._requests[index], self._sent, self._interval
+        events, write, chunk = self._writer.events, self._write, self._hooks.chunk
+
+        def push() -> None:
+            if self._over.is_set():
+                return
+            before = sent[index]
+            count = request.completion_tokens
+            if request.finish is not None:
+                self._end(index)
+            elif count > before and (not before or count - before >= interval):
+                try:
+                    chunk(request)
+                except ConnectionCutError as error:
+                    self._stop(error)
+                    return
+                if write(lambda: events(index, before)):
+                    sent[index] = count
+
+        return push
+
+    def _end(self, index: int) -> None:
+        if self._ended[index]:
+            return
+        self._ended[index] = True
+        self._left -= 1
+        try:
+            self._hooks.chunk(self._requests[index])
+        except ConnectionCutError as error:
+            self._stop(error)
+            return
+        last = self._writer.events(index, self._sent[index])
+        if self._left:
+            if not self._write(lambda: last):
+                self._closing.append(last)
+        else:
+            self._closing.append(last)
+            self._over.set()
+
+    def _stop(self, error: ConnectionCutError) -> None:
+        self._cut = error
+        self._over.set()
+
+
+async def stream(job: Job, writer: EventWriter, send: Send, interval: int) -> None:
+    """Answers with events until all requests of the job have ended."""
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    transport = CONNECTION.get()
+    if transport is None:
+        raise RuntimeError("a stream needs the connection that its request came on")
+    write = _chunked(transport) if job.http_version == "1.1" else _plain(transport)
+    await _send_apart(send, await _Stream(job, writer, interval, write).run())
+
+
+async def _send_apart(send: Send, body: bytes) -> None:
+    """Sends events each in a chunk of its own, as SGLang does: `[DONE]` too (0.5.23)."""
+    for event in body.split(_END)[:-1]:
+        part = {"type": "http.response.body", "body": event + _END, "more_body": True}
+        await send(part)
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _chunked(transport: asyncio.Transport) -> _Write:
+    """Writes a chunk of HTTP/1.1's chunked encoding, which a response without a length has."""
+    waiting, put = transport.get_write_buffer_size, transport.write
+
+    def write(make: Callable[[], bytes]) -> bool:
+        if waiting() > _UNREAD or transport.is_closing():
+            return False
+        body = make()
+        if body.find(_END) == len(body) - len(_END):
+            put(b"%x\r\n%b\r\n" % (len(body), body))
+        else:  # several, or none
+            events = [event + _END for event in body.split(_END)[:-1]]
+            put(b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events))
+        return True
+
+    return write
+
+
+def _plain(transport: asyncio.Transport) -> _Write:
+    """The same for HTTP/1.0, where the end of the connection ends the body."""
+
+    def write(make: Callable[[], bytes]) -> bool:
+        if transport.get_write_buffer_size() > _UNREAD or transport.is_closing():
+            return False
+        transport.write(make())
+        return True
+
+    return write
+
+
+async def stream_of_one(message: bytes, send: Send) -> None:
+    """Answers with one event and the end: a refusal, say."""
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    await _send_apart(send, b"data: " + message + _END + DONE)

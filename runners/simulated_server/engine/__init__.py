@@ -1,0 +1,1 @@
+"""Scheduler, cost model and speculation of the simulated server."""

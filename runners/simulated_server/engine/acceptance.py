@@ -1,0 +1,119 @@
+"""How many drafts are correct: a deterministic function of prompt, verify call and depth.
+
+The verify calls of a prompt walk through a low-discrepancy sequence, so that even a short window
+has almost exactly the profile's accept length.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from runners.simulated_server.engine.tokens import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runners.simulated_server.engine.profile import Acceptance
+    from runners.simulated_server.engine.tokens import Answer
+
+
+_STRIDES = (3**0.5 - 1, 5**0.5 / 2 - 0.5)
+"""How far a verify call is from the one before it; a prompt has one of the two.
+
+Both are far from every simple fraction, so that each sequence fills [0, 1) evenly. The golden ratio
+alone would give every prompt the very same count at a chance near it (0.62) or its rest (0.38),
+which no real server does: it looks like accounts that do not move (`acceptance_stale`).
+"""
+
+
+def at_least(
+    acceptance: Acceptance, num_steps: int, topk: int, num_draft_tokens: int
+) -> tuple[float, ...]:
+    """`P(at least j drafts are correct)` for j = 1 to the depth that a verify can accept.
+
+    A chain takes the profile's values. A tree raises each by the profile's gain of its topk, in
+    proportion to the nodes that it has beyond a chain of its depth (an assumption).
+    """
+    depth = min(num_steps, num_draft_tokens - 1)
+    chain = [acceptance.at_least[j] if j < len(acceptance.at_least) else 0.0 for j in range(depth)]
+    known = [k for k in acceptance.tree_gain if k <= topk]
+    if topk == 1 or not known or depth == 0:
+        return tuple(chain)
+    spare = num_draft_tokens - 1 - depth
+    share = min(1.0, spare / (depth * (topk - 1)))
+    gain = 1.0 + acceptance.tree_gain[max(known)] * share
+    return tuple(min(1.0, p * gain) for p in chain)
+
+
+def thresholds(chances: tuple[float, ...]) -> tuple[float, ...]:
+    """`chances` as `draw` searches them: negated, so that they rise."""
+    return tuple(-p for p in chances)
+
+
+def draw(offset: float, verify_call: int, thresholds_: tuple[float, ...]) -> int:
+    """`correct_drafts` of chances that were made thresholds once: it runs for every verify."""
+    # The chances fall, so those above the number are the first ones.
+    stride = _STRIDES[int(offset * 0x100000000) & 1]
+    return bisect_right(thresholds_, -((offset + verify_call * stride) % 1.0))
+
+
+def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) -> int:
+    """Correct drafts of a prompt's n-th verify call.
+
+    Args:
+        offset: The prompt's own number in [0, 1).
+        verify_call: Counted from 0 within the request.
+        chances: `P(at least j)` for j = 1, 2, ...; must not rise.
+    """
+    return draw(offset, verify_call, thresholds(chances))
+
+
+LENGTH = "SGLANG_SIMULATE_ACC_LEN"
+METHOD = "SGLANG_SIMULATE_ACC_METHOD"
+TOKEN_MODE = "SGLANG_SIMULATE_ACC_TOKEN_MODE"  # noqa: S105 - no secret
+FIXED_TOKEN = 100
+"""What every verify emits in the token mode `fixed`, SGLang's default."""
+
+_HEEDED_BY = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
+
+
+def simulated_length(facts: Mapping[str, Any], algorithm: str | None) -> float | None:
+    """The accept length that is asked for; `None` where drafts are judged as usual."""
+    text = facts.get(LENGTH)
+    if text is None or algorithm not in _HEEDED_BY:
+        return None
+    try:
+        length = float(text)
+    except ValueError:
+        return None
+    return length if length > 0.0 else None
+
+
+def chances(length: float, depth: int, method: str = "match-expected") -> tuple[float, ...]:
+    """`P(at least j drafts are correct)` for j = 1 to `depth`.
+
+    Args:
+        length: The accept length that is asked for, the bonus token included.
+        depth: Drafts that a verify can accept.
+        method: `match-expected` takes the two whole lengths around it, so that their mean is
+            right; `multinomial` rounds a normal number of deviation 1.
+    """
+    if method == "multinomial":
+        return tuple(
+            0.5 * math.erfc((j + 0.5 - length) / math.sqrt(2)) for j in range(1, depth + 1)
+        )
+    spread = max(0.0, min(float(depth), length - 1.0))
+    return tuple(max(0.0, min(1.0, spread - j)) for j in range(depth))
+
+
+def fixed(answer: Answer) -> Answer:
+    """The answer with the fixed token in all places but the prefill's, which no verify made."""
+    ids = [*answer.ids[:1], *([FIXED_TOKEN] * (len(answer.ids) - 1))]
+    pieces = [text_of([token]) for token in ids]
+    return replace(
+        answer, ids=ids, text="".join(pieces), ends=[0, *accumulate(len(piece) for piece in pieces)]
+    )

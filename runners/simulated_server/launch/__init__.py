@@ -1,0 +1,1 @@
+"""Flags, start-up and log of the simulated server."""

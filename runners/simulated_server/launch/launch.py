@@ -1,0 +1,251 @@
+"""One launch of the simulated server, from its phases to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import traceback
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from runners.simulated_server.api.http_server import ArrivalProtocol, HttpServer
+from runners.simulated_server.api.routes import build_application
+from runners.simulated_server.api.state import SimulatedServer
+from runners.simulated_server.engine.clock import new_event_loop
+from runners.simulated_server.engine.cost import CostModel
+from runners.simulated_server.engine.engine import Engine
+from runners.simulated_server.engine.noise import NoiseSource
+from runners.simulated_server.engine.plugin import played_plugin
+from runners.simulated_server.faults import crashes as deaths
+from runners.simulated_server.faults.api import Gate, TroubledReplies
+from runners.simulated_server.faults.engine import TroubledEngine
+from runners.simulated_server.faults.misbehaviour import holds
+from runners.simulated_server.faults.process import leave_orphan, lives
+from runners.simulated_server.launch.log import ServerLog, uvicorn_log_config
+from runners.simulated_server.launch.startup import Startup, count_warm_up
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from starlette.applications import Starlette
+
+    from runners.simulated_server.engine.profile import Profile
+    from runners.simulated_server.faults.misbehaviour import Misbehaviour
+    from runners.simulated_server.launch.environment import SimulationEnvironment
+    from runners.simulated_server.launch.flag_state import ResolvedFlags
+
+_GRACE_S = 5
+
+
+class Launch:
+    """One launch.
+
+    Args:
+        argv: The flags as they were given.
+        flags: What the server runs.
+        simulation: What the environment says about the simulation.
+        profile: The machine.
+        log: The log.
+        began: `time.monotonic()` at the start of the process.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        flags: ResolvedFlags,
+        simulation: SimulationEnvironment,
+        profile: Profile,
+        log: ServerLog,
+        *,
+        began: float,
+    ) -> None:
+        self._argv = argv
+        self._flags = flags
+        self._simulation = simulation
+        self._profile = profile
+        self._log = log
+        self._began = began
+        self._facts = facts_of(flags)
+        self._troubles = lives(troubles_of(simulation, profile, self._facts))
+        self._plugin = played_plugin(
+            simulation,
+            flags,
+            profile.sglang,
+            log,
+            state_s=profile.startup.switchable_step_s / simulation.time_scale,
+            troubles=self._troubles,
+        )
+
+    def run(self) -> int:
+        """Starts, serves, and returns the exit status."""
+        if (refusal := self._plugin.refusal()) is not None:
+            self._log.raw(refusal)
+            return deaths.PLUGIN_REFUSES
+        times = Startup(
+            profile=self._profile,
+            flags=self._flags,
+            log=self._log,
+            time_scale=self._simulation.time_scale,
+            plugin=self._plugin,
+            troubles=self._troubles,
+            began=self._began,
+        ).run()
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(self._serve(times))
+
+    async def _serve(self, times: dict[str, Any]) -> int:
+        engine, disturbed = self._engine()
+        hooks = TroubledReplies(self._troubles, disturbed.dead.is_set)
+        hooks.engine = engine
+        server = SimulatedServer(
+            argv=self._argv,
+            flags=self._flags,
+            simulation=self._simulation,
+            profile=self._profile,
+            engine=engine,
+            log=self._log,
+            plugin=self._plugin,
+            startup_times=times,
+            hooks=hooks,
+        )
+        listening = asyncio.Event()
+        http: HttpServer
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self._log.main("Using fallback token IDs for yes/no (9693/2152)")
+            tasks = [
+                asyncio.create_task(server.engine.run()),
+                asyncio.create_task(self._warm_up(server, listening, http)),
+            ]
+            for task in tasks:
+                task.add_done_callback(self._look_at)
+            yield
+            if not listening.is_set():
+                # Its warm-up reaches whoever holds the port, so SGLang says this all the same.
+                self._log.main("The server is fired up and ready to roll!")
+            for task in tasks:
+                task.cancel()
+
+        application = build_application(server, lifespan)
+        if self._troubles:
+            application = Gate(application, self._troubles, engine, disturbed.dead, self._die)
+        http = HttpServer(
+            uvicorn.Config(
+                application,
+                host=str(self._flags.values.get("host", "127.0.0.1")),
+                port=int(self._flags.values.get("port", 30000)),
+                log_config=uvicorn_log_config(),
+                loop="none",
+                http=ArrivalProtocol,
+                ws="none",
+                lifespan="on",
+                timeout_graceful_shutdown=_GRACE_S,
+                backlog=2048,
+            ),
+            listening,
+            server,
+            self._troubles,
+        )
+        try:
+            await http.serve()
+        except SystemExit:
+            # uvicorn could not bind the port, and has said so.
+            pid = os.getpid()
+            self._log.main(
+                f"kill_process_tree called: parent_pid={pid}, include_parent=False, pid={pid}"
+            )
+            return deaths.PORT_TAKEN
+        return 0
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """A fault of the simulation ends the server: its clients would wait for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            told = "".join(traceback.format_exception(error))
+            self._log.main(f"SIMULATED SGLang: the simulation itself failed: {told}")
+            os._exit(1)
+
+    def _engine(self) -> tuple[Engine, TroubledEngine]:
+        simulation, flags = self._simulation, self._flags
+        scale = simulation.time_scale
+        disturbed = TroubledEngine(
+            self._troubles, self._log, scale, self._die, deaths.watchdog_s(flags)
+        )
+        engine = Engine(
+            self._profile,
+            CostModel(self._profile, self._facts),
+            flags,
+            NoiseSource(self._profile.noise, simulation.seed, self._launch_name()),
+            time_scale=scale,
+            log=self._log,
+            hooks=disturbed if self._troubles else None,
+            plugin=self._plugin,
+        )
+        return engine, disturbed
+
+    def _die(self, trouble: Misbehaviour) -> None:
+        deaths.die(
+            self._log,
+            trouble.phase or "serving",
+            trouble.dies_of,
+            self._flags,
+            time_scale=self._simulation.time_scale,
+            lingers=trouble.lingers,
+        )
+
+    async def _warm_up(
+        self, server: SimulatedServer, listening: asyncio.Event, http: HttpServer
+    ) -> None:
+        scale, flags = self._simulation.time_scale, self._flags
+        await listening.wait()
+        for trouble in self._troubles:
+            if trouble.kind == "orphan":
+                leave_orphan(trouble, http.listening_sockets())
+        for trouble in self._troubles:
+            if trouble.phase == "warmup":
+                if trouble.kind == "hang":
+                    await asyncio.Event().wait()
+                self._die(trouble)
+        await asyncio.sleep(self._profile.startup.warmup_s / scale)
+        if not flags.tree_fits:
+            deaths.tree_too_large(self._log, scale)
+        if flags.tree_too_narrow:
+            deaths.tree_too_narrow(self._log, flags, scale)
+        gc.collect()
+        gc.freeze()  # no pauses from what the start-up left
+        count_warm_up(server)
+        server.ready = True
+        self._log.main("The server is fired up and ready to roll!")
+
+    def _launch_name(self) -> str:
+        """What the launch's noise is drawn from: the launch, and what it runs."""
+        shown = {
+            name: str(value)
+            for name, value in sorted(self._facts.items())
+            if name.startswith(("speculative_", "NCCL_"))
+        }
+        return f"{self._simulation.launch} {shown}"
+
+
+def troubles_of(
+    simulation: SimulationEnvironment, profile: Profile, facts: dict[str, Any]
+) -> tuple[Misbehaviour, ...]:
+    """What goes wrong in this configuration: the environment's first, then the profile's."""
+    every = (*simulation.misbehave, *profile.misbehave)
+    return tuple(trouble for trouble in every if holds(trouble.when, facts))
+
+
+def facts_of(flags: ResolvedFlags) -> dict[str, Any]:
+    """What a profile's conditions may ask about: environment, flags, and short names."""
+    facts: dict[str, Any] = {**os.environ, **flags.values}
+    if flags.algorithm is not None:
+        facts |= {
+            "algorithm": flags.algorithm,
+            "num_steps": flags.num_steps,
+            "topk": flags.topk,
+            "num_draft_tokens": flags.num_draft_tokens,
+        }
+    return facts

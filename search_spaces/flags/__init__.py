@@ -1,0 +1,1 @@
+"""SGLang server flags: names, values, versions."""

@@ -1,0 +1,197 @@
+"""Who carries the all-reduces of decoding, as far as a study tells, and what that makes useless.
+
+Read in SGLang 0.5.23, `srt/distributed/`: `parallel_state.py:690-1000` (the order: SGLang's own
+kernel, PCIe-IPC, MSCCL++, torch's symmetric memory, NCCL), `device_communicators/
+custom_all_reduce_utils.py:443-511` (where its own kernel switches itself off), `pcie_ipc_ar.py`.
+What GPUs a study will meet is not known here: `tuner init` looks at them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from search_spaces.nccl.variables import VARIABLES
+from search_spaces.sglang_variables import YES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from search_spaces.study_file.study import Study
+    from search_spaces.study_file.values import FixedValue
+
+OWN_OFF = "disable-custom-all-reduce"
+"""SGLang's flag that leaves the all-reduce to NCCL."""
+
+PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
+"""SGLang's variable that gives it to FlashInfer's kernel over PCIe."""
+
+OWN_SIZES = (2, 4, 6, 8)
+"""Tensor-parallel sizes that SGLang's own kernel runs at (`custom_all_reduce.py:41`)."""
+
+PCIE_IPC_SIZES = (2, 4, 8)
+"""Likewise FlashInfer's kernel over PCIe (`pcie_ipc_ar.py:_SUPPORTED_WORLD_SIZES`)."""
+
+_IN_NCCLS_PLACE = {
+    "enable-mscclpp": "MSCCL++ carries small all-reduces",
+    "enable-torch-symm-mem": "torch's symmetric memory carries all-reduces on H100 and B200",
+}
+_DETERMINISTIC = ("NCCL_ALGO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
+_LOGGING = ("NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB", "NCCL_HOSTID")
+
+
+def advice(study: Study) -> Iterator[str]:
+    """Settings of a study that cannot show an effect, or that hang some hosts."""
+    searched = tuple(
+        name
+        for name, choices in study.space.env.items()
+        if name in VARIABLES and not name.startswith(_LOGGING) and set(choices) != {None}
+    )
+    sizes = _flag(study, "tp-size", unset=1)
+    alone = sizes == {1} and _flag(study, "pp-size", unset=1) == {1}
+    if alone:
+        if searched:
+            yield (
+                f"{_and(searched)} {_are(searched)} searched at tp-size 1, where nothing is "
+                "reduced between GPUs: every choice is the same server; leave "
+                f"{'it' if len(searched) == 1 else 'them'} out"
+            )
+    else:
+        yield from _own_kernel(study, searched, sizes)
+        yield from _pcie_ipc(study, searched, sizes)
+        yield from _peer_access(study, sizes)
+    yield from _overwritten(study)
+
+
+def _own_kernel(study: Study, searched: tuple[str, ...], sizes: set[FixedValue]) -> Iterator[str]:
+    own = [size for size in sizes if size in OWN_SIZES]
+    if not searched:
+        return
+    if own and True not in _flag(study, OWN_OFF):
+        where = (
+            "wherever the two GPUs reach each other's memory"
+            if own == [2]
+            else "where NVLink joins all GPUs (and at tp-size 2 also over PCIe)"
+        )
+        yield (
+            f"{_and(searched)} {_are(searched)} searched, but NCCL carries decoding only where "
+            f"SGLang's own all-reduce kernel does not, which is on {where}. If it is on here, the "
+            f"points are shown as inactive and not launched; search `{OWN_OFF}: [null, true]` too"
+        )
+    for flag, what in _IN_NCCLS_PLACE.items():
+        if _flag(study, flag) == {True}:
+            yield f"{_and(searched)} {_are(searched)} searched, but with {flag} {what}, not NCCL"
+
+
+def _pcie_ipc(study: Study, searched: tuple[str, ...], sizes: set[FixedValue]) -> Iterator[str]:
+    values = _env(study, PCIE_IPC)
+    if not any(_is_on(value) for value in values):
+        return
+    fitting = [size for size in sizes if size in PCIE_IPC_SIZES]
+    if not fitting:
+        yield f"{PCIE_IPC} does nothing here: it runs at tp-size {_or(PCIE_IPC_SIZES)} only"
+        return
+    if _flag(study, "enable-deterministic-inference") == {True}:
+        yield f"{PCIE_IPC} does nothing here: enable-deterministic-inference leaves it off"
+        return
+    if 2 in fitting and True not in _flag(study, OWN_OFF):
+        yield (
+            f"{PCIE_IPC} comes after SGLang's own all-reduce kernel, which carries decoding at "
+            f"tp-size 2 wherever two GPUs reach each other's memory: write `{OWN_OFF}: true` under "
+            "server.flags"
+        )
+    free = tuple(name for name in searched if name not in _held_beside_ipc(study))
+    if free and all(_is_on(value) for value in values):
+        yield (
+            f"{_and(free)} {_are(free)} searched, but FlashInfer's kernel carries decoding "
+            f"({PCIE_IPC}); NCCL is left with prefill and the gathering of logits"
+        )
+    elif free:
+        example = ", ".join(f"{name}: null" for name in free)
+        yield (
+            f"{_and(free)} {_are(free)} searched also where FlashInfer's kernel carries decoding "
+            f"({PCIE_IPC}), which costs launches: write `conditions: [{{when: {{env: {{{PCIE_IPC}: "
+            f'"1"}}}}, then: {{env: {{{example}}}}}}}]` under space'
+        )
+
+
+def _held_beside_ipc(study: Study) -> set[str]:
+    """Variables that a condition holds where PCIe-IPC is on."""
+    held: set[str] = set()
+    for condition in study.space.conditions:
+        if any(_is_on(value) for value in condition.when.env.get(PCIE_IPC, ())):
+            held |= {name for name, values in condition.then.env.items() if len(values) == 1}
+    return held
+
+
+def _peer_access(study: Study, sizes: set[FixedValue]) -> Iterator[str]:
+    conditions = study.space.conditions
+    off = "1" in _env(study, "NCCL_P2P_DISABLE") or "LOC" in _env(study, "NCCL_P2P_LEVEL")
+    if not off or 2 not in sizes or _flag(study, OWN_OFF) == {True}:
+        return
+    held = ("NCCL_P2P_DISABLE" in c.when.env and OWN_OFF in c.then.flags for c in conditions)
+    if any(held):
+        return
+    yield (
+        "NCCL without peer access (NCCL_P2P_DISABLE 1, or level LOC) leaves SGLang's own kernel "
+        "on, which uses peer access all the same, and was seen to hang where NCCL needs it "
+        f"off: write `{OWN_OFF}: true` under server.flags, or `conditions: [{{when: {{env: "
+        f'{{NCCL_P2P_DISABLE: "1"}}}}, then: {{flags: {{{OWN_OFF}: true}}}}}}]` under space'
+    )
+
+
+def _overwritten(study: Study) -> Iterator[str]:
+    """Variables that SGLang itself sets in every server."""
+    given = {*study.space.env, *(n for n, v in study.server.env.items() if v is not None)}
+    if "CUDA_DEVICE_MAX_CONNECTIONS" in given:
+        yield (
+            "CUDA_DEVICE_MAX_CONNECTIONS has no effect: SGLang 0.5.23 sets it to 8 in every server "
+            "(entrypoints/engine.py:1920); leave it out"
+        )
+    deterministic = [name for name in _DETERMINISTIC if name in given]
+    if deterministic and _flag(study, "enable-deterministic-inference") == {True}:
+        yield (
+            f"{_and(deterministic)} {'has' if len(deterministic) == 1 else 'have'} no effect: with "
+            "enable-deterministic-inference SGLang 0.5.23 sets its own "
+            "(arg_groups/attention_hook.py:676-698)"
+        )
+    for name, flags in (
+        ("NCCL_CUMEM_ENABLE", ("enable-symm-mem",)),
+        ("NCCL_NVLS_ENABLE", ("enable-symm-mem", "enable-nccl-nvls")),
+    ):
+        by = [flag for flag in flags if _flag(study, flag) == {True}]
+        if name in given and by:
+            yield (
+                f"{name} has no effect: with {by[0]} SGLang 0.5.23 sets it to 1 "
+                "(entrypoints/engine.py:1898-1914); leave it out"
+            )
+
+
+def _flag(study: Study, name: str, unset: FixedValue = None) -> set[FixedValue]:
+    """Every value that a flag has in some server of a study."""
+    own = {value for part in study.space.speculation for value in part.flags.get(name, ())}
+    everywhere = all(name in part.flags for part in study.space.speculation)
+    values: set[FixedValue] = set(study.space.flags.get(name, ()))
+    if not values and not everywhere:
+        values = {study.server.flags.get(name)}
+    return {unset if value is None else value for value in values | own}
+
+
+def _env(study: Study, name: str) -> set[str | None]:
+    """Every value that a variable has in some server of a study."""
+    return set(study.space.env.get(name, (study.server.env.get(name),)))
+
+
+def _is_on(value: str | None) -> bool:
+    return value is not None and value.lower() in YES
+
+
+def _are(names: tuple[str, ...]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _and(names: tuple[str, ...] | list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _or(sizes: tuple[int, ...]) -> str:
+    return f"{', '.join(map(str, sizes[:-1]))} or {sizes[-1]}"

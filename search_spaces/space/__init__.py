@@ -1,0 +1,1 @@
+"""The search space: parameters, conditions, legal points."""

@@ -1,0 +1,301 @@
+"""What each tuned value brought: an exported trial beside a baseline, knob by knob.
+
+A knob's worth is the gain between two trials of the study that are equal but for that knob. Pure:
+trials in, values out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from results.records import Purpose
+from search_spaces.configuration import NO_SPECULATION, Speculation
+from search_spaces.metrics import OUTPUT_TOK_S
+from search_spaces.nccl.knobs import without_nccl
+from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
+from search_spaces.nccl.variables import VARIABLES
+from tuner.analysis.knobs import (
+    SPECULATION,
+    Kind,
+    Knob,
+    Knobs,
+    differing,
+    knobs_of,
+    shown_value,
+    value_of_knob,
+)
+from tuner.verdict.scores import Reference, comparable, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from results.records import Trial
+    from results.studies import StoredMeasurement
+    from search_spaces.metrics import Figure
+    from tuner.verdict.scores import Standing
+
+AGAINST = ("production", "default", "none")
+"""Baselines that an export is compared with; the first one that was measured is taken."""
+
+
+class Basis(StrEnum):
+    """What the worth of a change rests on."""
+
+    ALONE = "alone"
+    """The exported trial against one that has the baseline's value there, and all else equal."""
+    ELSEWHERE = "elsewhere"
+    """Two such trials, which differ from the exported one in other knobs."""
+    NEXT_BEST = "next_best"
+    """The exported trial against the best that has any other value there, and all else equal."""
+    UNMEASURED = "unmeasured"
+    """No two trials differ in it alone."""
+    INACTIVE = "inactive"
+    """It does nothing in the exported server: what it did in others says nothing of this one."""
+
+
+_NONE = (NO_SPECULATION, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a change is worth, and how that is known.
+
+    Attributes:
+        basis: What it rests on.
+        gain: The study's figure with the new value over that without it; `None`: not measured.
+        trials: The trial with the new value, and the one that it is compared with.
+        other: The other value, where it is not the baseline's.
+        lowest: Smallest gain among all pairs of trials that differ in nothing else.
+        highest: The largest of them.
+        pairs: How many such pairs there are.
+        together: Trials with another value there, all of which differ in more.
+    """
+
+    basis: Basis
+    gain: float | None = None
+    trials: tuple[int, int] | None = None
+    other: Any = None
+    lowest: float | None = None
+    highest: float | None = None
+    pairs: int = 0
+    together: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One knob that the exported configuration sets differently from the baseline.
+
+    Attributes:
+        knob: Which one.
+        before: The baseline's value (of speculation and draft steps, a `Speculation`); `None`:
+            not given, not set.
+        after: The exported one, likewise.
+        worth: What it brought.
+    """
+
+    knob: Knob
+    before: Any
+    after: Any
+    worth: Worth
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """What an exported configuration changes against a baseline, and what that brought.
+
+    Attributes:
+        trial: Number of the exported trial.
+        baseline: Name of the baseline; `None` where none was measured.
+        baseline_trial: Its trial's number.
+        changes: One per knob that differs, the largest known worth first.
+        speculation: What speculating at all brings, where the baseline speculates as well: the
+            exported trial's speculation in place of none.
+        total: Gain of the trial over the baseline; `None` where one has no figures.
+        noise: Largest relative difference between two windows of one configuration in different
+            launches; `None` where no launch was repeated, so that nothing is known of it.
+        figure: What the gains are of.
+        points: Operating points whose gains each one is the mean of.
+    """
+
+    trial: int
+    baseline: str | None = None
+    baseline_trial: int | None = None
+    changes: tuple[Change, ...] = ()
+    speculation: Change | None = None
+    total: float | None = None
+    noise: float | None = None
+    figure: Figure = OUTPUT_TOK_S
+    points: int = 1
+
+    def within_noise(self, gain: float) -> bool:
+        """Whether repeats of one configuration are known to differ by as much."""
+        return self.noise is not None and max(gain, 1 / gain) - 1 <= self.noise
+
+
+def contributions(
+    standing: Standing,
+    trial: Trial,
+    *,
+    fixed_flags: Mapping[str, Any],
+    fixed_env: Mapping[str, Any],
+    against: str | None = None,
+    windows: Iterable[StoredMeasurement] = (),
+) -> Contributions:
+    """What `trial` changes against a baseline, and what each change is worth.
+
+    Args:
+        standing: The study's trials and baselines.
+        trial: What is exported.
+        fixed_flags: The study's server flags, which a configuration may replace.
+        fixed_env: Likewise its variables.
+        against: The baseline's name; `None` takes the first measured one of `AGAINST`.
+        windows: Every window of the study, repeats included.
+    """
+    name = against or _reference_name(standing)
+    base = standing.baselines.get(name) if name is not None else None
+    noise = spread(windows, standing.figure)
+    if name is None or base is None:
+        return Contributions(trial.number, noise=noise)
+    known = {
+        t.number: knobs_of(t.configuration, fixed_flags, fixed_env)
+        for t in (*standing.trials, base, trial)
+    }
+    measured = [t for t in standing.trials if comparable(t)]
+    view = _View(measured, known, standing.figure, _unused(standing.trials, trial))
+    changes = [
+        Change(
+            knob,
+            shown_value(knob, value_of_knob(known[base.number], knob)),
+            shown_value(knob, value_of_knob(known[trial.number], knob)),
+            view.worth(
+                knob,
+                value_of_knob(known[base.number], knob),
+                value_of_knob(known[trial.number], knob),
+                trial,
+            ),
+        )
+        for knob in differing(known[base.number], known[trial.number])
+    ]
+    changes.sort(key=lambda change: (change.worth.gain is None, -(change.worth.gain or 0.0)))
+    speculation = trial.configuration.speculation
+    at_all: Change | None = None
+    if speculation.enabled and base.configuration.speculation.enabled:
+        drafted = value_of_knob(known[trial.number], SPECULATION)
+        worth = view.worth(SPECULATION, _NONE, drafted, trial)
+        at_all = Change(SPECULATION, Speculation(), speculation, worth)
+    return Contributions(
+        trial=trial.number,
+        baseline=name,
+        baseline_trial=base.number,
+        changes=tuple(changes),
+        speculation=at_all,
+        total=standing.gain_over(name, trial),
+        noise=noise,
+        figure=standing.figure,
+        points=len(trial.measurements),
+    )
+
+
+def spread(windows: Iterable[StoredMeasurement], figure: Figure) -> float | None:
+    """How far apart windows of one trial at one point are, in launches of their own, at most.
+
+    As a share of the smaller one; `None` where there is no second launch to compare with.
+    """
+    grouped: dict[tuple[int, str], dict[int, float]] = {}
+    for stored in windows:
+        if stored.purpose is Purpose.ANCHOR:
+            continue  # of a server that may not be what a launch of its own is
+        if not stored.measurement.invalid:
+            key = (stored.trial, stored.measurement.point.name)
+            value = value_of(stored.measurement, figure)
+            grouped.setdefault(key, {})[stored.launch] = value
+    ratios = [
+        max(values.values()) / min(values.values()) - 1
+        for values in grouped.values()
+        if len(values) > 1
+    ]
+    return max(ratios, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The measured trials, knob by knob."""
+
+    trials: Sequence[Trial]
+    knobs: Mapping[int, Knobs]
+    figure: Figure
+    unused: frozenset[str] = frozenset()
+    """Variables that do nothing in the exported server."""
+
+    def worth(self, knob: Knob, before: Any, after: Any, chosen: Trial) -> Worth:  # noqa: ANN401
+        """What `chosen`'s value of a knob brings in place of another one."""
+        if knob.kind is Kind.VARIABLE and knob.name in self.unused:
+            return Worth(Basis.INACTIVE)
+        having = [t for t in self.trials if self._value(t, knob) == after]
+        others = [t for t in self.trials if self._value(t, knob) != after]
+        pairs = [
+            (a, b)
+            for a in having
+            for b in others
+            if self._value(b, knob) == before and self._rest(a, knob) == self._rest(b, knob)
+        ]
+        if pairs:
+            gains = {(a.number, b.number): self._gain(a, b) for a, b in pairs}
+            own = [pair for pair in gains if pair[0] == chosen.number]
+            pair = own[0] if own else min(gains, key=lambda p: self._distance(p[0], chosen))
+            return Worth(
+                Basis.ALONE if own else Basis.ELSEWHERE,
+                gains[pair],
+                pair,
+                lowest=min(gains.values()),
+                highest=max(gains.values()),
+                pairs=len(gains),
+            )
+        rivals = [t for t in others if self._rest(t, knob) == self._rest(chosen, knob)]
+        if rivals and comparable(chosen):
+            rival = min(rivals, key=lambda t: self._gain(chosen, t))
+            other = shown_value(knob, self._value(rival, knob))
+            gain = self._gain(chosen, rival)
+            return Worth(Basis.NEXT_BEST, gain, (chosen.number, rival.number), other, pairs=1)
+        return Worth(Basis.UNMEASURED, together=len(others))
+
+    def _value(self, trial: Trial, knob: Knob) -> Any:  # noqa: ANN401 - any knob's value
+        return value_of_knob(self.knobs[trial.number], knob)
+
+    def _rest(self, trial: Trial, knob: Knob) -> Knobs:
+        """Everything that `knob` does not decide."""
+        decided = {Kind.DRAFT, Kind.SPECULATION, Kind.DRAFT_TP}
+        knobs = self.knobs[trial.number]
+        if knob.kind is Kind.SPECULATION:
+            return {k: v for k, v in knobs.items() if k.kind not in decided}
+        return {k: v for k, v in knobs.items() if k != knob}
+
+    def _distance(self, number: int, chosen: Trial) -> int:
+        return len(differing(self.knobs[number], self.knobs[chosen.number]))
+
+    def _gain(self, trial: Trial, other: Trial) -> float:
+        reference = Reference.of([other], self.figure)
+        # Both are comparable, so there is one.
+        return reference.gain(trial.measurements) if reference is not None else 1.0
+
+
+def _unused(trials: Iterable[Trial], chosen: Trial) -> frozenset[str]:
+    """NCCL's variables, where points like the exported one but for them were found inactive."""
+
+    def server(trial: Trial) -> tuple[object, object]:
+        return trial.configuration.flags, without_nccl(trial.configuration).env
+
+    alike = any(
+        trial.failure is not None
+        and trial.failure.kind == NCCL_UNUSED
+        and server(trial) == server(chosen)
+        for trial in trials
+    )
+    return frozenset(VARIABLES) if alike else frozenset()
+
+
+def _reference_name(standing: Standing) -> str | None:
+    found = [name for name in AGAINST if standing.baselines.get(name) is not None]
+    return found[0] if found else None

@@ -1,0 +1,320 @@
+"""Where a trial's cycles spend their time, and what that says of the study's knobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from results.records import PARTS
+from search_spaces.space.space import Space
+from tuner.analysis.bounds import Chain, break_even, decode_forward_s, gain_if_instant, widest_gain
+from tuner.analysis.knob_effects import DRAFTING, Limit, collective_parts, levers
+from tuner.analysis.mean_cycle import FORWARDS, mean_cycle, part_name
+from tuner.analysis.observed_effects import best_seen
+from tuner.analysis.remaining_values import values_left
+from tuner.analysis.selected_trial import choose, given, has_clock, no_clock
+from tuner.verdict.scores import comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from results.records import BatchCycles, CycleTimes, Measurement, Trial
+    from search_spaces.study_file.study import Study
+    from tuner.analysis.bounds import BreakEven
+    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.mean_cycle import MeanCycle
+    from tuner.analysis.observed_effects import Seen
+    from tuner.analysis.selected_trial import Choice
+    from tuner.reports.report import StudyReport
+
+
+WORTH = 0.05
+"""A smaller gain than this is not worth a launch: launches of one configuration differ by about as
+much (docs/noise.md), so that it would hardly be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointExplanation:
+    """One operating point.
+
+    Attributes:
+        measurement: What was measured there.
+        times: Its clock.
+        cycle: The mean cycle.
+        told: The parts that its clock tells apart: of NGRAM, DFLASH and multi-layer EAGLE the draft
+            is in the rest.
+        bounds: Largest possible gain per lever, where there is one that is known: of steps, among
+            those that are left, or among all others where none is.
+        depth: The number of steps, among those, of which most can be hoped.
+        instant: What each part would buy that took no time, the collectives' parts among them.
+        break_even: Beside the baseline without speculation; `None` where it is not known.
+        notes: What must be known of the figures.
+    """
+
+    measurement: Measurement
+    times: CycleTimes
+    cycle: MeanCycle
+    told: tuple[str, ...]
+    bounds: dict[str, float]
+    depth: int | None
+    instant: dict[str, float]
+    break_even: BreakEven | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One trial explained.
+
+    Attributes:
+        report: The study.
+        choice: The trial, and why it is this one.
+        levers: The study's knobs, and the draft's placement.
+        points: The operating points that have a clock, in the study's order; at least one.
+        seen: What another value of a lever was measured to do, all else equal.
+        left: The other values of each lever that were not judged, all else equal.
+        untouched: The parts with collectives, where the study varies nothing that acts on them.
+    """
+
+    report: StudyReport
+    choice: Choice
+    levers: tuple[Lever, ...]
+    points: tuple[PointExplanation, ...]
+    seen: dict[str, Seen]
+    left: Mapping[str, tuple[Any, ...]]
+    untouched: tuple[str, ...]
+
+    @property
+    def trial(self) -> Trial:
+        """The trial that is explained."""
+        return self.choice.trial
+
+    def bound(self, lever: Lever) -> float | None:
+        """The largest possible gain of a lever at any of the points; `None`: not known."""
+        return max(
+            (p.bounds[lever.name] for p in self.points if lever.name in p.bounds), default=None
+        )
+
+    def is_done(self, lever: Lever) -> bool:
+        """Whether the study varies it, and has nothing left to launch of it, all else equal."""
+        return lever.varied and not self.left[lever.name]
+
+    def is_worth(self, lever: Lever) -> bool | None:
+        """Whether it is worth a launch of this study; `None` where that is not known."""
+        if not lever.varied or self.is_done(lever):
+            return False
+        bound = self.bound(lever)
+        return None if bound is None else bound >= WORTH
+
+    def is_worth_varying(self, lever: Lever) -> bool:
+        """Whether something could come of what this study does not vary."""
+        bound = self.bound(lever)
+        return not lever.varied and bound is not None and bound >= WORTH
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Trials without speculation: the baseline, and one that is the same server otherwise."""
+
+    baseline: Trial | None
+    alike: Trial | None
+
+
+def explain(
+    report: StudyReport, study: Study, trial: Trial | None = None, space: Space | None = None
+) -> Explanation:
+    """Explains a trial, the best speculative one at default system settings unless it is given.
+
+    Args:
+        report: The study's report.
+        study: The study.
+        trial: The trial.
+        space: The study's points, where its runner does not take all of them.
+
+    Raises:
+        NothingToExplain: No clock was recorded where one is needed.
+    """
+    standing = report.standing
+    choice = choose(standing, study, report) if trial is None else given(report, trial)
+    trial = choice.trial
+    found = levers(study, trial, standing.trials)
+    left: dict[str, tuple[Any, ...]] = {lever.name: () for lever in found}
+    if report.study.stopped != "exhausted":
+        space = space if space is not None else Space(study)
+        left |= values_left(found, trial.configuration, standing.trials, space)
+    parts = collective_parts(study, trial.configuration)
+    compared = _Plain(standing.baselines.get("none"), _plain(trial, standing.trials))
+    points = {
+        index: point
+        for index in range(len(trial.measurements))
+        if (point := _point(trial, index, found, left, parts, compared)) is not None
+    }
+    if not points:
+        raise no_clock(report, trial)
+    untold = [m.point.name for n, m in enumerate(trial.measurements) if n not in points]
+    if untold:
+        note = f"at {' and '.join(untold)} nobody recorded where the time of a cycle goes"
+        choice = replace(choice, notes=(*choice.notes, note))
+    acting = any(lever.collective for lever in found)
+    return Explanation(
+        report=report,
+        choice=choice,
+        levers=found,
+        points=tuple(points.values()),
+        seen=best_seen(found, trial, standing.trials, study, tuple(points)),
+        left=left,
+        untouched=() if acting else parts,
+    )
+
+
+def _plain(trial: Trial, trials: Iterable[Trial]) -> Trial | None:
+    """The same server without speculation, if it was measured."""
+    ours = trial.configuration
+    for other in trials:
+        theirs = other.configuration
+        same = (theirs.flags, theirs.env) == (ours.flags, ours.env)
+        if same and not theirs.speculation.enabled and comparable(other) and has_clock(other):
+            return other
+    return None
+
+
+def _point(  # noqa: PLR0917 - all that a point is made of
+    trial: Trial,
+    index: int,
+    found: tuple[Lever, ...],
+    left: Mapping[str, tuple[Any, ...]],
+    collectives: tuple[str, ...],
+    plain: _Plain,
+) -> PointExplanation | None:
+    measurement = trial.measurements[index]
+    times = measurement.cycle
+    cycle = mean_cycle(times) if times is not None else None
+    if times is None or cycle is None:
+        return None
+    speculates = trial.configuration.speculation.enabled
+    drafts = any(cycle.parts[name] for name in DRAFTING)
+    told = PARTS if drafts or not speculates else tuple(n for n in PARTS if n not in DRAFTING)
+    instant = {name: gain_if_instant(cycle.share((name,))) for name in told}
+    if collectives:
+        instant["collective"] = gain_if_instant(cycle.share(collectives))
+    chain = _chain(measurement, trial, cycle, decode_forward_s(plain.alike, index, measurement))
+    bounds: dict[str, float] = {}
+    depth = None
+    for lever in found:
+        if lever.limit is Limit.PARTS:
+            # A part that is not told apart is somewhere in the rest.
+            parts = {name if name in told else "rest" for name in lever.parts}
+            bounds[lever.name] = gain_if_instant(cycle.share(parts))
+        elif lever.limit is Limit.NOTHING:
+            bounds[lever.name] = 0.0
+        elif chain is not None and lever.limit is Limit.WIDTH:
+            bounds[lever.name] = widest_gain(chain.steps, chain.accept_length)
+        elif chain is not None and lever.limit is Limit.DEPTH:
+            best = chain.best_gain(left[lever.name] or lever.choices)
+            if best is not None:
+                depth, bounds[lever.name] = best
+    return PointExplanation(
+        measurement=measurement,
+        times=times,
+        cycle=cycle,
+        told=told,
+        bounds=bounds,
+        depth=depth,
+        instant=instant,
+        break_even=break_even(trial, index, plain.baseline),
+        notes=point_notes(measurement, times, cycle, speculates=speculates, drafts=drafts),
+    )
+
+
+def _chain(
+    measurement: Measurement, trial: Trial, cycle: MeanCycle, decode_s: float | None
+) -> Chain | None:
+    speculation = trial.configuration.speculation
+    if measurement.accept_length is None or speculation.topk != 1 or not speculation.num_steps:
+        return None
+    return Chain.of(
+        speculation.num_steps, measurement.accept_length, measurement.histogram, cycle, decode_s
+    )
+
+
+EAGER = 0.95
+"""Below this share of CUDA graphs a part is said to run without them."""
+
+UNEVEN = 1.5
+"""From this ratio of mean and median on some cycles are said to take far longer than others."""
+
+_MATTERS = 0.1
+"""Share of a cycle below which that is not worth a word."""
+
+_DRAFT_IN_REST = (
+    "the clock does not tell this draft apart (NGRAM's, DFLASH's, multi-layer EAGLE's): its time "
+    "is in rest"
+)
+
+
+def point_notes(
+    measurement: Measurement,
+    times: CycleTimes,
+    cycle: MeanCycle,
+    *,
+    speculates: bool,
+    drafts: bool,
+) -> tuple[str, ...]:
+    """In sentences, the gravest first."""
+    return (
+        *(f"do not believe it: {reason}" for reason in measurement.invalid),
+        *_of_source(times, cycle),
+        *((_DRAFT_IN_REST,) if speculates and not drafts else ()),
+        *_of_graphs(times, speculates=speculates),
+        *_of_spread(times, cycle, speculates=speculates),
+    )
+
+
+def _of_source(times: CycleTimes, cycle: MeanCycle) -> Iterator[str]:
+    if times.source == "device_timer" and not cycle.rest_known:
+        yield (
+            "SGLang's own device timer knows the GPU time of the forwards alone, per verify of a "
+            "request: shares and bounds are of that time, and larger than those of whole cycles"
+        )
+    elif times.source == "device_timer":
+        yield (
+            "SGLang's own device timer knows the GPU time of the forwards; rest is wall time minus "
+            "that, gaps between the forwards included"
+        )
+    elif not cycle.rest_known:
+        yield "nothing is known of what lies between the forwards: rest is left out"
+
+
+def _of_graphs(times: CycleTimes, *, speculates: bool) -> Iterator[str]:
+    lowest: dict[str, float] = {}
+    highest = 0.0
+    for batch in times.batches:
+        for name in FORWARDS:
+            share = part.graph_share if (part := batch.parts.get(name)) is not None else None
+            if share is not None:
+                lowest[name] = min(share, lowest.get(name, 1.0))
+                highest = max(highest, share)
+    if lowest and not highest:
+        yield "no forward ran as a CUDA graph"
+        return
+    eager = [part_name(n, speculates=speculates) for n, share in lowest.items() if share < EAGER]
+    if eager:
+        yield f"{' and '.join(eager)} did not always run as CUDA graphs"
+
+
+def _of_spread(times: CycleTimes, cycle: MeanCycle, *, speculates: bool) -> Iterator[str]:
+    """The shares are of means: a few long cycles shift them."""
+    busiest = max(times.batches, key=_seconds)
+    for name, part in busiest.parts.items():
+        if not part.median_s or not part.count or cycle.shares[name] < _MATTERS:
+            continue
+        ratio = part.total_s / part.count / part.median_s
+        if ratio >= UNEVEN:
+            yield (
+                f"the mean of {part_name(name, speculates=speculates)} is {ratio:.1f} times its "
+                "median: some cycles took far longer, as where something else ran on the machine"
+            )
+
+
+def _seconds(batch: BatchCycles) -> float:
+    return sum(part.total_s for part in batch.parts.values())

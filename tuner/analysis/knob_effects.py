@@ -1,0 +1,271 @@
+"""Which parts of a cycle the knobs of a study act on.
+
+Read in SGLang 0.5.23: a draft's forwards use the target's group of GPUs (`speculative/
+eagle_worker_v2.py`, `draft_parallel.py`), so that they have tensor-parallel collectives as its
+verify has; the first draft token of a chain comes from draft extend.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.nccl.allreduce import OWN_OFF, PCIE_IPC
+from search_spaces.nccl.knobs import without_nccl
+from search_spaces.nccl.own_all_reduce import NCCL_UNUSED, may_have_own_kernel
+from search_spaces.nccl.variables import VARIABLES
+from search_spaces.sglang_variables import YES
+from tuner.analysis.knobs import DRAFT, DRAFT_TP, Kind, Knob
+from tuner.analysis.mean_cycle import FORWARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from results.records import Trial
+    from search_spaces.configuration import Configuration, Value
+    from search_spaces.study_file.study import Study
+
+DRAFTING = ("draft", "draft_extend")
+"""The parts that the draft model runs in."""
+
+OWN_KERNEL = "nothing where SGLang's own all-reduce kernel carries decoding"
+
+_COLLECTIVE_FLAGS = {
+    OWN_OFF,
+    "disable-aiter-allreduce-fusion-in-decode",
+    "enable-aiter-allreduce-fusion",
+    "enable-flashinfer-allreduce-fusion",
+    "enable-mscclpp",
+    "enable-nccl-nvls",
+    "enable-quant-communications",
+    "enable-symm-mem",
+    "enable-torch-symm-mem",
+    "enforce-disable-flashinfer-allreduce-fusion",
+    "flashinfer-allreduce-fusion-backend",
+}
+_COLLECTIVE_VARIABLES = {
+    PCIE_IPC,
+    "SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB",
+    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PULL_SIZE_KB",
+    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PUSH_SIZE_KB",
+    "SGLANG_OPT_USE_CUSTOM_ALL_REDUCE_V2",
+    "SGLANG_USE_1STAGE_ALLREDUCE",
+}
+_DRAFT_FLAGS = {
+    "speculative-draft-attention-backend",
+    "speculative-moe-a2a-backend",
+    "speculative-moe-runner-backend",
+}
+_FORWARD_FLAGS = {
+    "attention-backend",
+    "bf16-gemm-backend",
+    "decode-attention-backend",
+    "fp4-gemm-backend",
+    "fp8-gemm-backend",
+    "moe-a2a-backend",
+    "moe-runner-backend",
+}
+_ADAPTIVE = "speculative-adaptive"
+_REST_FLAGS = {"disable-overlap-schedule", "sampling-backend"}
+
+
+class Limit(enum.StrEnum):
+    """What bounds the gain of a lever."""
+
+    PARTS = "parts"
+    """The parts that it acts on cannot take less than no time."""
+    DEPTH = "depth"
+    """The accept length and the cycle time that another number of steps can have."""
+    WIDTH = "width"
+    """A tree of the same depth accepts all of its drafts at best."""
+    NOTHING = "nothing"
+    """It does nothing in this server's decoding."""
+    UNKNOWN = "unknown"
+    """Nobody here knows on which part it acts, or it changes the accept length as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One knob, and what it moves.
+
+    Attributes:
+        name: As `configuration` in JSON has it: `"NCCL_PROTO"`, `"draft_tp"`, `"num_steps"`.
+        knob: The knob.
+        parts: The parts of a cycle on which it acts.
+        limit: What bounds it.
+        how: What it acts on, in words.
+        varied: Whether the study has several choices of it.
+        choices: Its other values in the study.
+        collective: Whether it acts on what GPUs tell each other in a forward.
+    """
+
+    name: str
+    knob: Knob
+    parts: tuple[str, ...]
+    limit: Limit
+    how: str
+    varied: bool = True
+    choices: tuple[Any, ...] = ()
+    collective: bool = False
+
+
+def collective_parts(study: Study, configuration: Configuration) -> tuple[str, ...]:
+    """The parts that have collectives between GPUs: none on a single one."""
+    size = tp_size(study, configuration)
+    if size < 2:
+        return ()
+    apart = configuration.draft_tp if configuration.draft_tp is not None else size
+    return FORWARDS if _has_draft(configuration) and apart > 1 else ("verify",)
+
+
+def tp_size(study: Study, configuration: Configuration) -> int:
+    """Tensor-parallel size of the target; 1 where it is not given."""
+    size = {**study.server.flags, **dict(configuration.flags)}.get("tp-size")
+    return size if isinstance(size, int) and size > 0 else 1
+
+
+def levers(study: Study, trial: Trial, trials: Iterable[Trial]) -> tuple[Lever, ...]:
+    """The knobs that the study varies, and the draft's placement where there is one.
+
+    Args:
+        study: The study.
+        trial: The trial to be explained.
+        trials: All of the study's: they may tell that NCCL has no part in decoding.
+    """
+    return (
+        *_variables(study, trial.configuration, trials),
+        *_flags(study, trial.configuration),
+        *_placement(study, trial.configuration),
+        *_drafts(study, trial.configuration),
+    )
+
+
+def _variables(
+    study: Study, configuration: Configuration, trials: Iterable[Trial]
+) -> Iterator[Lever]:
+    unused = _nccl_unused(study, configuration, trials)
+    for name, choices in study.space.env.items():
+        if len(set(choices)) < 2:
+            continue
+        knob = Knob(Kind.VARIABLE, name)
+        if name in VARIABLES and unused is not None:
+            found = Lever(name, knob, (), Limit.NOTHING, unused)
+        elif name in VARIABLES or name in _COLLECTIVE_VARIABLES:
+            found = _collective(study, configuration, knob)
+        else:
+            found = Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+        yield replace(found, choices=_others(choices, dict(configuration.env).get(name)))
+
+
+def _flags(study: Study, configuration: Configuration) -> Iterator[Lever]:
+    choices: dict[str, set[Value]] = {n: set(values) for n, values in study.space.flags.items()}
+    for part in study.space.speculation:
+        for name, values in part.flags.items():
+            # Given in one sub-space alone: elsewhere it is not.
+            choices.setdefault(name, {None}).update(values)
+    for name, met in choices.items():
+        if len(met) < 2:
+            continue
+        found = _flag(configuration, study, Knob(Kind.FLAG, name))
+        yield replace(found, choices=_others(met, dict(configuration.flags).get(name)))
+
+
+def _others(choices: Iterable[Value], now: Value) -> tuple[Value, ...]:
+    return tuple(value for value in dict.fromkeys(choices) if value != now)
+
+
+def _flag(configuration: Configuration, study: Study, knob: Knob) -> Lever:
+    name = knob.name
+    if name in _COLLECTIVE_FLAGS:
+        return _collective(study, configuration, knob)
+    if name in _DRAFT_FLAGS:
+        return _drafting(configuration, knob, "the draft model alone")
+    if name in _FORWARD_FLAGS:
+        parts = FORWARDS if _has_draft(configuration) else ("verify",)
+        return Lever(name, knob, parts, Limit.PARTS, "the forwards")
+    if name == _ADAPTIVE:
+        how = "the steps, while it serves: forwards and accept length at once"
+        return Lever(name, knob, FORWARDS, Limit.UNKNOWN, how)
+    if name in _REST_FLAGS:
+        return Lever(name, knob, ("rest",), Limit.PARTS, "what lies between the forwards")
+    return Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+
+
+def _collective(study: Study, configuration: Configuration, knob: Knob) -> Lever:
+    parts = collective_parts(study, configuration)
+    if not parts:
+        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: one GPU has no collectives")
+    where = "verify, draft and draft extend" if len(parts) > 1 else "verify"
+    if not configuration.speculation.enabled:
+        where = "the decode forward"
+    how = f"the collectives in {where}"
+    if knob.name in VARIABLES and may_have_own_kernel(study, configuration):
+        how += f"; {OWN_KERNEL}"
+    return Lever(knob.name, knob, parts, Limit.PARTS, how, collective=True)
+
+
+def _placement(study: Study, configuration: Configuration) -> Iterator[Lever]:
+    if tp_size(study, configuration) < 2 or not _has_draft(configuration):
+        return
+    sizes = study.space.draft_tp or ()
+    how = (
+        "draft and draft extend; it can buy less than their share: the draft is computed all the "
+        "same, and fewer GPUs read more of it each"
+    )
+    found = Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1)
+    yield replace(found, choices=_others(sizes, configuration.draft_tp))
+
+
+def _drafting(configuration: Configuration, knob: Knob, how: str) -> Lever:
+    if not _has_draft(configuration):
+        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: there is no draft model")
+    return Lever(knob.name, knob, DRAFTING, Limit.PARTS, how)
+
+
+def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
+    speculation = configuration.speculation
+    if not speculation.enabled:
+        return
+    parts = [p for p in study.space.speculation if p.canonical_algorithm == speculation.algorithm]
+    known = ALGORITHMS.get(speculation.algorithm)
+    tree = known is not None and known.shape is Shape.TREE
+    adaptive = dict(configuration.flags).get(_ADAPTIVE)
+    chain = tree and speculation.topk == 1 and not adaptive
+    for name in ("num_steps", "topk", "num_draft_tokens"):
+        if name == "num_draft_tokens" and chain:
+            continue  # they follow the steps
+        now = getattr(speculation, name)
+        met = {value for part in parts for value in getattr(part, name) or () if value != now}
+        others = tuple(sorted(met))
+        if not others:
+            continue
+        knob = Knob(DRAFT.kind, name)
+        if chain and name == "num_steps":
+            how = "draft, the width of verify, and the accept length"
+            yield Lever(name, knob, FORWARDS, Limit.DEPTH, how, choices=others)
+        elif chain and name == "topk":
+            how = "the accept length, and the width of verify"
+            yield Lever(name, knob, FORWARDS, Limit.WIDTH, how, choices=others)
+        else:
+            how = "forwards and accept length at once, of which no bound is known"
+            yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, how, choices=others)
+
+
+def _has_draft(configuration: Configuration) -> bool:
+    known = ALGORITHMS.get(configuration.speculation.algorithm)
+    return known is not None and known.has_draft
+
+
+def _nccl_unused(study: Study, configuration: Configuration, trials: Iterable[Trial]) -> str | None:
+    """Why NCCL has no part in decoding here; `None` where it may have."""
+    ipc = {**study.server.env, **dict(configuration.env)}.get(PCIE_IPC)
+    if isinstance(ipc, str) and ipc.lower() in YES:
+        return "nothing here: FlashInfer's kernel carries decoding"
+    plain = without_nccl(configuration)
+    for trial in trials:
+        seen = trial.failure is not None and trial.failure.kind == NCCL_UNUSED
+        if seen and without_nccl(trial.configuration) == plain:
+            return "nothing here: SGLang's own all-reduce kernel carries decoding"
+    return None

@@ -1,0 +1,136 @@
+"""The one knob in which two servers differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from results.records import PARTS
+from tuner.analysis.knobs import DRAFT, differing, knobs_of
+from tuner.analysis.mean_cycle import mean_cycle
+from tuner.verdict.scores import comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from results.records import Trial
+    from search_spaces.configuration import Configuration, Speculation
+    from search_spaces.study_file.study import Study
+    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knobs import Knobs
+    from tuner.analysis.mean_cycle import MeanCycle
+
+
+def server_knobs(configuration: Configuration, study: Study) -> Knobs:
+    """A configuration's server, what the study holds fixed included."""
+    return knobs_of(configuration, study.server.flags, study.server.env)
+
+
+def only_difference(own: Knobs, theirs: Knobs) -> tuple[str | None, Any]:
+    """The one thing in which two servers differ, by the name of its lever, and its other value."""
+    knobs = differing(own, theirs)
+    if len(knobs) != 1:
+        return None, None
+    [knob] = knobs
+    if knob != DRAFT:
+        return knob.name, theirs.get(knob)
+    after = theirs[DRAFT]
+    name = draft_difference(own[DRAFT], after)
+    return name, None if name is None else getattr(after, name)
+
+
+def draft_difference(before: Speculation, after: Speculation) -> str | None:
+    """Which of a draft's numbers differs; draft tokens may differ with the steps and with topk."""
+    if before.topk != after.topk:
+        return "topk" if before.num_steps == after.num_steps else None
+    if before.num_steps != after.num_steps:
+        return "num_steps"
+    return "num_draft_tokens" if before.num_draft_tokens != after.num_draft_tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Another trial, which differs in one knob alone.
+
+    Attributes:
+        trial: Its number.
+        value: The value that it has there.
+        gains: How much faster it decodes at each operating point that is explained; below 0 where
+            it is slower, `None` where it has no clock. It has one at the first of them.
+        parts: How the seconds of each part changed at the first point, as a share of what they
+            were; parts that took no time before are left out.
+    """
+
+    trial: int
+    value: Any
+    gains: tuple[float | None, ...]
+    parts: dict[str, float]
+
+    @property
+    def gain(self) -> float:
+        """That at the first point."""
+        return self.gains[0] or 0.0
+
+
+def best_seen(
+    levers: Iterable[Lever],
+    trial: Trial,
+    trials: Iterable[Trial],
+    study: Study,
+    points: Sequence[int],
+) -> dict[str, Seen]:
+    """The value of each lever that is the fastest other one at the first of the points.
+
+    Args:
+        levers: The levers; those of which no other value was measured are left out of the result.
+        trial: The trial that is explained.
+        trials: All of the study's.
+        study: The study.
+        points: Numbers of the operating points that are explained; the trial has a clock at each.
+    """
+    names = {lever.name for lever in levers}
+    own = server_knobs(trial.configuration, study)
+    mine = [_speed(trial, index) for index in points]
+    found: dict[str, Seen] = {}
+    for other in trials:
+        if other.number == trial.number or not comparable(other):
+            continue
+        if _source(other) != _source(trial):
+            continue  # GPU time is not the time that passes
+        name, value = only_difference(own, server_knobs(other.configuration, study))
+        if name is None or name not in names:
+            continue
+        theirs = [_speed(other, index) for index in points]
+        first, ours = theirs[0], mine[0]
+        if first is None or ours is None:
+            continue
+        gains = tuple(
+            None if a is None or b is None else b[0] / a[0] - 1.0
+            for a, b in zip(mine, theirs, strict=True)
+        )
+        seen = Seen(other.number, value, gains, _changes(ours[1], first[1]))
+        if name not in found or seen.gain > found[name].gain:
+            found[name] = seen
+    return found
+
+
+def _source(trial: Trial) -> str | None:
+    cycle = trial.measurements[0].cycle if trial.measurements else None
+    return None if cycle is None else cycle.source
+
+
+def _speed(trial: Trial, index: int) -> tuple[float, MeanCycle] | None:
+    """Tokens per second of a request that decodes, at one operating point."""
+    measurement = trial.measurements[index]
+    cycle = mean_cycle(measurement.cycle) if measurement.cycle is not None else None
+    if cycle is None:
+        return None
+    return (measurement.accept_length or 1.0) / cycle.total_s, cycle
+
+
+def _changes(before: MeanCycle, after: MeanCycle) -> dict[str, float]:
+    return {
+        name: after.parts[name] / before.parts[name] - 1.0
+        for name in PARTS
+        if before.parts[name] > 0
+    }

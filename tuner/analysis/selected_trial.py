@@ -1,0 +1,163 @@
+"""Which trial is explained, and what it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from results.records import TrialState
+from search_spaces.configuration import NO_SPECULATION
+from tuner.analysis.knob_effects import tp_size
+from tuner.formatting import counted, shorten
+
+if TYPE_CHECKING:
+    from results.records import Trial
+    from search_spaces.configuration import Configuration
+    from search_spaces.study_file.study import Study
+    from tuner.reports.report import StudyReport
+    from tuner.verdict.scores import Standing
+
+_FINISHED = frozenset({"exhausted", "budget", "converged"})
+
+
+class NothingToExplain(Exception):  # noqa: N818 - an outcome, told to the user as it is
+    """No clock was recorded where one is needed; the message says what to do."""
+
+
+HOW_TO_RECORD = (
+    "a sweep records it by itself where the server can load the tuner's plugin, or SGLang's device "
+    "timer runs: what was measured before that, or where neither does, has none "
+    "(docs/explain.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The trial that is explained.
+
+    Attributes:
+        trial: The trial.
+        why: Why this one, for its reader.
+        notes: What else must be known of the choice.
+    """
+
+    trial: Trial
+    why: str
+    notes: tuple[str, ...] = ()
+
+
+def has_clock(trial: Trial) -> bool:
+    """Whether it is known of any of its points where the time of a cycle went."""
+    return any(m.cycle is not None and m.cycle.batches for m in trial.measurements)
+
+
+def hint(report: StudyReport) -> str | None:
+    """What a report of a study says of it; nothing where there is nothing to explain."""
+    if not any(has_clock(trial) for trial in report.standing.trials):
+        return None
+    return f"where the time of a cycle goes: `tuner explain --study {report.study.name}`"
+
+
+def is_at_defaults(configuration: Configuration, study: Study) -> bool:
+    """Whether the space's system knobs are left unset: variables, flags, the draft's placement."""
+    values = [value for _, value in (*configuration.flags, *configuration.env)]
+    placed = configuration.draft_tp in {None, tp_size(study, configuration)}
+    return placed and all(value is None or value is False for value in values)
+
+
+def is_unfinished(report: StudyReport) -> bool:
+    """Whether the study has launches to go, as far as anybody can say."""
+    return report.study.stopped not in _FINISHED
+
+
+def choose(standing: Standing, study: Study, report: StudyReport | None = None) -> Choice:
+    """The best speculative trial at default system settings.
+
+    Args:
+        standing: The study's trials.
+        study: The study.
+        report: Its report, of which a failure tells more; without it only the choice counts.
+
+    Raises:
+        NothingToExplain: There is none, or none of them has a clock.
+    """
+    judged = [
+        t
+        for t in standing.trials
+        if t.state is TrialState.COMPLETE
+        and t.configuration.speculation.enabled
+        and is_at_defaults(t.configuration, study)
+    ]
+    best = replace(standing, trials=tuple(judged)).best
+    if best is None:
+        raise NothingToExplain(f"{_no_candidate(report, study)}; {_others(standing)}")
+    timed = replace(standing, trials=tuple(t for t in judged if has_clock(t))).best
+    if timed is None:
+        raise NothingToExplain(
+            f"of trial {best.number}, the best speculative one at default system settings, nobody "
+            f"recorded where the time of a cycle goes: {_how_to_record(report, best)}; "
+            f"{_others(standing)}"
+        )
+    why = f"the best of {counted(len(judged), 'speculative trial')} at default system settings"
+    if timed.number == best.number:
+        return Choice(timed, why)
+    note = f"trial {best.number} is the best of them, but has no record of its cycles"
+    return Choice(timed, f"{why} that have a clock", (note,))
+
+
+def given(report: StudyReport, trial: Trial) -> Choice:
+    """The trial that was asked for.
+
+    Raises:
+        NothingToExplain: It has no clock.
+    """
+    if not has_clock(trial):
+        raise no_clock(report, trial)
+    return Choice(trial, "the trial that was asked for")
+
+
+def no_clock(report: StudyReport, trial: Trial) -> NothingToExplain:
+    """Why a trial has no clock: by its state, and only then for want of a plugin."""
+    number = trial.number
+    if trial.state is TrialState.RUNNING:
+        on = "its sweep is running"
+        if not report.owner_lives:
+            on = f"`tuner resume --study {report.study.name}` goes on"
+        return NothingToExplain(f"trial {number} is not measured yet: {on}")
+    if not trial.measurements:
+        what = "failed" if trial.state is TrialState.FAILED else f"is {trial.state}"
+        why = f": {shorten(trial.failure.message)}" if trial.failure is not None else ""
+        return NothingToExplain(f"trial {number} {what}, and was not measured{why}")
+    return NothingToExplain(
+        f"of trial {number} nobody recorded where the time of a cycle goes: "
+        f"{_how_to_record(report, trial)}"
+    )
+
+
+def _how_to_record(report: StudyReport | None, trial: Trial) -> str:
+    """With what the trial's own launches say of the plugin."""
+    told = [
+        f"; launch {launch.id}: {shorten(launch.failure.message)}"
+        for launch in (report.launches if report is not None else ())
+        if launch.id in trial.launches
+        and launch.failure is not None
+        and "plugin" in launch.failure.message
+    ]
+    return HOW_TO_RECORD + "".join(told[-1:])
+
+
+def _no_candidate(report: StudyReport | None, study: Study) -> str:
+    if all(part.canonical_algorithm == NO_SPECULATION for part in study.space.speculation):
+        return "the study searches no speculation"
+    yet = " yet" if report is not None and is_unfinished(report) else ""
+    return (
+        "no speculative trial at default system settings (the study's variables and flags left "
+        f"unset) is complete{yet}"
+    )
+
+
+def _others(standing: Standing) -> str:
+    timed = [str(t.number) for t in standing.trials if has_clock(t)]
+    if not timed:
+        return "no trial of the study has a record of its cycles"
+    return f"trials that can be explained, with --trial: {', '.join(timed)}"

@@ -1,0 +1,1 @@
+"""Command-line interface: options and help of every command."""

@@ -1,0 +1,115 @@
+"""Options of `tuner init`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import JsonOption, RunnerKind
+
+
+def init(
+    *,
+    from_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Today's launch command: quoted, or a file that has it (shell script, Dockerfile, "
+            "compose, Kubernetes, systemd), or - for stdin.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The study file, or - for stdout; NAME.yaml by default."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    name: Annotated[str | None, typer.Option(help="The study's name; the model's by default.")] = (
+        None
+    ),
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="What a variable of the command stands for: MODEL=org/name. Repeatable.",
+        ),
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option(help="Of a file that starts several, the one to tune.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Without a command: the model's path or name.")
+    ] = None,
+    draft: Annotated[str | None, typer.Option(help="The draft model's path or name.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="What the draft is made for: EAGLE3, STANDALONE, ...")
+    ] = None,
+    tp: Annotated[
+        str | None, typer.Option(help="Without a command: GPUs of one server (tp-size).")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option(help='"8x RTX PRO 6000"; this machine\'s by default.')
+    ] = None,
+    interconnect: Annotated[
+        str | None, typer.Option(help="pcie or nvlink; found out by default.")
+    ] = None,
+    concurrency: Annotated[
+        str | None, typer.Option(help="Requests at a time, one number or several: 1,8.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Requests per second that arrive by themselves: 4.")
+    ] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help="Sources: chat,code or chat=0.7,mine.jsonl=0.3.")
+    ] = None,
+    output_tokens: Annotated[str | None, typer.Option(help="Mean tokens per answer.")] = None,
+    ttft_ms: Annotated[
+        str | None, typer.Option(help="Bound of the time to first token, 95th percentile.")
+    ] = None,
+    goodput: Annotated[
+        str | None, typer.Option(help="Limits of a good answer in ms: ttft:500,tpot:50.")
+    ] = None,
+    launches: Annotated[str | None, typer.Option(help="Budget of launches.")] = None,
+    hours: Annotated[str | None, typer.Option(help="Budget of hours.")] = None,
+    runner: Annotated[
+        RunnerKind, typer.Option(help="simulated: to try the tuner without GPUs.")
+    ] = RunnerKind.SGLANG,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a study file, from today's launch command.
+
+    Where there is none, a few answers do.
+    """
+    from tuner.commands import init as command  # noqa: PLC0415
+
+    options = command.InitOptions(
+        from_command=from_command,
+        output=output,
+        force=force,
+        name=name,
+        runner=runner.value,
+        sets=tuple(set_ or ()),
+        service=service,
+        yes=yes,
+        given={
+            "model": model,
+            "draft": draft,
+            "algorithm": algorithm,
+            "tp": tp,
+            "gpus": gpus,
+            "interconnect": interconnect,
+            "concurrency": concurrency,
+            "rate": rate,
+            "prompts": prompts,
+            "output-tokens": output_tokens,
+            "ttft-ms": ttft_ms,
+            "goodput": goodput,
+            "launches": launches,
+            "hours": hours,
+        },
+    )
+    raise typer.Exit(int(command.init(options, as_json=as_json)))

@@ -1,0 +1,47 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tuner.errors import remember
+
+
+class RunnerKind(StrEnum):
+    """Where servers come from."""
+
+    SGLANG = "sglang"
+    SIMULATED = "simulated"
+
+
+DEFAULT_STORAGE = "sqlite:///tuner.db"
+
+
+def _note_storage(context: typer.Context, parameter: typer.CallbackParam, storage: str) -> str:
+    source = context.get_parameter_source(parameter.name or "")
+    given = source is not None and source.name == "COMMANDLINE"
+    remember(storage if given else None)
+    return storage
+
+
+StorageOption = Annotated[
+    str,
+    typer.Option(
+        "--storage",
+        envvar="TUNER_STORAGE",
+        callback=_note_storage,
+        help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+ShownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--study",
+        help="A stored study's name, or the file it was made from. May be left out where there "
+        "is only one.",
+    ),
+]

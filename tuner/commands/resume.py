@@ -1,0 +1,166 @@
+"""`tuner resume`: goes on with a study, or forks it where it can't."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from tuner.commands.fork import (
+    differences_of_load,
+    differences_of_machine,
+    refuse_unread,
+    start_fork,
+)
+from tuner.commands.run import holding, run_study
+from tuner.commands.show import opened, print_report, report_of, told
+from tuner.errors import CommandError, Exit, copyable
+from tuner.preflight.sglang import heeded
+from tuner.preflight.workload import check_prompts
+from tuner.studies import assembly
+from tuner.studies.identity import Difference, study_differences
+
+if TYPE_CHECKING:
+    from results.store import Store
+    from results.studies import StoredStudy
+    from search_spaces.study_file.stored_study import StoredFile
+    from search_spaces.study_file.study import Study
+
+_FINISHED = frozenset({"exhausted", "budget", "converged"})
+
+
+def resume(
+    name_or_path: str,
+    *,
+    storage: str,
+    take_over: bool,
+    wait: bool,
+    fork: str | None,
+    launches: int | None,
+    hours: float | None,
+    no_hot_switch: bool,
+    as_json: bool,
+) -> Exit:
+    """Goes on with a stored study, or with a fork of it."""
+    if fork is None and no_hot_switch:
+        raise CommandError(
+            "a study switches as it did from the beginning; --fork NEW begins one with a launch "
+            "per setting, with what this one measured so"
+        )
+    if fork is None and (launches is not None or hours is not None):
+        raise CommandError(
+            "a study keeps the budget that it was created with; --fork NEW begins one with "
+            "--launches or --hours of its own, with what this one measured"
+        )
+    with opened(storage, name_or_path) as (store, stored, file):
+        read = assembly.stored_study_file(stored, file)
+        changed = None
+        if file is not None and file.digest != stored.digest:
+            changed = assembly.as_stored(stored, file)
+        if fork is not None:
+            return start_fork(
+                store,
+                stored,
+                read,
+                changed,
+                name=fork,
+                launches=launches,
+                hours=hours,
+                no_hot_switch=no_hot_switch,
+                wait=wait,
+                as_json=as_json,
+            )
+        return _go_on(
+            store,
+            stored,
+            read,
+            changed,
+            shown=name_or_path,
+            take_over=take_over,
+            wait=wait,
+            as_json=as_json,
+        )
+
+
+def _go_on(
+    store: Store,
+    stored: StoredStudy,
+    read: StoredFile,
+    file: Study | None,
+    *,
+    shown: str,
+    take_over: bool,
+    wait: bool,
+    as_json: bool,
+) -> Exit:
+    study = read.study
+    notes = [f"today's checks refuse its stored file: {told(p)}" for p in read.problems]
+    found: list[Difference] = []
+    if file is not None:
+        found += study_differences(study, file, simulated=stored.simulated)
+        notes += _not_taken(shown, found)
+        found = [difference for difference in found if difference.matters]
+        _refuse(stored, found, shown)
+    if stored.stopped in _FINISHED:
+        sys.stderr.write(
+            copyable(
+                f"study {stored.name} is finished already: {stored.stop_reason}; `tuner resume "
+                f"--study {shown} --fork NEW --launches N` goes on from it\n"
+            )
+        )
+        for note in notes:
+            sys.stderr.write(copyable(f"note: {note}\n"))
+        _, report = report_of(store, stored, study)
+        print_report(report, as_json=as_json)
+        return Exit.DONE
+    refuse_unread(stored, read)
+    if (lengths := assembly.equal_lengths(study)) is not None:
+        notes.append(lengths)
+    file_notes = check_prompts(study)
+    servers = assembly.reopen_servers(store, stored, study)
+    if (missing := servers.check()) is not None:
+        raise CommandError(missing)
+    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch, notes=file_notes)
+    differences, machine_notes = differences_of_machine(store, stored, servers)
+    found += differences
+    if problem.space.digest != stored.space_digest:
+        message = "space: this version of the tuner makes another one of the stored file"
+        found.append(Difference("space", message))
+    found += differences_of_load(store, stored, study, servers)
+    _refuse(stored, found, shown)
+    problem = heeded(problem, servers, study=stored.name, storage=store.shown)
+    return run_study(
+        store,
+        stored,
+        problem,
+        servers,
+        take_over=take_over,
+        wait=wait,
+        locks=holding(servers, stored.name, store.shown, wait=wait),
+        notes=(*notes, *machine_notes),
+        as_json=as_json,
+    )
+
+
+def _refuse(stored: StoredStudy, found: list[Difference], shown: str) -> None:
+    """Raises where figures from before and after could not stand in one study."""
+    if not found:
+        return
+    lines = "\n".join(f"  {difference.message}" for difference in found)
+    raise CommandError(
+        f"study {stored.name} cannot go on: its figures would not be comparable\n{lines}\n"
+        f"Bring back what it was measured with, or begin another study with what still holds of "
+        f"it: `tuner resume --study {shown} --fork NEW`"
+    )
+
+
+def _not_taken(shown: str, found: list[Difference]) -> list[str]:
+    """What is said where the study goes on with its stored file although the given one differs."""
+    if any(difference.matters for difference in found):
+        return []
+    if not found:
+        return [f"{shown} was changed, but only in comments or spelling; the stored file counts"]
+    return [
+        f"{difference.message}: what the study was created with counts; `tuner resume --study "
+        f"{shown} --fork NEW` takes the file's"
+        for difference in found
+    ]

@@ -1,0 +1,183 @@
+"""`tuner show`, and what every command on a stored study shares."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.database import shown_address
+from results.errors import StoreMissing, StudyNotFound
+from results.store import Store
+from search_spaces.problems import StudyFileError
+from search_spaces.study_file.study import load_study
+from tuner.errors import CommandError, Exit
+from tuner.reports.json_text import dump
+from tuner.studies import assembly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from results.records import Trial
+    from results.studies import StoredStudy
+    from runners.base import Runner
+    from search_spaces.problems import Problem
+    from search_spaces.study_file.study import Study
+    from tuner.reports.report import StudyReport
+
+
+@contextlib.contextmanager
+def existing(
+    storage: str, name_or_path: str | None, *, read_only: bool = False
+) -> Iterator[tuple[Store, StoredStudy, Study]]:
+    """A stored study by its name, or by a file that it was made from; `None` is the only one."""
+    with opened(storage, name_or_path, read_only=read_only) as (store, stored, file):
+        if file is not None and file.digest != stored.digest:
+            raise CommandError(
+                f"{name_or_path} is not the file that study {stored.name} was created from. "
+                f"`tuner resume --study {stored.name}` goes on with the stored one; "
+                f"`tuner sweep --study {name_or_path} --name NAME` begins another."
+            )
+        read = assembly.stored_study_file(stored, file)
+        for problem in read.unread:
+            sys.stderr.write(f"warning: not understood in the stored file: {told(problem)}\n")
+        yield store, stored, read.study
+
+
+@contextlib.contextmanager
+def opened(
+    storage: str, name_or_path: str | None, *, read_only: bool = False
+) -> Iterator[tuple[Store, StoredStudy, Study | None]]:
+    """A stored study, and the file by which it was named, which may have been changed since."""
+    file, refused = _file_of(name_or_path)
+    name = file.name if file is not None else name_or_path
+    try:
+        store = Store.open_to_read(storage) if read_only else Store.open(storage, create=False)
+    except StoreMissing as error:
+        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
+    with store:
+        if refused is not None:
+            # Today's checks refuse what they took when the study was created.
+            name = _made_of(store, Path(name_or_path or ""), refused)
+        elif name is None:
+            name = _only_study(store, shown_address(storage))
+        try:
+            stored = store.study(name)
+        except StudyNotFound as error:
+            others = ", ".join(s.name for s in store.studies()) or "none"
+            same = [s.name for s in store.studies() if file and s.digest == file.digest]
+            if same:  # by `--name`, or as a fork
+                raise CommandError(
+                    f"{error}; made of this file: {', '.join(same)}. Say which: --study {same[0]}"
+                ) from error
+            raise CommandError(
+                f"{error}; stored there: {others}. `tuner sweep` begins a study, --storage names "
+                "another database"
+            ) from error
+        yield store, stored, file
+
+
+def _file_of(name_or_path: str | None) -> tuple[Study | None, StudyFileError | None]:
+    """The file that a study is named by; or why it is none."""
+    if name_or_path is None or not _is_path(name_or_path):
+        return None, None
+    try:
+        return load_study(name_or_path), None
+    except StudyFileError as error:
+        return None, error
+
+
+def _made_of(store: Store, file: Path, refused: StudyFileError) -> str:
+    """The name of the stored study that was made of this very file.
+
+    Raises:
+        StudyFileError: None was; then what is wrong with the file counts.
+    """
+    try:
+        digest = hashlib.sha256(file.read_text(encoding="utf-8-sig").encode()).hexdigest()
+    except (OSError, UnicodeDecodeError):
+        raise refused from None
+    names = [study.name for study in store.studies() if study.digest == digest]
+    if len(names) != 1:
+        raise refused
+    return names[0]
+
+
+def told(problem: Problem) -> str:
+    """A problem of a file in one line."""
+    return f"{problem.key}: {problem.message}" if problem.key else problem.message
+
+
+def _only_study(store: Store, storage: str) -> str:
+    names = [study.name for study in store.studies()]
+    if not names:
+        raise CommandError(f"no study is stored in {storage}; `tuner sweep` begins a study")
+    if len(names) > 1:
+        raise CommandError(
+            f"{len(names)} studies are stored in {storage}; name one with --study: "
+            f"{', '.join(names)}"
+        )
+    return names[0]
+
+
+def _is_path(name_or_path: str) -> bool:
+    return "/" in name_or_path or Path(name_or_path).suffix in {".yaml", ".yml"}
+
+
+def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
+    """Shows a stored study."""
+    with existing(storage, name_or_path, read_only=True) as (store, stored, study):
+        _, report = report_of(store, stored, study)
+        if trial is None:
+            print_report(report, as_json=as_json)
+            return Exit.DONE
+        chosen = trial_of(report, trial)
+        if as_json:
+            mark = {"simulated_acceptance": report.simulated_acceptance}
+            sys.stdout.write(dump({**report.trial_dict(chosen), **mark}))
+        else:
+            from tuner.reports.text import render_trial  # noqa: PLC0415
+
+            render_trial(report, chosen)
+        return Exit.DONE
+
+
+def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, StudyReport]:
+    """The runner of a stored study, and its report."""
+    servers = assembly.reopen_servers(store, stored, study)
+    return servers, assembly.make_report(store, stored.name, study, servers)
+
+
+def trial_of(report: StudyReport, number: int) -> Trial:
+    """The trial of that number.
+
+    Raises:
+        CommandError: The study has none.
+    """
+    for trial in report.standing.trials:
+        if trial.number == number:
+            return trial
+    count = len(report.standing.trials)
+    known = f"its last is {count - 1}" if count else "it has none yet"
+    raise CommandError(f"study {report.study.name} has no trial {number}; {known}")
+
+
+def print_report(report: StudyReport, *, as_json: bool) -> None:
+    """Prints a whole study."""
+    if as_json:
+        sys.stdout.write(dump(report.to_dict()))
+        return
+    from tuner.reports.text import render  # noqa: PLC0415
+
+    render(report)
+
+
+def exit_code(report: StudyReport) -> Exit:
+    """How `sweep` and `resume` end."""
+    if report.study.stopped == "interrupted":
+        return Exit.INTERRUPTED
+    if report.study.stopped == "fault":
+        return Exit.FAULT
+    return Exit.INFEASIBLE if report.verdict.kind == "infeasible" else Exit.DONE

@@ -1,0 +1,80 @@
+"""`tuner validate` and `tuner spaces`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from search_spaces.problems import StudyFileError
+from search_spaces.simulated_acceptance import simulates_acceptance
+from search_spaces.space.space import Space
+from search_spaces.study_file.catalog import shipped
+from search_spaces.study_file.study import load_study
+from search_spaces.study_file.warnings import warnings
+from tuner.errors import CommandError, Exit
+from tuner.formatting import counted
+from tuner.preflight.workload import check_profile, check_prompts
+from tuner.reports.json_text import dump
+
+
+def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | None = None) -> Exit:
+    """Checks a study file, and asks the SGLang that would run it.
+
+    Args:
+        name_or_path: The study.
+        as_json: Whether programs read the result.
+        ask: Whether SGLang is asked, where it is installed.
+        gpu: The GPU that is meant, where there is none.
+    """
+    try:
+        study = load_study(name_or_path)
+        space = Space(study)
+        points = len(space)
+        file_notes = check_prompts(study)
+        check_profile(study)
+    except StudyFileError as error:
+        if not as_json:
+            raise
+        problems = [problem.to_dict() for problem in error.problems]
+        sys.stdout.write(dump({"ok": False, "legal_points": None, "errors": problems}))
+        return Exit.USAGE
+    notes = [*file_notes, *warnings(study)]
+    word = None
+    if ask and study.runner == "sglang":
+        from tuner.preflight.sglang import word_on  # noqa: PLC0415 - of real servers only
+
+        word = word_on(study, space, gpu)
+    refused = word.refused if word is not None else None
+    if as_json:
+        data: dict[str, Any] = {
+            "ok": refused is None,
+            "legal_points": points,
+            "simulated_acceptance": simulates_acceptance(study),
+            "errors": [] if refused is None else [{"key": "", "line": None, "message": refused}],
+            "warnings": notes,
+        }
+        if word is not None:
+            data["sglang"] = word.to_dict()
+        sys.stdout.write(dump(data))
+        return Exit.DONE if refused is None else Exit.USAGE
+    for note in notes:
+        sys.stderr.write(f"warning: {note}\n")
+    if refused is not None:
+        raise CommandError(refused)
+    sys.stdout.write(f"study {study.name} is valid: {counted(points, 'legal configuration')}\n")
+    if word is not None:
+        first, *more = word.lines
+        sys.stdout.write("".join([f"{first}\n", *(f"  {line}\n" for line in more)]))
+    return Exit.DONE
+
+
+def spaces(*, as_json: bool) -> Exit:
+    """Lists the shipped studies."""
+    found = shipped()
+    if as_json:
+        sys.stdout.write(dump({"studies": [{"name": n, "about": about} for n, about in found]}))
+        return Exit.DONE
+    width = max(len(name) for name, _ in found)
+    for name, about in found:
+        sys.stdout.write(f"{name:<{width}}  {about}\n")
+    return Exit.DONE

@@ -1,0 +1,207 @@
+"""What changes against a baseline and what each change is worth, in words and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from search_spaces.configuration import Speculation
+from search_spaces.metrics import OUTPUT_TOK_S
+from search_spaces.simulated_acceptance import MARK
+from tuner.analysis.contributions import Basis
+from tuner.analysis.knobs import Kind
+from tuner.formatting import describe_speculation, describe_unit
+from tuner.reports.console import print_table, reader
+
+if TYPE_CHECKING:
+    from tuner.analysis.contributions import Change, Contributions, Worth
+    from tuner.analysis.knobs import Knob
+    from tuner.exports.exported import Exported
+
+
+def describe_name(knob: Knob) -> str:
+    """`"--attention-backend"`, `"NCCL_PROTO"`, `"draft steps"`."""
+    return f"--{knob.name}" if knob.kind is Kind.FLAG else knob.name
+
+
+def describe_value(knob: Knob, value: Any) -> str:  # noqa: ANN401 - any knob's value
+    """A knob's value; `"not given"`, `"not set"` for none."""
+    if isinstance(value, Speculation):
+        text = describe_speculation(value)
+        # One algorithm: its name says nothing new.
+        short = text.removeprefix(value.algorithm).strip() if knob.kind is Kind.DRAFT else text
+        return short or "SGLang's own"
+    if value is None:
+        return {Kind.VARIABLE: "not set", Kind.DRAFT_TP: "none"}.get(knob.kind, "not given")
+    if value is True:
+        return "on"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value) if value != "" else '""'
+
+
+def describe_change(change: Change) -> str:
+    """`"NCCL_PROTO: not set -> LL128"`."""
+    knob = change.knob
+    before, after = (describe_value(knob, value) for value in (change.before, change.after))
+    return f"{describe_name(knob)}: {before} -> {after}"
+
+
+def describe_worth(change: Change, found: Contributions, *, simulated: bool) -> str:
+    """What a change brought, and which trials say so."""
+    worth = change.worth
+    if worth.gain is None or worth.trials is None:
+        return _unmeasured(worth)
+    percent = _percent(worth.gain, simulated=simulated)
+    with_it, without = worth.trials
+    text = f"{percent} (trial {with_it} against trial {without}, which differ in nothing else"
+    if worth.basis is Basis.ELSEWHERE:
+        text += "; both differ from this configuration"
+    text += ")"
+    if worth.basis is Basis.NEXT_BEST:
+        other = describe_value(change.knob, worth.other)
+        before = describe_value(change.knob, change.before)
+        text += f" on the next best value, {other}; {before} was not measured beside it"
+    elif worth.pairs > 1 and worth.lowest is not None and worth.highest is not None:
+        low, high = worth.lowest - 1, worth.highest - 1
+        text += f"; {low:+z.1%} to {high:+z.1%} in {worth.pairs} such pairs"
+    if found.within_noise(worth.gain):
+        text += f"; no more than noise (launches of one configuration differ by {found.noise:.1%})"
+    return text
+
+
+def describe_changes(found: Contributions, *, simulated: bool) -> list[str]:
+    """The whole comparison, one line each; the changes are indented."""
+    lines = [opening_words(found)]
+    for change in found.changes:
+        worth = describe_worth(change, found, simulated=simulated)
+        lines.append(f"  {describe_change(change)}: {worth}")
+    return lines + closing_words(found, simulated=simulated)
+
+
+def opening_words(found: Contributions) -> str:
+    """What the comparison is with."""
+    if found.baseline is None:
+        return "No baseline was measured to compare it with."
+    base = f"baseline '{found.baseline}' (trial {found.baseline_trial})"
+    if not found.changes:
+        return f"It changes nothing against {base}."
+    return f"Against {base} it changes:"
+
+
+def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
+    """What all changes together are worth, and how far the figures can be trusted."""
+    lines = []
+    if found.speculation is not None:
+        worth = describe_worth(found.speculation, found, simulated=simulated)
+        lines.append(f"Speculation at all, in place of none: {worth}")
+    if not found.changes:
+        return lines
+    if found.total is None:
+        return [*lines, "All together: not known, as one of the two has no figures."]
+    lines.append(f"All together: {_percent(found.total, simulated=simulated)}.")
+    if found.figure != OUTPUT_TOK_S or found.points > 1:
+        lines.append(_of_what(found))
+    if len(found.changes) > 1:
+        lines.append("What single changes are worth need not add up to that.")
+    if found.noise is None:
+        lines.append("Single windows: no launch was repeated, so the noise is not known.")
+    return lines
+
+
+def changes_json(found: Contributions, *, simulated: bool) -> dict[str, Any]:
+    """The comparison as JSON: `against`, `speculation` and `changes`."""
+    against = {
+        "baseline": found.baseline,
+        "trial": found.baseline_trial,
+        "gain": found.total,
+        "noise": found.noise,
+    }
+    return {
+        "against": against if found.baseline is not None else None,
+        "speculation": _change_json(found.speculation, found, simulated=simulated)
+        if found.speculation is not None
+        else None,
+        "changes": [_change_json(change, found, simulated=simulated) for change in found.changes],
+    }
+
+
+def _change_json(change: Change, found: Contributions, *, simulated: bool) -> dict[str, Any]:
+    worth = change.worth
+    return {
+        "kind": str(change.knob.kind),
+        "name": change.knob.name,
+        "before": _json(change.before),
+        "after": _json(change.after),
+        "gain": worth.gain,
+        "basis": str(worth.basis),
+        "trials": list(worth.trials) if worth.trials is not None else None,
+        "other": _json(worth.other),
+        "pairs": worth.pairs,
+        "lowest_gain": worth.lowest,
+        "highest_gain": worth.highest,
+        "together": worth.together,
+        "simulated": simulated,
+        "text": f"{describe_change(change)}: {describe_worth(change, found, simulated=simulated)}",
+    }
+
+
+def _json(value: Any) -> Any:  # noqa: ANN401 - any knob's value
+    if isinstance(value, Speculation):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _percent(gain: float, *, simulated: bool) -> str:
+    return f"{gain - 1:+z.1%}" + (" simulated" if simulated else "")
+
+
+def _of_what(found: Contributions) -> str:
+    """What a gain is of, where it is not the speed at one point."""
+    unit = describe_unit(found.figure)[0]
+    text = f"Gains are of {unit}"
+    if not found.figure.larger_is_better:
+        text += ", as how many times shorter it is"
+    if found.points > 1:
+        text += f", as geometric means over {found.points} operating points"
+    return f"{text}."
+
+
+def _unmeasured(worth: Worth) -> str:
+    if worth.basis is Basis.INACTIVE:
+        return "nothing: SGLang's own all-reduce kernel carries decoding here, not NCCL"
+    if not worth.together:
+        return "not measured by itself: no measured trial has another value"
+    trials = "1 trial differs" if worth.together == 1 else f"{worth.together} trials differ"
+    return f"not measured by itself: {trials} in it together with others"
+
+
+def render_changes(exported: Exported) -> None:
+    """Prints the comparison to stdout."""
+    console = reader()
+    found, simulated = exported.contributions, exported.simulated
+    mark = ", every figure simulated" if simulated else ""
+    mark += f"; {MARK}" if exported.facts["simulated_acceptance"] else ""
+    title = f"study {exported.study}, trial {exported.trial}{mark}"
+    console.print(Text(title), style="bold")
+    console.print(Text(opening_words(found)))
+    if found.changes:
+        table = Table(box=SIMPLE_HEAD)
+        for name in ("", found.baseline or "", "exported", "worth"):
+            table.add_column(name, overflow="fold")
+        for change in found.changes:
+            knob = change.knob
+            cells = (
+                describe_name(knob),
+                describe_value(knob, change.before),
+                describe_value(knob, change.after),
+                describe_worth(change, found, simulated=False),
+            )
+            # As text: a value may hold what the console takes for markup.
+            table.add_row(*map(Text, cells))
+        print_table(console, table)
+    for line in closing_words(found, simulated=simulated):
+        console.print(Text(line))

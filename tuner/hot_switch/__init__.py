@@ -1,0 +1,1 @@
+"""Measuring several settings on one running server."""

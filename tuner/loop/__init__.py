@@ -1,0 +1,1 @@
+"""The tuning loop: choose a launch, run it, judge it, store it."""

@@ -1,0 +1,176 @@
+"""Points that are the same server as another one, as soon as a launch has shown it.
+
+Where SGLang's own all-reduce kernel carries decoding, NCCL's variables change nothing of it: of all
+points that differ in nothing else one is measured, the one that sets none of them where it can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from results.records import Failure, LaunchState, TrialState
+from runners.sglang.all_reduce_log import own_kernel_in
+from search_spaces.nccl.knobs import nccl_knobs, without_nccl
+from search_spaces.nccl.own_all_reduce import (
+    MIB,
+    NCCL_UNUSED,
+    V1_BYTES,
+    OwnKernel,
+    carries_decoding,
+    hidden_size,
+    may_have_own_kernel,
+    scope,
+    token_bytes,
+)
+from tuner.formatting import describe
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        Callable,
+        Collection,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
+
+    from results.records import Launch, Machine, Trial
+    from search_spaces.configuration import Configuration
+    from search_spaces.space.space import Space
+    from search_spaces.study_file.study import Study
+
+MOST_EXPECTED = 100_000
+"""Points of a space beyond which nobody waits for a forecast."""
+
+
+class SameServers:
+    """Knows which points need no launch. Holds nothing that the launches' logs do not tell.
+
+    Args:
+        study: The study.
+        space: Its points.
+        baselines: By name; they are measured whatever they are.
+    """
+
+    def __init__(self, study: Study, space: Space, baselines: Mapping[str, Configuration]) -> None:
+        self._study = study
+        self._space = space
+        self._baselines = frozenset(baselines.values())
+        self.varies_nccl = bool(nccl_knobs(study))
+        """Whether the study searches any of NCCL's variables."""
+        self._kernels: dict[Hashable, OwnKernel | None] = {}
+        self._read: set[int] = set()
+
+    def learn(self, launches: Iterable[Launch]) -> bool:
+        """Reads the logs of launches that have ended; returns whether a kernel was found."""
+        if not self.varies_nccl:
+            return False
+        found = False
+        for launch in launches:
+            if launch.id in self._read or launch.state is LaunchState.RUNNING:
+                continue
+            self._read.add(launch.id)
+            where = scope(self._study, launch.intent.configuration)
+            if self._kernels.get(where) is not None:
+                continue
+            served = launch.ready_s is not None
+            kernel = own_kernel_in(
+                launch.intent.log,
+                dict(launch.effective_environment),
+                nvlink=served and _nvlink(launch.machine),
+            )
+            if kernel is not None:
+                self._kernels[where] = replace(kernel, seen=f"log of launch {launch.id}")
+                found = True
+            elif served:
+                self._kernels[where] = None
+        return found
+
+    def expected(self, machine: Machine) -> frozenset[Configuration]:
+        """Points that will be inactive, by what a machine looks like; none where it tells little.
+
+        Only where NVLink joins all its GPUs: whether two reach each other over PCIe is seen when a
+        server tries it (`custom_all_reduce_utils.py`, 0.5.9 to 0.5.23). Versions without the newer
+        kernel have the smaller limit.
+        """
+        if not self.varies_nccl or len(self._space) > MOST_EXPECTED or not _nvlink(machine):
+            return frozenset()
+        kernel = OwnKernel("custom all-reduce", V1_BYTES)
+        return frozenset(point for point, _, _ in self._doubles((), lambda _: kernel))
+
+    def before(self, configuration: Configuration, judged: Collection[str]) -> Configuration:
+        """What to launch first, where it is not known yet whether NCCL has a part in decoding.
+
+        Args:
+            configuration: What a planner chose.
+            judged: Keys of what was judged.
+        """
+        plain = without_nccl(configuration)
+        if (
+            plain == configuration
+            or plain.key in judged
+            or scope(self._study, configuration) in self._kernels
+            or not may_have_own_kernel(self._study, configuration)
+            or plain not in self._space
+        ):
+            return configuration
+        return plain
+
+    def inactive(self, trials: Sequence[Trial]) -> Iterator[tuple[Configuration, Failure]]:
+        """Points that are another one's server, and why; those that were judged are left out."""
+        for point, same, kernel in self._doubles(
+            trials, lambda point: self._kernels.get(scope(self._study, point))
+        ):
+            yield point, self._why(point, same, kernel)
+
+    def _doubles(
+        self,
+        trials: Sequence[Trial],
+        kernel_of: Callable[[Configuration], OwnKernel | None],
+    ) -> Iterator[tuple[Configuration, Configuration, OwnKernel]]:
+        """Points that were not judged, whose server each is, and the kernel that makes it so."""
+        measured: dict[Configuration, Configuration] = {}
+        done = set(self._baselines)
+        for trial in trials:
+            if trial.state is not TrialState.RUNNING:
+                done.add(trial.configuration)
+            if trial.state not in {TrialState.FAILED, TrialState.INACTIVE}:
+                measured.setdefault(without_nccl(trial.configuration), trial.configuration)
+        for point in self._space:
+            if point in done:
+                continue
+            kernel = kernel_of(point)
+            if kernel is None or not carries_decoding(self._study, point, kernel):
+                continue
+            plain = without_nccl(point)
+            if plain in self._space or plain in self._baselines:
+                measured[plain] = plain
+            same = measured.setdefault(plain, point)
+            if same != point:
+                yield point, same, kernel
+
+    def _why(self, point: Configuration, same: Configuration, kernel: OwnKernel) -> Failure:
+        theirs = dict(same.env)
+        names = [name for name, value in point.env if value != theirs.get(name)]
+        prefills = "long prefills"
+        if hidden_size(self._study.model.path) is not None:
+            tokens = kernel.most_bytes // token_bytes(self._study)
+            prefills = f"prefills of more than {tokens:,} tokens at once"
+        return Failure(
+            NCCL_UNUSED,
+            "arguments",
+            "configuration",
+            f"not launched: SGLang's own all-reduce kernel carries decoding ({kernel.name}, up to "
+            f"{kernel.most_bytes // MIB} MiB; {kernel.seen}), and {' and '.join(names)} "
+            f"{'does' if len(names) == 1 else 'do'} nothing there. In decoding it is the server of "
+            f"`{describe(same)}`. NCCL is left with the gathering of logits and with "
+            f"{prefills}; `--disable-custom-all-reduce` gives it decoding.",
+        )
+
+
+def _nvlink(machine: Machine | None) -> bool:
+    from tuner.init.hardware import joined_by_nvlink  # noqa: PLC0415 - few studies ask
+
+    return machine is not None and joined_by_nvlink(machine.topology or "")

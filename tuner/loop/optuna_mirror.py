@@ -1,0 +1,79 @@
+"""Shows a study in Optuna's own tables, so that optuna-dashboard works on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.errors import StoreError
+from results.records import Trial, TrialState
+from tuner.formatting import describe, fixed_names
+from tuner.verdict.scores import comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from results.optuna_mirror import MirrorTrial, OptunaMirror
+    from search_spaces.space.space import Space
+    from tuner.verdict.scores import Standing
+
+
+class Mirror:
+    """Translates standings into Optuna's trials; trial n of ours is trial n of Optuna's.
+
+    A picture for the dashboard, never a reason to lose a sweep: if Optuna's tables cannot be
+    written, `warn` is told once and the mirror stays as it is.
+    """
+
+    def __init__(self, mirror: OptunaMirror, space: Space, warn: Callable[[str], None]) -> None:
+        self._mirror = mirror
+        self._space = space
+        self._warn = warn
+        self._broken = False
+        self._shown: tuple[MirrorTrial, ...] = ()
+
+    def show(self, standing: Standing) -> None:
+        """Brings Optuna's tables up to `standing`."""
+        scores = [s for t in standing.trials if (s := standing.score(t)) is not None]
+        worst = min(scores, default=0.0)
+        trials = tuple(self._translate(t, standing, worst) for t in standing.trials)
+        if self._broken or trials == self._shown:
+            return
+        try:
+            self._mirror.sync(trials)
+        except (StoreError, ValueError) as error:  # ValueError: Optuna's, of a trial
+            self._broken = True
+            self._warn(f"Optuna's tables are not kept up to date any more: {error}")
+        self._shown = trials
+
+    def _translate(self, trial: Trial, standing: Standing, worst: float) -> MirrorTrial:
+        from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
+        from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
+
+        state = trial.state
+        if comparable(trial) and standing.reference is None:
+            state = TrialState.RUNNING  # told once the baselines are known
+        # A baseline may lie outside the space, where Optuna has no parameters for it.
+        parameters: tuple[MirrorParameter, ...] = ()
+        if trial.configuration in self._space:
+            values = self._space.assignments(trial.configuration)
+            parameters = tuple(
+                MirrorParameter(p.name, p.choices, values[p.name], ordered=p.ordered)
+                for p in self._space.parameters_of(trial.configuration)
+            )
+        first = trial.measurements[0] if trial.measurements else None
+        attributes = {
+            "configuration": describe(trial.configuration, fixed_names(self._space.study)),
+            "purpose": str(trial.purpose),
+            "output_tok_s": first.output_tok_s if first is not None else None,
+            "accept_length": first.accept_length if first is not None else None,
+            "simulated": first.simulated if first is not None else None,
+            "failure": trial.failure.message if trial.failure is not None else None,
+        }
+        return MirrorTrial(
+            number=trial.number,
+            state=state,
+            parameters=parameters,
+            value=standing.score(trial),
+            worst=worst,
+            user_attrs={k: v for k, v in attributes.items() if v is not None},
+        )

@@ -1,0 +1,1 @@
+"""Checks before the first launch."""

@@ -1,0 +1,196 @@
+"""SGLang's own word on a study, before any launch: asked for, told, and heeded."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from runners.process.environment import EnvironmentUnusableError, server_environment
+from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
+from runners.sglang.preflight.answers import NotAskedError
+from runners.sglang.preflight.gpus import GPUS, gpu_named
+from runners.sglang.preflight.preflight import Judgement, judge
+from search_spaces.flags.version_flags import flags_not_had
+from search_spaces.space.baseline import baselines
+from search_spaces.space.reduced import ReducedSpace
+from tuner.errors import CommandError
+from tuner.preflight.sglang_text import as_json, refused_for_all, told
+from tuner.studies.assembly import make_servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from runners.base import Runner
+    from search_spaces.configuration import Configuration
+    from search_spaces.space.space import Space
+    from search_spaces.study_file.study import Study
+    from tuner.studies.assembly import Problem
+
+_LOOK = (200, 30.0)
+"""Points and seconds where somebody waits for the answer."""
+_SWEEP = (2_000, 60.0)
+"""Points and seconds before hours of launches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """SGLang's word on a study.
+
+    Attributes:
+        judgement: `None` where it was not asked.
+        why_not: Why it was not.
+        refused: Why nothing of the study would run, else `None`.
+    """
+
+    judgement: Judgement | None = None
+    why_not: str = ""
+    refused: str | None = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """As sentences."""
+        return (not_asked(self.why_not),) if self.judgement is None else told(self.judgement)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON shape."""
+        if self.judgement is None:
+            return {"not_asked": self.why_not}
+        return as_json(self.judgement)
+
+
+def word_on(study: Study, space: Space, gpu: str | None) -> Word:
+    """What SGLang makes of a study that runs on real servers, where somebody waits for it.
+
+    Args:
+        study: The study.
+        space: Its points.
+        gpu: The GPU that is meant where there is none.
+
+    Raises:
+        CommandError: No such GPU is known.
+    """
+    if gpu is not None and gpu_named(gpu) is None:
+        names = ", ".join(g.name.removeprefix("NVIDIA ") for g in GPUS)
+        raise CommandError(f"--gpu {gpu}: not known here; name one of {names}")
+    environment = server_environment(study)
+    try:
+        version = environment.facts().sglang_version
+    except EnvironmentUnusableError as error:
+        return Word(why_not=str(error))
+    if (lacking := flags_not_had(study, version)) is not None:
+        return Word(why_not="it has not all flags of the study", refused=lacking)
+    known = baselines(study)
+    try:
+        _nothing_is_measured(make_servers("sglang", study, seed=0), study.name)
+        judgement = _ask(study, space, known.values(), _LOOK, gpu)
+    except NotAskedError as error:
+        return Word(why_not=str(error))
+    return Word(judgement, refused=refused_for_all(space, known, judgement))
+
+
+def heeded(
+    problem: Problem,
+    servers: Runner,
+    *,
+    study: str = "",
+    storage: str = "",
+    held: bool = False,
+    quick: bool = False,
+) -> Problem:
+    """The problem without what SGLang would refuse; its notes tell what it would do.
+
+    A problem on other servers than real ones is returned as it is.
+
+    Args:
+        problem: What is to be solved.
+        servers: Its runner.
+        study: The stored study's name, where it has one.
+        storage: Its database.
+        held: Whether the devices are this tuner's already.
+        quick: Whether somebody waits for the answer.
+
+    Raises:
+        CommandError: What every launch has, or a baseline, is refused.
+    """
+    if servers.name != "sglang":
+        return problem
+    known, limits = problem.baselines.values(), _LOOK if quick else _SWEEP
+    try:
+        if not held:
+            _nothing_is_measured(servers, study or problem.study.name, storage)
+        judgement = _ask(problem.study, problem.space, known, limits, None)
+    except NotAskedError as error:
+        return replace(problem, notes=(*problem.notes, not_asked(str(error))))
+    return _without_refused(problem, judgement, servers)
+
+
+def _without_refused(problem: Problem, judgement: Judgement, servers: Runner) -> Problem:
+    notes = [*problem.notes, *told(judgement)]
+    if (stops := refused_for_all(problem.space, problem.baselines, judgement)) is not None:
+        raise CommandError(stops)
+    kept = {n: c for n, c in problem.baselines.items() if judgement.refusal(c) is None}
+    space = problem.space
+    if judgement.refused:
+        space = ReducedSpace(
+            problem.study,
+            servers.supports_draft_tp,
+            lambda point: judgement.refusal(point) is not None,
+        )
+    return replace(
+        problem,
+        space=space,
+        baselines=kept,
+        launches=problem.launches.over(space),
+        notes=tuple(notes),
+    )
+
+
+def not_asked(why: str) -> str:
+    """What is said where SGLang was not asked."""
+    return f"SGLang was not asked what it makes of the configurations: {why}"
+
+
+def _ask(
+    study: Study,
+    space: Space,
+    known: Iterable[Configuration],
+    limits: tuple[int, float],
+    gpu: str | None,
+) -> Judgement:
+    most, seconds = limits
+    sys.stderr.write("asking SGLang what it makes of the configurations\n")
+    return judge(
+        study,
+        space,
+        known,
+        server_environment(study),
+        most=most,
+        seconds=seconds,
+        gpu_names=(gpu,) if gpu is not None else _gpus_of_profile(study),
+    )
+
+
+def _gpus_of_profile(study: Study) -> tuple[str, ...]:
+    """The GPUs of the machine that a study names for its simulation: those that it is about."""
+    if "profile" not in study.simulated.model_fields_set:
+        return ()
+    from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - where it is named
+        load_profile,
+    )
+
+    try:
+        return tuple(load_profile(study.simulated.profile).gpus)
+    except (OSError, ValueError):
+        return ()  # `profile_check` tells
+
+
+def _nothing_is_measured(servers: Runner, study: str, storage: str = "") -> None:
+    """To ask takes a core for seconds, and looks at the GPUs: never beside a measurement."""
+    try:
+        with DeviceLocks(servers.devices(), study, storage):
+            return
+    except (DeviceBusyError, EnvironmentUnusableError) as error:
+        raise NotAskedError(str(error)) from error
+    except OSError:
+        return  # without locks nobody measures here (`holding` refuses)

@@ -1,0 +1,139 @@
+"""Whether a study's windows find their prompts and arrivals: known before any server is started."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from runners.load.prompts.prompts import (
+    MixedPrompts,
+    NotEnoughPromptsError,
+    Prompt,
+    PromptFileError,
+    PromptPool,
+)
+from runners.load.prompts.sources import pool_of
+from search_spaces.problems import Problem, StudyFileError
+from search_spaces.prompt_names import parse_prompt_name
+from search_spaces.study_file import yaml_nodes
+from search_spaces.study_file.study import Study
+from search_spaces.suggestions import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from search_spaces.study_file.study import Study
+    from search_spaces.workload import Workload
+
+    Found = tuple[yaml_nodes.Path, str]
+    Pools = tuple[tuple[PromptPool, float], ...]
+
+
+def check_prompts(study: Study) -> tuple[str, ...]:
+    """Reads the files that a study names; each prompt is sent once per window, warm-up included.
+
+    Data sets of SGLang are not loaded, which needs the server's environment: they are taken to
+    hold as many prompts as they are asked for.
+
+    Returns:
+        What the user must know about how the files are read.
+
+    Raises:
+        StudyFileError: A file cannot be used, or there are too few prompts or arrivals; with the
+            key that is wrong.
+    """
+    workload = study.to_workload()
+    pools = tuple(_pools(workload))
+    notes: list[str] = []
+    found = list(_files(pools)) or [*_counts(pools, workload), *_arrivals(workload, notes)]
+    if found:
+        document = yaml_nodes.read(study.text)
+        problems = [
+            Problem(yaml_nodes.dotted(path), document.line(path), message)
+            for path, message in found
+        ]
+        raise StudyFileError(study.source, problems)
+    return tuple(notes)
+
+
+def _pools(workload: Workload) -> Iterator[tuple[PromptPool, float]]:
+    for written, share in workload.prompts:
+        name = parse_prompt_name(written)
+        most = name.most_prompts
+        if most is None:
+            yield pool_of(name, workload.base_dir), share
+            continue
+        yield PromptPool(written, functools.partial(_stand_ins, written, most)), share
+
+
+def _stand_ins(written: str, count: int) -> tuple[Prompt, ...]:
+    return tuple(Prompt(f"{written}/{n}", f"{written}/{n}") for n in range(count))
+
+
+def _files(pools: Pools) -> Iterator[Found]:
+    for pool, _ in pools:
+        try:
+            _ = pool.prompts
+        except PromptFileError as error:
+            yield ("workload", "prompts", pool.name), str(error)
+
+
+def _counts(pools: Pools, workload: Workload) -> Iterator[Found]:
+    mixed = MixedPrompts(pools)
+    for number, point in enumerate(workload.points):
+        try:
+            mixed.select(workload.prompts_at(point), 0)
+        except NotEnoughPromptsError as error:
+            yield ("workload", "points", number), str(error)
+
+
+def _arrivals(workload: Workload, notes: list[str]) -> Iterator[Found]:
+    from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of  # noqa: PLC0415
+
+    for number, point in enumerate(workload.points):
+        if not point.is_open:
+            continue
+        key = "request_rate" if point.trace is None else "trace"
+        try:
+            note = arrivals_of(point, workload, 0).note
+        except ArrivalTraceError as error:
+            yield ("workload", "points", number, key), str(error)
+            continue
+        if note is not None:
+            notes.append(f"workload.points[{number}].trace: {note}")
+
+
+def check_profile(study: Study) -> None:
+    """Reads the profile, where the study names one or is for the simulated server.
+
+    Raises:
+        StudyFileError: It cannot be used, with the key.
+    """
+    if study.runner != "simulated" and "simulated" not in study.model_fields_set:
+        return
+    from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - pydantic
+        PROFILES,
+        load_profile,
+    )
+
+    name = study.simulated.profile
+    try:
+        load_profile(name)
+    except FileNotFoundError:
+        known = tuple(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+        message = f"There is no profile {name!r}; {nearest(Path(name).name, known)}"
+        message += ", or write the path of a file of your own, such as ./my-machine.yaml"
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = f"{name}: {place}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        message = f"Cannot read the profile: {error}"
+    else:
+        return
+    path: yaml_nodes.Path = ("simulated", "profile")
+    line = yaml_nodes.read(study.text).line(path)
+    raise StudyFileError(study.source, [Problem(yaml_nodes.dotted(path), line, message)])

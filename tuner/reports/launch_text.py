@@ -1,0 +1,52 @@
+"""Launches in words: what one was for a trial, and whose fault it was that one failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.records import LaunchState
+from tuner.hot_switch.switch_faults import NOT_COMPARED, SWITCH_FAULTS
+
+if TYPE_CHECKING:
+    from results.records import Failure, Launch, Trial
+
+
+def describe_role(launch: Launch, trial: Trial) -> str:
+    """What a launch did for one of its trials, and how it ended.
+
+    `"judged here"`, `"judged here, switched to, then lost"`,
+    `"as the anchor, switched to (not scored)"`, `"to be the anchor, lost before it was ready"`,
+    `"not judged here, failed"`.
+    """
+    ended = {LaunchState.LOST: "lost", LaunchState.FAILED: "failed"}.get(launch.state)
+    if trial.judged_in == launch.id:
+        what = f"judged here{_how(launch, trial)}"
+        return f"{what}, then {ended}" if ended is not None else what
+    if _is_anchor(launch, trial):
+        if ended is not None and launch.ready_s is None:
+            return f"to be the anchor, {ended} before it was ready"
+        what = "as the anchor, switched to (not scored)"
+        return f"{what}, then {ended}" if ended is not None else what
+    if launch.state is LaunchState.RUNNING:
+        return "running"
+    return f"not judged here, {ended or launch.state}"
+
+
+def _how(launch: Launch, trial: Trial) -> str:
+    if not launch.intent.settings:
+        return ""
+    started = launch.intent.configuration.setting == trial.configuration.setting
+    return ", as the server was started" if started else ", switched to"
+
+
+def _is_anchor(launch: Launch, trial: Trial) -> bool:
+    """Whether it measured again what another one had judged before."""
+    judged_before = trial.judged_in is not None and trial.judged_in < launch.id
+    return judged_before and bool(launch.intent.settings) and launch.trials[:1] == (trial.number,)
+
+
+def describe_fault(launch: Launch, failure: Failure) -> str:
+    """`"a fault of the host"`; what only a switched server has is no configuration's."""
+    if launch.intent.settings and failure.kind in SWITCH_FAULTS | {NOT_COMPARED}:
+        return "a fault of the switched server"
+    return f"a fault of the {failure.fault}"

@@ -1,0 +1,1 @@
+"""Stored studies: creating, identifying and forking them."""

@@ -1,0 +1,415 @@
+"""Puts a study's parts together: space, runner, planner, launcher, loop, report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import make_url
+
+from results.records import Purpose
+from results.studies import NewStudy
+from runners.process.environment import EnvironmentUnusableError
+from runners.registry import make_runner
+from search_spaces.rules.legality import violations
+from search_spaces.safety_warnings import cautions
+from search_spaces.simulated_acceptance import simulates_acceptance
+from search_spaces.space.baseline import PRODUCTION, default_baseline
+from search_spaces.space.baseline import baselines as baselines_of
+from search_spaces.space.space import Space
+from search_spaces.study_file.stored_study import StoredFile, parse_stored
+from search_spaces.study_file.study import parse_study
+from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
+from tuner.analysis.selected_trial import NothingToExplain, choose
+from tuner.errors import CommandError
+from tuner.formatting import counted, fixed_names
+from tuner.hot_switch.anchors import Anchors
+from tuner.hot_switch.report import hot_switch_report
+from tuner.loop.equivalent_configurations import SameServers
+from tuner.loop.launching import Launcher
+from tuner.loop.next_launch import Agenda
+from tuner.loop.sweep import Sweep
+from tuner.planners.launches import LaunchBuilder, everything
+from tuner.planners.registry import choose_planner, make_planner
+from tuner.reports.report import StudyReport
+from tuner.verdict.scores import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+
+    from results.records import Trial
+    from results.store import Store
+    from results.studies import StoredStudy
+    from runners.base import Runner
+    from runners.process.runner import ProcessRunner
+    from search_spaces.configuration import Configuration
+    from search_spaces.study_file.study import Study
+    from tuner.loop.optuna_mirror import Mirror
+    from tuner.loop.progress import Progress
+    from tuner.planners.base import Planner
+    from tuner.planners.launches import Needed
+
+
+LOGS = Path("tuner-logs")
+"""Folder of server logs, beside the database."""
+
+_OUTPUT_SPREAD = "output_spread"
+"""Key of a stored study's options: the spread of answer lengths where its file states none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be solved, before anything is stored.
+
+    Attributes:
+        study: The study file.
+        space: Its legal points, as far as the runner can place the draft.
+        baselines: By name, in the order of measurement.
+        launches: Fills launches.
+        notes: What its user should know: points left out, baselines that cannot be.
+        expected: Points that will likely need none, by what the machine looks like.
+    """
+
+    study: Study
+    space: Space
+    baselines: Mapping[str, Configuration]
+    launches: LaunchBuilder
+    notes: tuple[str, ...]
+    expected: frozenset[Configuration] = frozenset()
+
+    def planner(self, budget: int) -> str:
+        """The planner that suits so many launches."""
+        baselines = self.baselines.values()
+        return choose_planner(self.space, self.launches, budget, baselines, without=self.expected)
+
+    def anchors(self) -> Anchors:
+        """What may share a launch."""
+        return Anchors(self.launches, lambda c: not violations(c, self.study))
+
+    def needed(self) -> Needed:
+        """What the baselines and all points take that are likely to need a launch."""
+        left = everything(self.space, self.baselines.values(), without=self.expected)
+        return self.launches.needed(left, baselines=self.baselines.values())
+
+
+def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> ProcessRunner:
+    """The runner of a study."""
+    return make_runner(kind, study, seed=seed, log_dir=LOGS, first_launch=first_launch)
+
+
+def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> ProcessRunner:
+    """The runner of a stored study; a simulation goes on with fresh noise."""
+    launches = len(store.launches(stored.id))
+    return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
+
+
+def pose(study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()) -> Problem:
+    """Works out what a study asks of a runner.
+
+    Args:
+        study: The study.
+        runner: Starts its servers.
+        hot_switch: Whether settings may share a launch.
+        notes: Notes on the study that its user gets beside those of this function.
+
+    Raises:
+        CommandError: Nothing is left to search.
+    """
+    space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
+    notes = list(notes)
+    if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
+        left = len(refused) < len(study.space.draft_tp or ())
+        notes.append(
+            f"draft_tp {', '.join(map(str, refused))} is left out: this server environment "
+            f"cannot place the draft apart from the target yet"
+            + ("" if left else "; no configuration with a draft is left")
+        )
+    if (assumed := _assumed_profile(study, runner)) is not None:
+        notes.append(assumed)
+    names = {p.algorithm: p.canonical_algorithm for p in study.space.speculation}
+    notes += (f"{a} is another name of {b}, as reports have it" for a, b in names.items() if a != b)
+    known = baselines_of(study)
+    for name, configuration in tuple(known.items()):
+        if broken := violations(configuration, study):
+            if name == PRODUCTION:
+                notes.append(
+                    f"baseline '{name}' is measured although a rule speaks against it, since it "
+                    f"runs today: {broken[0].message}"
+                )
+                continue
+            notes.append(f"baseline '{name}' is left out: {broken[0].message}")
+            del known[name]
+    if not len(space):
+        why = "; ".join(notes) or "`tuner validate` says why"
+        raise CommandError(f"the study's space has no point that can be measured here: {why}")
+    launches = LaunchBuilder(space, runner.can_switch, hot_switch=hot_switch)
+    return Problem(study, space, known, launches, tuple(notes))
+
+
+def forecast(problem: Problem, runner: Runner) -> Problem:
+    """The problem with the points that will likely be inactive, by what the runner's machine is."""
+    same = SameServers(problem.study, problem.space, problem.baselines)
+    if not same.varies_nccl:
+        return problem
+    try:
+        expected = same.expected(runner.machine())
+    except EnvironmentUnusableError:
+        return problem  # `Runner.check` tells what is missing
+    if not expected:
+        return problem
+    note = (
+        f"{counted(len(expected), 'point')} will likely be inactive, and not be launched: NVLink "
+        "joins all GPUs here, so that SGLang's own all-reduce kernel carries decoding, and NCCL's "
+        "variables do nothing there; the log of a launch decides"
+    )
+    return replace(problem, notes=(*problem.notes, note), expected=expected)
+
+
+def describe_new(
+    problem: Problem,
+    runner: Runner,
+    *,
+    name: str,
+    seed: int,
+    planner: str,
+    hot_switch: bool,
+    launches: int | None,
+    hours: float | None,
+) -> NewStudy:
+    """The study as it will be stored; the budget as overridden on the command line."""
+    study = problem.study
+    budget = launches if launches is not None else study.budget.launches
+    return NewStudy(
+        name=name,
+        text=study.text,
+        digest=study.digest,
+        space_digest=problem.space.digest,
+        runner=runner.name,
+        simulated=runner.simulated,
+        seed=seed,
+        planner=problem.planner(budget) if planner == "auto" else planner,
+        hot_switch=hot_switch,
+        budget_launches=budget,
+        budget_hours=hours if hours is not None else study.budget.hours,
+        # A shipped study has none.
+        base_dir=str(Path(study.base_dir).resolve()) if study.base_dir else "",
+        options={_OUTPUT_SPREAD: study.default_output_spread},
+    )
+
+
+def stored_study_file(stored: StoredStudy, file: Study | None = None) -> StoredFile:
+    """The study file as it was when the study was created: what is stored is the truth.
+
+    Args:
+        stored: The study.
+        file: The file by which it was named, if it was: its relative paths start there. Else they
+            start where the file was when the study was created.
+
+    Raises:
+        StudyFileError: Nothing of it can be read.
+    """
+    base_dir = file.base_dir if file is not None else stored.base_dir
+    return parse_stored(
+        stored.text,
+        f"study {stored.name} (stored)",
+        base_dir=base_dir,
+        output_spread=_output_spread(stored),
+    )
+
+
+def as_stored(stored: StoredStudy, file: Study) -> Study:
+    """Read a study file with the defaults of the time when the study was created.
+
+    Raises:
+        StudyFileError: The file is wrong.
+    """
+    spread = _output_spread(stored)
+    if file.default_output_spread == spread:
+        return file
+    return parse_study(file.text, file.source, base_dir=file.base_dir, output_spread=spread)
+
+
+def equal_lengths(study: Study) -> str | None:
+    """Note on a study of an older version whose answers are all equally long, at several users."""
+    workload = study.to_workload()
+    if (
+        study.default_output_spread
+        or workload.output_spread
+        or workload.natural_length
+        or all((point.concurrency or 1) == 1 for point in workload.points)
+    ):
+        return None
+    return (
+        "this study keeps answers of equal length, like the version that created it. Windows in "
+        "lock-step are invalid. For varied lengths start a new study with `output_tokens: "
+        f"{{mean: {workload.output_tokens}, spread: {DEFAULT_OUTPUT_SPREAD}}}`"
+    )
+
+
+def _output_spread(stored: StoredStudy) -> float:
+    """Answers were equally long before studies stored their spread (0.1)."""
+    return float(stored.options.get(_OUTPUT_SPREAD, 0.0))
+
+
+def log_dir(store: Store, stored: StoredStudy) -> Path:
+    """Where the servers' logs of a study go: beside the database file, else here."""
+    url = make_url(store.url)
+    file = url.database if url.get_backend_name() == "sqlite" and not store.in_memory else None
+    folder = Path(file).parent if file is not None else Path.cwd()
+    return folder / LOGS / stored.name
+
+
+def make_sweep(
+    problem: Problem,
+    stored: StoredStudy,
+    store: Store,
+    runner: Runner,
+    progress: Progress,
+    *,
+    mirror: Mirror | None,
+    shielded: Callable[[], AbstractContextManager[None]],
+    announce: Callable[[str], None] = lambda _: None,
+) -> tuple[Sweep, Launcher]:
+    """The loop over a stored study, new or resumed."""
+    planner: Planner = make_planner(
+        stored.planner, problem.space, problem.launches, seed=stored.seed
+    )
+    # Counted with switching: who asked for all points beyond the budget gets what was asked for.
+    counted_on_it = (
+        stored.planner == "exhaustive"
+        and problem.launches.hot_switch
+        and stored.budget_launches is not None
+        and problem.planner(stored.budget_launches) == "exhaustive"
+    )
+    launcher = Launcher(
+        stored=stored,
+        store=store,
+        runner=runner,
+        workload=problem.study.to_workload(),
+        limits=dict(problem.study.objective.subject_to),
+        progress=progress,
+        log_dir=log_dir(store, stored),
+        shielded=shielded,
+        machine=runner.machine(),
+        announce=announce,
+    )
+    same = SameServers(problem.study, problem.space, problem.baselines)
+    sweep = Sweep(
+        stored=stored,
+        store=store,
+        runner=runner,
+        agenda=Agenda(problem.baselines, planner, problem.launches, problem.anchors(), same),
+        planner=planner,
+        otherwise=(
+            partial(make_planner, "tpe", problem.space, problem.launches, seed=stored.seed)
+            if counted_on_it
+            else None
+        ),
+        launcher=launcher,
+        same=same,
+        baselines=problem.baselines,
+        figure=problem.study.objective.figure,
+        compare_answers=compares_answers(problem.study),
+        progress=progress,
+        mirror=mirror,
+        shielded=shielded,
+    )
+    return sweep, launcher
+
+
+def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyReport:
+    """Everything stored about a study, judged.
+
+    It asks nothing of the space: what was measured is told whatever today's rules say of it.
+    """
+    stored = store.study(name)
+    launches = store.launches(stored.id)
+    standing = make_standing(store, stored, study)
+    best = standing.best
+    owner = store.owner(stored.id)
+    return StudyReport(
+        study=stored,
+        standing=standing,
+        launches=launches,
+        launches_spent=store.launches_spent(stored.id),
+        command=runner.command(best.configuration) if best is not None else None,
+        owner_lives=owner is not None and owner.may_live(),
+        fixed=fixed_names(study),
+        profile=runner.profile,
+        notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
+        cautions=cautions(best.configuration, study) if best is not None else (),
+        hot_switch=hot_switch_report(store, stored, standing.trials, launches),
+        simulated_acceptance=simulates_acceptance(study),
+        explainable=_explainable(standing, study),
+    )
+
+
+def make_standing(store: Store, stored: StoredStudy, study: Study) -> Standing:
+    """Judge the stored trials of a study beside its baselines."""
+    trials, launches = store.trials(stored.id), store.launches(stored.id)
+    own = {launch.id for launch in launches if launch.imported_from is None}
+    return Standing.of(
+        trials,
+        _baselines(study, trials, own),
+        study.objective.figure,
+        compare_answers=compares_answers(study),
+    )
+
+
+def compares_answers(study: Study) -> bool:
+    """Whether degenerate answers count: simulated acceptance makes wrong text by design."""
+    return not simulates_acceptance(study)
+
+
+def _explainable(standing: Standing, study: Study) -> bool:
+    try:
+        choose(standing, study)
+    except NothingToExplain:
+        return False
+    return True
+
+
+def _assumed_profile(study: Study, runner: Runner) -> str | None:
+    """What is said where a study is simulated that does not say of which machine."""
+    if runner.profile is None or "profile" in study.simulated.model_fields_set:
+        return None
+    from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - of simulations only
+        PROFILES,
+    )
+
+    shipped = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+    return (
+        f"simulated with the profile {runner.profile}, not your model or machine; write "
+        f"`simulated: {{profile: NAME}}` into the study for another one ({shipped}, or a file)"
+    )
+
+
+def _baselines(
+    study: Study, trials: Sequence[Trial], own: AbstractSet[int]
+) -> dict[str, Configuration]:
+    """The baselines of a study: those that would be measured, and those that were.
+
+    They come first: one that has no trial when the search has begun was left out, since SGLang
+    refused it.
+
+    Args:
+        study: The study.
+        trials: All of its trials.
+        own: The launches that were not taken over from another study.
+    """
+    measured = {t.configuration for t in trials if t.purpose is Purpose.BASELINE}
+    known = baselines_of(study)
+    if any(t.purpose is Purpose.SEARCH and not own.isdisjoint(t.launches) for t in trials):
+        met = {t.configuration for t in trials}
+        known = {name: c for name, c in known.items() if name == PRODUCTION or c in met}
+    if (default := default_baseline(study)) is not None and default in measured:
+        known.setdefault("default", default)  # legal when it was measured
+    return {
+        name: configuration
+        for name, configuration in known.items()
+        if name == PRODUCTION or configuration in measured or not violations(configuration, study)
+    }

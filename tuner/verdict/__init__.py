@@ -1,0 +1,1 @@
+"""Scores, noise and the verdict."""

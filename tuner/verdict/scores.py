@@ -1,0 +1,302 @@
+"""One number per trial: how much faster than the best baseline, and whether it may win.
+
+Scores are derived from measurements and baselines whenever they are asked for, never stored. So is
+the state of a trial whose answers are degenerate beside a clean baseline (`Standing.of`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from results.records import Failure, Trial, TrialState
+from search_spaces.metrics import OUTPUT_TOK_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from results.records import Measurement
+    from search_spaces.configuration import Configuration
+    from search_spaces.metrics import Figure
+
+DISTURBANCES = frozenset(
+    {
+        "client_late",
+        "client_paused",
+        "client_saturated",
+        "compiled",
+        "silent",
+        "simulation_behind",
+        "slower_than_clock",
+        "unsteady",
+    }
+)
+"""Checks of a window (`docs/validity.md`) that a moment's disturbance can fail: something else ran
+on the machine, or the server compiled what it will not compile again."""
+
+_DEGENERATE = "degenerate_output"
+
+_CONSEQUENCES = frozenset({"chunk_tokens", "lock_step"})
+"""Checks that fail because of a disturbance; alone they are none. A client that was stopped leaves
+lanes in lock-step, and reads its backlog in pieces."""
+
+CONSTRAINT = "constraint"
+"""Kind of the failure of a trial that ran well, and broke a limit of the objective."""
+
+_LEAST_WINDOW_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What gains are measured against: a figure per operating point, in the study's order.
+
+    Attributes:
+        values: The figure at each point.
+        figure: Which figure it is.
+    """
+
+    values: tuple[float, ...]
+    figure: Figure = OUTPUT_TOK_S
+
+    @classmethod
+    def of(cls, trials: Iterable[Trial], figure: Figure) -> Reference | None:
+        """The best of `trials` at each operating point; `None` where none can be compared.
+
+        A baseline that breaks a limit of the objective is still what gains are measured against;
+        one whose measurement is not believed, or that died at one of the points, is not.
+        """
+        measured = [t.measurements for t in trials if comparable(t)]
+        if not measured:
+            return None
+        best = max if figure.larger_is_better else min
+        return cls(
+            tuple(
+                best(value_of(m, figure) for m in point) for point in zip(*measured, strict=True)
+            ),
+            figure,
+        )
+
+    def gain(self, measurements: Sequence[Measurement]) -> float:
+        """Weighted geometric mean of the gain at each operating point (design decision 10).
+
+        A plain mean of tok/s would be ruled by the highest concurrency. Of a latency the gain is
+        how many times shorter it is.
+        """
+        weights = [m.point.weight for m in measurements]
+        sign = 1 if self.figure.larger_is_better else -1
+        logs = [
+            weight * sign * math.log(value_of(m, self.figure) / reference)
+            for m, weight, reference in zip(measurements, weights, self.values, strict=True)
+        ]
+        return math.exp(sum(logs) / sum(weights))
+
+
+def value_of(measurement: Measurement, figure: Figure) -> float:
+    """A measurement's figure, as scores take it: always above 0, so that every gain is finite.
+
+    A window in which no request was good says that there were fewer than one in its length, so
+    it counts as half a one: worse than any that was seen, and no worse than that. A latency that
+    no answer had (a TPOT, where all of them are one token long) counts as the whole window.
+    """
+    value = float(getattr(measurement, figure.name) or 0.0)
+    if value > 0:
+        return value
+    window_s = max(measurement.window_s, _LEAST_WINDOW_S)
+    return 0.5 / window_s if figure.larger_is_better else 1000 * window_s
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A study's trials against its baselines.
+
+    Attributes:
+        trials: All trials, by number, in the states that the baselines leave them.
+        baselines: Trial per baseline name; `None` while it is not judged.
+        reference: The best baseline at each point; `None` until every baseline is judged, and
+            where none of them gave figures that can be believed.
+        figure: What the study's objective ranks by.
+    """
+
+    trials: tuple[Trial, ...]
+    baselines: Mapping[str, Trial | None]
+    reference: Reference | None
+    figure: Figure = OUTPUT_TOK_S
+
+    @classmethod
+    def of(
+        cls,
+        trials: Sequence[Trial],
+        baselines: Mapping[str, Configuration],
+        figure: Figure = OUTPUT_TOK_S,
+        *,
+        compare_answers: bool = True,
+    ) -> Standing:
+        """Finds the baselines among `trials` by their canonical configuration.
+
+        With `compare_answers` a trial with degenerate answers is invalid beside a baseline without,
+        whichever of the two was judged first.
+        """
+        found: dict[str, Trial | None] = {}
+        for name, configuration in baselines.items():
+            # The last one that was judged: a baseline lost to the host is measured again.
+            judged = [
+                t
+                for t in trials
+                if t.configuration == configuration
+                and t.state not in {TrialState.RUNNING, TrialState.FAILED}
+            ]
+            found[name] = judged[-1] if judged else None
+        if compare_answers:
+            known = [t for t in found.values() if t is not None]
+            trials = [beside_baselines(t, known) for t in trials]
+            by_number = {t.number: t for t in trials}
+            found = {n: t if t is None else by_number[t.number] for n, t in found.items()}
+        standing = cls(tuple(trials), found, None, figure)
+        if not standing.baselines_are_judged:
+            return standing
+        judged_ones = [t for t in found.values() if t is not None]
+        return replace(standing, reference=Reference.of(judged_ones, figure))
+
+    @property
+    def baselines_are_judged(self) -> bool:
+        """Whether no baseline is to come any more."""
+        return all(trial is not None for trial in self.baselines.values())
+
+    def score(self, trial: Trial) -> float | None:
+        """Gain over the best baseline; `None` unless the trial is complete and comparable."""
+        if trial.state is not TrialState.COMPLETE or self.reference is None:
+            return None
+        return self.reference.gain(trial.measurements)
+
+    def gain_over(self, baseline: str, trial: Trial) -> float | None:
+        """Gain of `trial` over one baseline, on the same weighted mean."""
+        base = self.baselines.get(baseline)
+        reference = Reference.of([base], self.figure) if base is not None else None
+        if reference is None or not comparable(trial):
+            return None
+        return reference.gain(trial.measurements)
+
+    def leads(self, trial: Trial) -> list[tuple[str, Trial, float]]:
+        """Every other trial that is a baseline, with the gain over it: the strongest one first."""
+        found = [
+            (name, base, gain)
+            for name, base in self.baselines.items()
+            if base is not None
+            and base.number != trial.number
+            and (gain := self.gain_over(name, trial)) is not None
+        ]
+        return sorted(found, key=lambda lead: lead[2])
+
+    @property
+    def best(self) -> Trial | None:
+        """The best feasible trial, a baseline included; the earlier one of equals.
+
+        While baselines are missing, trials are compared with the first of them.
+        """
+        complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
+        if not complete:
+            return None
+        reference = self.reference or Reference.of(complete[:1], self.figure)
+        if reference is None:
+            return None
+        return max(complete, key=lambda t: (reference.gain(t.measurements), -t.number))
+
+
+def was_disturbed(measurement: Measurement) -> bool:
+    """Whether a window is not believed for nothing but a disturbance: another one may be."""
+    codes = _codes(measurement.invalid)
+    return bool(codes & DISTURBANCES) and codes <= DISTURBANCES | _CONSEQUENCES
+
+
+def has_stalled(measurement: Measurement) -> bool:
+    """Whether a stream stood still for long in a window that is believed.
+
+    The first batches of a kind are compiled when they are met (Triton's kernels, on an H200 with
+    0.5.17: 0.3 to 1.9 s, a fifth of a window), and not again.
+    """
+    return "stalled" in _codes(measurement.warnings)
+
+
+def _codes(reasons: Iterable[str]) -> set[str]:
+    """The names of the checks that speak: each reason begins with its own."""
+    return {reason.partition(":")[0] for reason in reasons}
+
+
+def judge(
+    measurements: Sequence[Measurement], limits: Mapping[str, float]
+) -> tuple[TrialState, Failure | None]:
+    """The state of a trial that was measured at every point.
+
+    Args:
+        measurements: One per operating point.
+        limits: Upper bounds by metric name (`ttft_p95_ms`, ...), from `objective.subject_to`.
+    """
+    reasons = [f"at {_at(m)}: {reason}" for m in measurements for reason in m.invalid]
+    if reasons:
+        return TrialState.INVALID, _invalid(reasons)
+    broken = [
+        f"{name} {value:.1f} > {limit:g} at {_at(m)}"
+        if value > limit
+        else f"{name}, to be at most {limit:g}, was not measured at {_at(m)}"
+        for m in measurements
+        for name, limit in limits.items()
+        if not (value := getattr(m, name)) <= limit
+    ]
+    if broken:
+        return TrialState.INFEASIBLE, Failure(
+            CONSTRAINT, "load", "configuration", "; ".join(broken)
+        )
+    return TrialState.COMPLETE, None
+
+
+def beside_baselines(trial: Trial, baselines: Iterable[Trial]) -> Trial:
+    """The trial, `invalid` where its answers are degenerate and a baseline's are not.
+
+    Dummy weights answer degenerately everywhere: without a baseline that answers well at the same
+    operating point the warning stays a warning.
+
+    Args:
+        trial: Judged by itself.
+        baselines: Those that are judged so far; the trial may be among them.
+    """
+    if not comparable(trial) or not any(map(_is_degenerate, trial.measurements)):
+        return trial
+    clean = {
+        measurement.point: baseline.number
+        for baseline in baselines
+        if comparable(baseline) and baseline.number != trial.number
+        for measurement in baseline.measurements
+        if not _is_degenerate(measurement)
+    }
+    reasons = [
+        f"at {_at(m)}: {reason}; the answers of baseline trial {clean[m.point]} are not degenerate"
+        for m in trial.measurements
+        if m.point in clean
+        for reason in m.warnings
+        if _DEGENERATE in _codes([reason])
+    ]
+    if not reasons:
+        return trial
+    return replace(trial, state=TrialState.INVALID, failure=_invalid(reasons))
+
+
+def _is_degenerate(measurement: Measurement) -> bool:
+    return _DEGENERATE in _codes(measurement.warnings)
+
+
+def _invalid(reasons: Iterable[str]) -> Failure:
+    return Failure("invalid_measurement", "load", "configuration", "; ".join(reasons))
+
+
+def comparable(trial: Trial) -> bool:
+    """Whether it was measured at every point, with figures that are believed."""
+    return trial.state is TrialState.COMPLETE or (
+        trial.state is TrialState.INFEASIBLE
+        and trial.failure is not None
+        and trial.failure.kind == CONSTRAINT
+    )
+
+
+def _at(measurement: Measurement) -> str:
+    return measurement.point.name

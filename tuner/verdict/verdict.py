@@ -1,0 +1,118 @@
+"""What may be said of the best trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from results.records import TrialState
+from tuner.formatting import shorten
+from tuner.verdict.scores import CONSTRAINT, Reference, comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.records import Measurement, Trial
+    from search_spaces.metrics import Figure
+    from tuner.verdict.scores import Standing
+
+VerdictKind = Literal["winner", "baseline", "tie", "unconfirmed", "infeasible"]
+
+_AT_CEILING = 0.95
+_TIED_BELOW = 1.01
+_WITHIN_NOISE = 1.03
+"""A lead below this is less than two runs of one configuration were seen to differ by: public
+reports have up to 11 % at concurrency 1 (84.3 and 93.5 tok/s of one server)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on a study, and its reason as a sentence."""
+
+    kind: VerdictKind
+    reason: str
+
+
+def verdict(standing: Standing) -> Verdict:
+    """The verdict as far as the search alone supports one.
+
+    A search picks the largest of many noisy figures, so its best is `unconfirmed` until it has
+    been launched again beside the best baseline (design decision 5). The reason names each
+    baseline that is missing from the comparison.
+    """
+    found = _verdict(standing)
+    if standing.best is None:
+        return found
+    return replace(found, reason="; ".join((found.reason, *missing_baselines(standing))))
+
+
+def missing_baselines(standing: Standing) -> tuple[str, ...]:
+    """One sentence for each baseline that was judged and gave no figures to compare with."""
+    names: dict[int, list[str]] = {}
+    judged = {name: trial for name, trial in standing.baselines.items() if trial is not None}
+    lost = {trial.number: trial for trial in judged.values() if not comparable(trial)}
+    for name, trial in judged.items():
+        if trial.number in lost:
+            names.setdefault(trial.number, []).append(f"'{name}'")
+    return tuple(
+        f"baseline {' and '.join(names[number])} is missing: trial {number} is {trial.state}"
+        + (f": {shorten(trial.failure.message)}" if trial.failure is not None else "")
+        for number, trial in lost.items()
+    )
+
+
+def _verdict(standing: Standing) -> Verdict:
+    best = standing.best
+    if best is None:
+        if not any(trial.state.is_verdict for trial in standing.trials):
+            return Verdict("unconfirmed", "nothing was judged yet")
+        return Verdict("infeasible", f"no configuration was measured that {_lacking(standing)}")
+    baselines = {trial.number for trial in standing.baselines.values() if trial is not None}
+    others = [
+        trial
+        for trial in standing.trials
+        if trial.state is TrialState.COMPLETE
+        and (trial.number in baselines) != (best.number in baselines)
+    ]
+    if _rate_is_the_loads(best, others, standing.figure):
+        return Verdict(
+            "tie",
+            "the rate does not tell settings apart: nearly every request kept the limits; "
+            "raise request_rate or tighten goodput",
+        )
+    if best.number in baselines:
+        return Verdict("unconfirmed", "nothing was faster than this baseline in the search so far")
+    reason = "the best of the search; it was not launched again beside the best baseline"
+    if (leads := standing.leads(best)) and (lead := leads[0])[2] < _WITHIN_NOISE:
+        reason += (
+            f"; two runs of one configuration can differ by its {lead[2] - 1:.1%} on '{lead[0]}' "
+            f"(single windows): keep '{lead[0]}' until the lead is confirmed"
+        )
+    return Verdict("unconfirmed", reason)
+
+
+def _lacking(standing: Standing) -> str:
+    """What no trial did, where none is complete."""
+    judged = [trial for trial in standing.trials if trial.state.is_verdict]
+    if any(t.failure is not None and t.failure.kind == CONSTRAINT for t in judged):
+        return "meets the constraints"
+    invalid = [trial.state is TrialState.INVALID for trial in judged]
+    if all(invalid):
+        return "can be believed"
+    return "runs and can be believed" if any(invalid) else "runs"
+
+
+def _rate_is_the_loads(best: Trial, others: Sequence[Trial], figure: Figure) -> bool:
+    """Whether the best rate is the one that was sent, and another trial has it as well.
+
+    Where requests arrive by themselves, no server answers more of them than arrive.
+    """
+    if figure.name != "goodput_request_s" or not all(map(_at_ceiling, best.measurements)):
+        return False
+    references = [Reference.of([trial], figure) for trial in others]
+    return any(r is not None and r.gain(best.measurements) < _TIED_BELOW for r in references)
+
+
+def _at_ceiling(measurement: Measurement) -> bool:
+    good = measurement.goodput_request_s or 0.0
+    return measurement.point.is_open and good >= _AT_CEILING * measurement.request_s > 0
