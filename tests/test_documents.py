@@ -55,7 +55,7 @@ def test_every_option_of_bench_is_explained():
 def test_the_readme_counts_the_launches_of_the_demo():
     study = load_study("kimi-demo")
     servers = assembly.make_servers("simulated", study, seed=0)
-    problem = assembly.pose(study, servers, hot_switch=True)
+    problem = assembly.build_problem(study, servers, hot_switch=True)
     configurations, launches = len(problem.space), switch_plan(problem).needed.launches
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert re.findall(r"(\d+) configurations in (\d+) launches", readme) == [

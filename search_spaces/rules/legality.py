@@ -53,8 +53,8 @@ def canonical(configuration: Configuration, study: Study) -> Configuration:
 def violations(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
     """The rules of SGLang and NCCL that a configuration breaks in the study; empty if legal.
 
-    The study's own conditions (`search_spaces.space.conditions`) are not checked here: SGLang accepts
-    a configuration that breaks one.
+    The study's own conditions (`search_spaces.space.conditions`) are not checked here: SGLang
+    accepts a configuration that breaks one.
     """
     return broken_rules(candidate(canonical(configuration, study), study))
 

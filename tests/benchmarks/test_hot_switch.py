@@ -55,7 +55,7 @@ def test_a_way_that_gave_up_is_told(small, store):  # noqa: F811 - fixtures
 def test_a_way_that_failed_takes_nothing_from_the_other(small, store, tmp_path, monkeypatch):  # noqa: F811 - fixtures
     study = small()
     runner = Switchable(study, clocked)
-    problem = assembly.pose(study, runner, hot_switch=True)
+    problem = assembly.build_problem(study, runner, hot_switch=True)
     options = {"seed": 0, "planner": "auto", "hot_switch": True, "launches": None, "hours": None}
     store.create_study(assembly.describe_new(problem, runner, name="s", **options))
     report = assembly.make_report(store, "s", study, runner)

@@ -58,7 +58,7 @@ def point(study, steps: int | None, proto: str | None) -> Configuration:
 
 def play(study, store, runner, *, planner="auto", hot_switch=False, name="s", heed=lambda p: p):
     """Runs a new study, or goes on with the stored one, on a runner of the test's own."""
-    problem = heed(assembly.pose(study, runner, hot_switch=hot_switch))
+    problem = heed(assembly.build_problem(study, runner, hot_switch=hot_switch))
     if name not in {s.name for s in store.studies()}:
         store.create_study(
             assembly.describe_new(

@@ -84,7 +84,7 @@ def test_the_document_counts_the_launches_of_every_shipped_study(row, tmp_path, 
         monkeypatch.chdir(tmp_path)
         name = "./study.yaml"
     study = load_study(name)
-    problem = assembly.pose(
+    problem = assembly.build_problem(
         study, assembly.make_servers("simulated", study, seed=0), hot_switch=True
     )
     plan = switch_plan(problem)

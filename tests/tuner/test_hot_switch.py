@@ -566,7 +566,7 @@ def killed_at(study, store, window):
         return clocked(configuration, measurement, intent)
 
     runner = Switchable(study, bend)
-    problem = assembly.pose(study, runner, hot_switch=True)
+    problem = assembly.build_problem(study, runner, hot_switch=True)
     options = {"seed": 0, "planner": "exhaustive", "hot_switch": True}
     new = assembly.describe_new(problem, runner, name="s", launches=None, hours=None, **options)
     stored = store.create_study(new)
@@ -633,7 +633,7 @@ def test_an_unfaithful_study_stays_so_when_it_is_resumed(small, store):
 def forked(store, study, new, runner):
     """A study that goes on from the stored one, as `tuner resume --fork` makes it."""
     stored = store.study("s")
-    problem = assembly.pose(new, runner, hot_switch=True)
+    problem = assembly.build_problem(new, runner, hot_switch=True)
     options = {"seed": 0, "planner": "exhaustive", "hot_switch": True}
     described = assembly.describe_new(
         problem, runner, name="t", launches=None, hours=None, **options
@@ -823,7 +823,7 @@ def test_a_dry_run_counts_the_launches_that_a_sweep_makes(depths, protos, topk, 
 
     with Store.open("sqlite://") as store:
         runner = ReplayRunner(table(study), study, can_switch=chains)
-        needed = assembly.pose(study, runner, hot_switch=True).needed()
+        needed = assembly.build_problem(study, runner, hot_switch=True).needed()
         report = play(study, store, runner, planner="exhaustive", hot_switch=True)
         assert report.study.stopped == "exhausted"
         assert len(report.launches) == needed.launches <= needed.alone

@@ -52,7 +52,7 @@ class Watched(ReplayRunner):
 
 
 def loop_of(study, store, runner, shielded):
-    problem = assembly.pose(study, runner, hot_switch=False)
+    problem = assembly.build_problem(study, runner, hot_switch=False)
     options = {"seed": 0, "planner": "exhaustive", "hot_switch": False}
     if not store.studies():
         new = assembly.describe_new(problem, runner, name="s", launches=None, hours=None, **options)

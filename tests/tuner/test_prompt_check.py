@@ -13,7 +13,7 @@ from search_spaces.problems import StudyFileError
 from search_spaces.study_file.study import load_study
 from tuner.cli.app import run
 from tuner.preflight.workload import check_prompts
-from tuner.studies.assembly import describe_new, make_servers, pose
+from tuner.studies.assembly import build_problem, describe_new, make_servers
 
 STUDY = """\
 study: mine
@@ -140,7 +140,7 @@ def test_a_study_goes_on_with_the_paths_of_its_own_folder(study, tmp_path, monke
     storage = f"sqlite:///{tmp_path}/t.db"
     with Store.open(storage) as store:
         servers = make_servers("simulated", load_study(file), seed=0)
-        problem = pose(load_study(file), servers, hot_switch=True)
+        problem = build_problem(load_study(file), servers, hot_switch=True)
         new = describe_new(
             problem, servers, name="mine", seed=0, planner="random", hot_switch=True,
             launches=1, hours=None,

@@ -98,7 +98,7 @@ WIDE, DEEP = Setting(2, 6), Setting(3, 4)
 def test_where_nobody_measures_the_start_one_is_launched_by_itself_first(store, planner):
     study = trees(WIDE, DEEP, Setting(1, 3))
     runner = Switchable(study, lying)
-    needed = assembly.pose(study, runner, hot_switch=True).needed().launches
+    needed = assembly.build_problem(study, runner, hot_switch=True).needed().launches
     report = play(study, store, runner, hot_switch=True, planner=planner)
     assert report.study.stopped == "exhausted"
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
@@ -207,7 +207,7 @@ def test_baselines_among_themselves_share_nothing_and_are_nobodys_anchor():
     command = command.removeprefix("NCCL_PROTO=LL ")
     study = parse_study(f"{text}production: {{command: {json.dumps(command)}}}\n", "small.yaml")
     runner = Switchable(study, clocked)
-    needed = assembly.pose(study, runner, hot_switch=True).needed()
+    needed = assembly.build_problem(study, runner, hot_switch=True).needed()
     assert [len(group) for group in needed.shared] == [4, 4]
     # None, the default, today's, none with each protocol, an anchor, and two for the chains.
     assert needed.launches == 8
@@ -222,7 +222,7 @@ def test_the_dry_runs_count_is_what_a_sweep_makes_beside_todays_command(store, n
     command = variable + command.removeprefix("NCCL_PROTO=LL ")
     study = parse_study(f"{text}production: {{command: {json.dumps(command)}}}\n", "small.yaml")
     runner = Switchable(study, clocked)
-    needed = assembly.pose(study, runner, hot_switch=True).needed().launches
+    needed = assembly.build_problem(study, runner, hot_switch=True).needed().launches
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
     assert len(runner.intents) == needed

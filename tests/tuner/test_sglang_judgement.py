@@ -173,7 +173,7 @@ def test_a_sweep_launches_no_refused_point(installed, tmp_path):
     installed(resolves_at_once=True)
     study = parse_study(text_of(topk="[1, 8]"), "s.yaml")
     servers = SGLangRunner(study, seed=0, log_dir=tmp_path)
-    posed = assembly.pose(study, servers, hot_switch=True)
+    posed = assembly.build_problem(study, servers, hot_switch=True)
     assert any(point.speculation.topk == 8 for point in posed.space)
     problem = heeded(posed, servers)
     assert problem.space.digest == posed.space.digest  # a resumed study is the same one

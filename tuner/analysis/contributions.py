@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from results.records import Trial
     from results.studies import StoredMeasurement
     from search_spaces.metrics import Figure
-    from tuner.verdict.scores import Standing
+    from tuner.verdict.scores import Leaderboard
 
 AGAINST = ("production", "default", "none")
 """Baselines that an export is compared with; the first one that was measured is taken."""
@@ -135,7 +135,7 @@ class Contributions:
 
 
 def contributions(
-    standing: Standing,
+    standing: Leaderboard,
     trial: Trial,
     *,
     fixed_flags: Mapping[str, Any],
@@ -296,6 +296,6 @@ def _unused(trials: Iterable[Trial], chosen: Trial) -> frozenset[str]:
     return frozenset(VARIABLES) if alike else frozenset()
 
 
-def _reference_name(standing: Standing) -> str | None:
+def _reference_name(standing: Leaderboard) -> str | None:
     found = [name for name in AGAINST if standing.baselines.get(name) is not None]
     return found[0] if found else None

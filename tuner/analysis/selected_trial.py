@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from tuner.reports.report import StudyReport
-    from tuner.verdict.scores import Standing
+    from tuner.verdict.scores import Leaderboard
 
 _FINISHED = frozenset({"exhausted", "budget", "converged"})
 
@@ -70,7 +70,7 @@ def is_unfinished(report: StudyReport) -> bool:
     return report.study.stopped not in _FINISHED
 
 
-def choose(standing: Standing, study: Study, report: StudyReport | None = None) -> Choice:
+def choose(standing: Leaderboard, study: Study, report: StudyReport | None = None) -> Choice:
     """The best speculative trial at default system settings.
 
     Args:
@@ -156,7 +156,7 @@ def _no_candidate(report: StudyReport | None, study: Study) -> str:
     )
 
 
-def _others(standing: Standing) -> str:
+def _others(standing: Leaderboard) -> str:
     timed = [str(t.number) for t in standing.trials if has_clock(t)]
     if not timed:
         return "no trial of the study has a record of its cycles"

@@ -72,7 +72,7 @@ def problems_of(store: Store) -> Iterator[Problem]:
 
 
 def _trials(store: Store, study: StoredStudy) -> tuple[Trial, ...]:
-    """Trials as `Standing.of` judges them; as stored where the study file is unreadable."""
+    """Trials as `Leaderboard.of` judges them; as stored where the study file is unreadable."""
     try:
         return make_standing(store, study, stored_study_file(study).study).trials
     except StudyFileError:

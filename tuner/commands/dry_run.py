@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from runners.base import Runner
     from search_spaces.configuration import Configuration, Drafter, Setting
     from tuner.planners.launches import Needed
-    from tuner.studies.assembly import Problem
+    from tuner.studies.assembly import TuningProblem
 
 
 _ASSUMED_MIN = 5
 """Minutes of a launch with its windows, where nothing is known: a guess, and called one."""
 
 
-def dry_run(problem: Problem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
+def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
     """Says what a sweep would search, how long that may take, and what it would launch first."""
     points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
     switched = switch_plan(problem, servers.no_switch())
@@ -227,7 +227,7 @@ class SwitchPlan:
         yield "  nothing switched is scored before an anchor agrees; else each has its own launch"
 
 
-def switch_plan(problem: Problem, impossible: str | None = None) -> SwitchPlan:
+def switch_plan(problem: TuningProblem, impossible: str | None = None) -> SwitchPlan:
     """Works it out from the space.
 
     Args:
@@ -258,7 +258,7 @@ def _switched(groups: list[tuple[Configuration, ...]]) -> int:
     return len(groups)
 
 
-def _anchor(problem: Problem, groups: list[tuple[Configuration, ...]]) -> str | None:
+def _anchor(problem: TuningProblem, groups: list[tuple[Configuration, ...]]) -> str | None:
     known = {c for group in groups for c in group if may_anchor(c, group)}
     names = [name for name, c in problem.baselines.items() if c in known]
     # Measured in this order; today's command last.

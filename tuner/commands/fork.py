@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runners.base import Runner
     from search_spaces.study_file.stored_study import StoredFile
     from search_spaces.study_file.study import Study
-    from tuner.studies.assembly import Problem
+    from tuner.studies.assembly import TuningProblem
     from tuner.studies.fork import Inheritance
 
 
@@ -121,7 +121,7 @@ def start_fork(
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
     hot_switch = stored.hot_switch and not no_hot_switch
-    problem = assembly.pose(study, servers, hot_switch=hot_switch, notes=file_notes)
+    problem = assembly.build_problem(study, servers, hot_switch=hot_switch, notes=file_notes)
     problem = heeded(problem, servers)
     problem = assembly.forecast(problem, servers)
     lengths = assembly.equal_lengths(study)
@@ -153,7 +153,7 @@ def start_fork(
 
 
 def _describe(
-    problem: Problem,
+    problem: TuningProblem,
     servers: Runner,
     stored: StoredStudy,
     file: Study | None,

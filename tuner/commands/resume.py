@@ -119,7 +119,7 @@ def _go_on(
     servers = assembly.reopen_servers(store, stored, study)
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
-    problem = assembly.pose(study, servers, hot_switch=stored.hot_switch, notes=file_notes)
+    problem = assembly.build_problem(study, servers, hot_switch=stored.hot_switch, notes=file_notes)
     differences, machine_notes = differences_of_machine(store, stored, servers)
     found += differences
     if problem.space.digest != stored.space_digest:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from runners.base import Runner
     from tuner.loop.launching import Launcher
     from tuner.loop.optuna_mirror import Mirror
-    from tuner.studies.assembly import Problem
+    from tuner.studies.assembly import TuningProblem
 
 _POLL_S = 1.0
 
@@ -66,9 +66,9 @@ def sweep(
     notes = check_prompts(study)
     kind = runner or study.runner
     servers = assembly.make_servers(kind, study, seed=seed)
-    problem = assembly.pose(study, servers, hot_switch=hot_switch, notes=notes)
+    problem = assembly.build_problem(study, servers, hot_switch=hot_switch, notes=notes)
 
-    def described(problem: Problem) -> NewStudy:
+    def described(problem: TuningProblem) -> NewStudy:
         return assembly.describe_new(
             problem,
             servers,
@@ -129,7 +129,7 @@ def check_options(option: str, name: str | None, hours: float | None) -> None:
 def run_study(
     store: Store,
     stored: StoredStudy,
-    problem: Problem,
+    problem: TuningProblem,
     servers: Runner,
     *,
     take_over: bool = False,
@@ -266,7 +266,7 @@ def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Line
 
 @contextlib.contextmanager
 def _mirrored(
-    store: Store, stored: StoredStudy, problem: Problem, progress: Lines
+    store: Store, stored: StoredStudy, problem: TuningProblem, progress: Lines
 ) -> Iterator[Mirror | None]:
     """Optuna's view of the study; without it, and with a word, where its tables can't be used."""
     from results.optuna_mirror import OptunaMirror  # noqa: PLC0415 - imports optuna

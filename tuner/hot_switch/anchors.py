@@ -2,7 +2,8 @@
 
 A switched figure is scored only where a setting of the same drafter (algorithm and topk) agreed
 with a launch of its own (`tuner.hot_switch.faithful`), once per study. That launch is a
-baseline's where one has that drafter, else a trial of the search: all of them are figures that the study wants anyway.
+baseline's where one has that drafter, else a trial of the search: all of them are figures that
+the study wants anyway.
 """
 
 from __future__ import annotations

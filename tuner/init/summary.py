@@ -45,7 +45,7 @@ class Plan:
     def of(cls, study: Study) -> Plan:
         """Asks the parts that would run it."""
         servers = assembly.make_servers(study.runner, study, seed=0)
-        problem = assembly.pose(study, servers, hot_switch=True)
+        problem = assembly.build_problem(study, servers, hot_switch=True)
         return cls(
             points=len(problem.space),
             planner=problem.planner(study.budget.launches),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from results.optuna_mirror import MirrorTrial, OptunaMirror
     from search_spaces.space.space import Space
-    from tuner.verdict.scores import Standing
+    from tuner.verdict.scores import Leaderboard
 
 
 class Mirror:
@@ -31,7 +31,7 @@ class Mirror:
         self._broken = False
         self._shown: tuple[MirrorTrial, ...] = ()
 
-    def show(self, standing: Standing) -> None:
+    def show(self, standing: Leaderboard) -> None:
         """Brings Optuna's tables up to `standing`."""
         scores = [s for t in standing.trials if (s := standing.score(t)) is not None]
         worst = min(scores, default=0.0)
@@ -45,7 +45,7 @@ class Mirror:
             self._warn(f"Optuna's tables are not kept up to date any more: {error}")
         self._shown = trials
 
-    def _translate(self, trial: Trial, standing: Standing, worst: float) -> MirrorTrial:
+    def _translate(self, trial: Trial, standing: Leaderboard, worst: float) -> MirrorTrial:
         from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
         from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
 

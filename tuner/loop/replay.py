@@ -53,7 +53,7 @@ def replay(
         can_switch: Which configurations one launch can be switched through.
     """
     runner = ReplayRunner(table, study, seed=seed, noise=noise, can_switch=can_switch)
-    problem = assembly.pose(study, runner, hot_switch=can_switch is not None)
+    problem = assembly.build_problem(study, runner, hot_switch=can_switch is not None)
     new = assembly.describe_new(
         problem,
         runner,

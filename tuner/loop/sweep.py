@@ -17,7 +17,7 @@ from tuner.hot_switch.switching import read_switching
 from tuner.loop.launching import StudyFaultError
 from tuner.loop.leftovers import end_leftovers
 from tuner.planners.base import LaunchPlan, Observation, Stop
-from tuner.verdict.scores import Standing, comparable
+from tuner.verdict.scores import Leaderboard, comparable
 from tuner.verdict.verdict import missing_baselines
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Sweep:
                 self._told.add(line)
                 self._progress.message(line)
 
-    def _check_baselines(self, standing: Standing) -> None:
+    def _check_baselines(self, standing: Leaderboard) -> None:
         """Says once which baselines are missing from the comparison.
 
         Raises:
@@ -231,15 +231,15 @@ class Sweep:
             "from here on TPE chooses"
         )
 
-    def _standing(self, trials: Sequence[Trial] | None = None) -> Standing:
-        return Standing.of(
+    def _standing(self, trials: Sequence[Trial] | None = None) -> Leaderboard:
+        return Leaderboard.of(
             self._store.trials(self._stored.id) if trials is None else trials,
             self._baselines,
             self._figure,
             compare_answers=self._compare_answers,
         )
 
-    def _observe(self) -> Standing:
+    def _observe(self) -> Leaderboard:
         """Tells the planner what it has not heard yet."""
         trials = self._store.trials(self._stored.id)
         standing = self._standing(trials)
@@ -259,7 +259,7 @@ class Sweep:
             self._planner.observe(Observation(trial.configuration, trial.state, score))
         return standing
 
-    def _tell_rejudged(self, trials: Sequence[Trial], standing: Standing) -> None:
+    def _tell_rejudged(self, trials: Sequence[Trial], standing: Leaderboard) -> None:
         """Say once which trials a baseline has made invalid; `_check_baselines` names baselines."""
         baselines = {t.number for t in standing.baselines.values() if t is not None}
         for stored, trial in zip(trials, standing.trials, strict=True):
@@ -270,7 +270,7 @@ class Sweep:
                 self._told.add(line)
                 self._progress.message(line)
 
-    def _set_aside(self, standing: Standing, launches: tuple[Launch, ...]) -> bool:
+    def _set_aside(self, standing: Leaderboard, launches: tuple[Launch, ...]) -> bool:
         """Stores as inactive what a launch has shown to be another point's server."""
         if self._same is None or not self._same.learn(launches):
             return False
@@ -307,7 +307,7 @@ class Sweep:
         return None
 
     def _eta_s(
-        self, standing: Standing, launches: tuple[Launch, ...], switching: Switching
+        self, standing: Leaderboard, launches: tuple[Launch, ...], switching: Switching
     ) -> float | None:
         """Real seconds until the target, by the study's launches; `None` before the first."""
         pace = pace_of(launches, standing.trials)
@@ -325,7 +325,7 @@ class Sweep:
         return seconds / self._runner.time_scale
 
 
-def _aside(standing: Standing) -> str:
+def _aside(standing: Leaderboard) -> str:
     """What is said of points that needed no launch to be judged."""
     count = sum(t.state is TrialState.INACTIVE and not t.launches for t in standing.trials)
     return f", {count} of them without a launch" if count else ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study
-    from tuner.studies.assembly import Problem
+    from tuner.studies.assembly import TuningProblem
 
 _LOOK = (200, 30.0)
 """Points and seconds where somebody waits for the answer."""
@@ -90,14 +90,14 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
 
 
 def heeded(
-    problem: Problem,
+    problem: TuningProblem,
     servers: Runner,
     *,
     study: str = "",
     storage: str = "",
     held: bool = False,
     quick: bool = False,
-) -> Problem:
+) -> TuningProblem:
     """The problem without what SGLang would refuse; its notes tell what it would do.
 
     A problem on other servers than real ones is returned as it is.
@@ -125,7 +125,9 @@ def heeded(
     return _without_refused(problem, judgement, servers)
 
 
-def _without_refused(problem: Problem, judgement: Judgement, servers: Runner) -> Problem:
+def _without_refused(
+    problem: TuningProblem, judgement: Judgement, servers: Runner
+) -> TuningProblem:
     notes = [*problem.notes, *told(judgement)]
     if (stops := refused_for_all(problem.space, problem.baselines, judgement)) is not None:
         raise CommandError(stops)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from results.studies import StoredStudy
     from runners.base import LaunchCommand
     from tuner.hot_switch.report import HotSwitchReport
-    from tuner.verdict.scores import Standing
+    from tuner.verdict.scores import Leaderboard
 
 SCHEMA = 1
 
@@ -69,7 +69,7 @@ class StudyReport:
     """
 
     study: StoredStudy
-    standing: Standing
+    standing: Leaderboard
     launches: tuple[Launch, ...]
     launches_spent: int
     command: LaunchCommand | None

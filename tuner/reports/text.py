@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from results.records import Trial
     from tuner.reports.report import StudyReport
-    from tuner.verdict.scores import Standing
+    from tuner.verdict.scores import Leaderboard
 
 _TIGHT = 90
 """Columns below which notes on a trial may take two lines."""
@@ -102,7 +102,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
             say(console, f"  launch {launch.id}: {role}, log {launch.intent.log}{why}")
 
 
-def _baseline_names(standing: Standing) -> dict[int, str]:
+def _baseline_names(standing: Leaderboard) -> dict[int, str]:
     """Names by trial number; today's command can be another baseline too."""
     names: dict[int, str] = {}
     for name, trial in standing.baselines.items():

@@ -34,7 +34,7 @@ from tuner.loop.sweep import Sweep
 from tuner.planners.launches import LaunchBuilder, everything
 from tuner.planners.registry import choose_planner, make_planner
 from tuner.reports.report import StudyReport
-from tuner.verdict.scores import Standing
+from tuner.verdict.scores import Leaderboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +62,7 @@ _OUTPUT_SPREAD = "output_spread"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TuningProblem:
     """What is to be solved, before anything is stored.
 
     Attributes:
@@ -107,7 +107,9 @@ def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> ProcessRu
     return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
 
 
-def pose(study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()) -> Problem:
+def build_problem(
+    study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()
+) -> TuningProblem:
     """Works out what a study asks of a runner.
 
     Args:
@@ -147,10 +149,10 @@ def pose(study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str]
         why = "; ".join(notes) or "`tuner validate` says why"
         raise CommandError(f"the study's space has no point that can be measured here: {why}")
     launches = LaunchBuilder(space, runner.can_switch, hot_switch=hot_switch)
-    return Problem(study, space, known, launches, tuple(notes))
+    return TuningProblem(study, space, known, launches, tuple(notes))
 
 
-def forecast(problem: Problem, runner: Runner) -> Problem:
+def forecast(problem: TuningProblem, runner: Runner) -> TuningProblem:
     """The problem with the points that will likely be inactive, by what the runner's machine is."""
     same = SameServers(problem.study, problem.space, problem.baselines)
     if not same.varies_nccl:
@@ -170,7 +172,7 @@ def forecast(problem: Problem, runner: Runner) -> Problem:
 
 
 def describe_new(
-    problem: Problem,
+    problem: TuningProblem,
     runner: Runner,
     *,
     name: str,
@@ -264,7 +266,7 @@ def log_dir(store: Store, stored: StoredStudy) -> Path:
 
 
 def make_sweep(
-    problem: Problem,
+    problem: TuningProblem,
     stored: StoredStudy,
     store: Store,
     runner: Runner,
@@ -348,11 +350,11 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     )
 
 
-def make_standing(store: Store, stored: StoredStudy, study: Study) -> Standing:
+def make_standing(store: Store, stored: StoredStudy, study: Study) -> Leaderboard:
     """Judge the stored trials of a study beside its baselines."""
     trials, launches = store.trials(stored.id), store.launches(stored.id)
     own = {launch.id for launch in launches if launch.imported_from is None}
-    return Standing.of(
+    return Leaderboard.of(
         trials,
         _baselines(study, trials, own),
         study.objective.figure,
@@ -365,7 +367,7 @@ def compares_answers(study: Study) -> bool:
     return not simulates_acceptance(study)
 
 
-def _explainable(standing: Standing, study: Study) -> bool:
+def _explainable(standing: Leaderboard, study: Study) -> bool:
     try:
         choose(standing, study)
     except NothingToExplain:

@@ -1,7 +1,7 @@
 """One number per trial: how much faster than the best baseline, and whether it may win.
 
 Scores are derived from measurements and baselines whenever they are asked for, never stored. So is
-the state of a trial whose answers are degenerate beside a clean baseline (`Standing.of`).
+the state of a trial whose answers are degenerate beside a clean baseline (`Leaderboard.of`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def value_of(measurement: Measurement, figure: Figure) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Leaderboard:
     """A study's trials against its baselines.
 
     Attributes:
@@ -131,7 +131,7 @@ class Standing:
         figure: Figure = OUTPUT_TOK_S,
         *,
         compare_answers: bool = True,
-    ) -> Standing:
+    ) -> Leaderboard:
         """Finds the baselines among `trials` by their canonical configuration.
 
         With `compare_answers` a trial with degenerate answers is invalid beside a baseline without,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from results.records import Measurement, Trial
     from search_spaces.metrics import Figure
-    from tuner.verdict.scores import Standing
+    from tuner.verdict.scores import Leaderboard
 
 VerdictKind = Literal["winner", "baseline", "tie", "unconfirmed", "infeasible"]
 
@@ -33,7 +33,7 @@ class Verdict:
     reason: str
 
 
-def verdict(standing: Standing) -> Verdict:
+def verdict(standing: Leaderboard) -> Verdict:
     """The verdict as far as the search alone supports one.
 
     A search picks the largest of many noisy figures, so its best is `unconfirmed` until it has
@@ -46,7 +46,7 @@ def verdict(standing: Standing) -> Verdict:
     return replace(found, reason="; ".join((found.reason, *missing_baselines(standing))))
 
 
-def missing_baselines(standing: Standing) -> tuple[str, ...]:
+def missing_baselines(standing: Leaderboard) -> tuple[str, ...]:
     """One sentence for each baseline that was judged and gave no figures to compare with."""
     names: dict[int, list[str]] = {}
     judged = {name: trial for name, trial in standing.baselines.items() if trial is not None}
@@ -61,7 +61,7 @@ def missing_baselines(standing: Standing) -> tuple[str, ...]:
     )
 
 
-def _verdict(standing: Standing) -> Verdict:
+def _verdict(standing: Leaderboard) -> Verdict:
     best = standing.best
     if best is None:
         if not any(trial.state.is_verdict for trial in standing.trials):
@@ -91,7 +91,7 @@ def _verdict(standing: Standing) -> Verdict:
     return Verdict("unconfirmed", reason)
 
 
-def _lacking(standing: Standing) -> str:
+def _lacking(standing: Leaderboard) -> str:
     """What no trial did, where none is complete."""
     judged = [trial for trial in standing.trials if trial.state.is_verdict]
     if any(t.failure is not None and t.failure.kind == CONSTRAINT for t in judged):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from results.records import RequestSample
     from runners.load.window.evidence import Check, Evidence
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 _STALE_REQUESTS = 6
 """So many answers with the same accounts are no coincidence: at a fixed length and one draft step
@@ -122,7 +122,7 @@ def _contradiction(sample: RequestSample, evidence: Evidence) -> str | None:
     return None
 
 
-def _more_chunks(flight: Flight, evidence: Evidence) -> str | None:
+def _more_chunks(flight: InFlightRequest, evidence: Evidence) -> str | None:
     """More chunks than verifies and prefills can have given."""
     # Chunks of a stream without counts may split: one for reasoning, one for content.
     if flight.answer is None or flight.evenly or evidence.may_decode_plainly:

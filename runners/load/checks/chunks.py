@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from runners.load.window.evidence import Evidence
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 _FASTER = 4.0
 """A server never decodes an answer this many times faster than its other chunks show."""
@@ -46,7 +46,7 @@ def chunk_tokens(evidence: Evidence) -> str | None:
     )
 
 
-def _impossible_claim(flight: Flight, least: int) -> tuple[int, float, float] | None:
+def _impossible_claim(flight: InFlightRequest, least: int) -> tuple[int, float, float] | None:
     """Tokens of the first such claim, the seconds before it, and the seconds per token."""
     times = itertools.pairwise((flight.sent, *flight.chunk_times))
     counts = itertools.pairwise((0, *flight.chunk_tokens))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from results.records import Fault
     from runners.load.http.endpoint import Endpoint, StreamReader
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 clock = time.perf_counter
 
@@ -65,7 +65,7 @@ class LoadClient:
 
     Raises `RunnerError` from every call where the server is gone. A request that the server
     answers with an error, or does not answer in time, is not an exception: it is noted in its
-    `Flight`.
+    `InFlightRequest`.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class LoadClient:
     ) -> None:
         await self._pool.close()
 
-    def prepare(self, flight: Flight) -> bytes:
+    def prepare(self, flight: InFlightRequest) -> bytes:
         """Encodes the HTTP request ahead, so that inside a window it has only to be sent."""
         request = self._address.request(self._endpoint.path, self._headers, flight.body)
         flight.request = request
         return request
 
-    async def generate(self, flight: Flight) -> None:
+    async def generate(self, flight: InFlightRequest) -> None:
         """Sends one request and follows its stream to the end.
 
         Raises:
@@ -140,7 +140,7 @@ class LoadClient:
             answer = flight.answer
             flight.spread((answer and answer.completion_tokens) or 0)
 
-    async def _follow(self, flight: Flight, reader: StreamReader) -> None:
+    async def _follow(self, flight: InFlightRequest, reader: StreamReader) -> None:
         refusal: list[bytes] = []
         feed, times, counts, on_chunk = (
             reader.feed,
@@ -177,7 +177,7 @@ class LoadClient:
         flight.answer = reader.answer()
         flight.error = flight.answer.error
 
-    def _lost(self, flight: Flight, error: OSError) -> RunnerError:
+    def _lost(self, flight: InFlightRequest, error: OSError) -> RunnerError:
         if error.errno in _OUT_OF_FILES:
             return load_error(
                 "too_many_files",

@@ -11,7 +11,7 @@ from runners.load.http.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint
 from runners.load.http.stream import GenerateEndpoint
 from runners.load.prompts.prompts import Prompt
 from runners.load.prompts.rendering import IdentityRenderer
-from runners.load.window.in_flight import Flight
+from runners.load.window.in_flight import InFlightRequest
 from runners.sglang.facts import read_any_server, read_models, read_server, refuse_unready
 from runners.sglang.versions import version_note
 from search_spaces.configuration import Speculation
@@ -134,11 +134,15 @@ def find_target(
     raise _unusable(url, candidate, refusals[-1])
 
 
-def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) -> tuple[Flight, ...]:
+def _ask(
+    url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float
+) -> tuple[InFlightRequest, ...]:
     """Sends two prompts that share nothing, and the first again, to an emptied cache."""
     point = OperatingPoint(1)
     workload = Workload((("chat", 1.0),), _PROBE_TOKENS, (point,))
-    flights = [Flight(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER, _PROMPT)]
+    flights = [
+        InFlightRequest(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER, _PROMPT)
+    ]
 
     async def ask() -> None:
         async with LoadClient(ClientSettings(url, 1, timeout_s, api_key, endpoint)) as client:
@@ -151,7 +155,7 @@ def _ask(url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float) ->
 
 
 def _target(
-    facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flights: tuple[Flight, ...]
+    facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flights: tuple[InFlightRequest, ...]
 ) -> Target:
     flight, other, _ = flights
     answer = flight.answer

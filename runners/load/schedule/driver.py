@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from runners.load.http.client import ClientSettings
     from runners.load.schedule.loops import LoopReport
     from runners.load.schedule.plan import Plan
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 
 class Driver:
@@ -46,7 +46,7 @@ class Driver:
     ) -> None:
         await self.client.__aexit__(kind, error, trace)
 
-    async def run(self, plan: Plan, flights: Sequence[Flight]) -> LoopReport:
+    async def run(self, plan: Plan, flights: Sequence[InFlightRequest]) -> LoopReport:
         """Runs a load in this process.
 
         Raises:
@@ -59,7 +59,7 @@ class Driver:
     async def run_window(
         self,
         plan: Plan,
-        flights: list[Flight],
+        flights: list[InFlightRequest],
         processes: int,
         come_to_rest: Callable[[], Awaitable[None]],
     ) -> Window:
@@ -87,7 +87,7 @@ class Driver:
                     reports = await crew.run(self._stall_timeout_s)
         return window_of(plan, flights, reports)
 
-    async def _run(self, plan: Plan, flights: Sequence[Flight]) -> LoopReport:
+    async def _run(self, plan: Plan, flights: Sequence[InFlightRequest]) -> LoopReport:
         # The first of each lane is set; the others go to whichever lane is free.
         waiting = iter(range(len(plan.offsets), len(flights)))
         loop = Loop(self.client, self._pulse)
@@ -95,10 +95,12 @@ class Driver:
         return await watched(work, self._pulse.watch(self._stall_timeout_s))
 
 
-def window_of(plan: Plan, flights: Sequence[Flight], reports: Sequence[LoopReport]) -> Window:
+def window_of(
+    plan: Plan, flights: Sequence[InFlightRequest], reports: Sequence[LoopReport]
+) -> Window:
     """Decide when the window opened and closed, and which requests are the ramp's."""
-    ramp: tuple[Flight, ...]
-    counted: Sequence[Flight]
+    ramp: tuple[InFlightRequest, ...]
+    counted: Sequence[InFlightRequest]
     if plan.is_open:
         # After its ramp it opens with an arrival and closes with the last one.
         sent = sorted(flight.sent for flight in flights)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from runners.load.http.client import ClientSettings
     from runners.load.schedule.loops import LoopReport
     from runners.load.schedule.plan import Plan
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 _LENGTH_BYTES = 8
 
@@ -78,7 +78,7 @@ class Done:
     """
 
     report: LoopReport
-    flown: dict[int, Flight]
+    flown: dict[int, InFlightRequest]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from runners.base import RunnerError
     from runners.load.http.client import LoadClient
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 _T = TypeVar("_T")
 
@@ -118,7 +118,7 @@ class Loop:
 
     async def closed(
         self,
-        flights: Sequence[Flight],
+        flights: Sequence[InFlightRequest],
         first: Sequence[Send],
         more: Callable[[], int | None],
     ) -> LoopReport:
@@ -147,7 +147,7 @@ class Loop:
             await together([lane(send) for send in first])
         return meter.report(monitor.report())
 
-    async def open(self, flights: Sequence[Flight], sends: Sequence[Send]) -> LoopReport:
+    async def open(self, flights: Sequence[InFlightRequest], sends: Sequence[Send]) -> LoopReport:
         """Sends each request when it is due, whatever the server does.
 
         Raises:
@@ -170,7 +170,7 @@ class Loop:
                 group.create_task(dispatch(group))
         return meter.report(monitor.report())
 
-    async def _fly(self, flight: Flight) -> None:
+    async def _fly(self, flight: InFlightRequest) -> None:
         self._pulse.sent(clock())
         try:
             await self._client.generate(flight)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from runners.load.schedule.arrivals import ArrivalProcess
     from runners.load.schedule.loops import Loop, LoopReport
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 _LARGEST_RAMP = 0.25
 """Share of an open loop's requests that its ramp may take."""
@@ -38,7 +38,7 @@ class Plan:
     async def run(
         self,
         loop: Loop,
-        flights: Sequence[Flight],
+        flights: Sequence[InFlightRequest],
         more: Callable[[], int | None],
         *,
         start: float,

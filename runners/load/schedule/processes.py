@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runners.load.http.client import ClientSettings
     from runners.load.schedule.loops import LoopReport
     from runners.load.schedule.plan import Plan
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 _ENOUGH = 0.6
 """Share of a core from which on one process is not enough: bursts come on top of the mean."""
@@ -72,7 +72,7 @@ class Crew:
     """
 
     def __init__(
-        self, processes: int, client: ClientSettings, plan: Plan, flights: list[Flight]
+        self, processes: int, client: ClientSettings, plan: Plan, flights: list[InFlightRequest]
     ) -> None:
         self._client = client
         self._plan = plan

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runners.load.prompts.prompts import Prompt
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
 
 MOST_PASSES = 4
 LONGEST_ANSWER = 64
@@ -84,7 +84,7 @@ def _with_nonce(prompt: Prompt, shared: int, known: Sequence[int]) -> Prompt:
     return replace(prompt, text=None, messages=((role, text), *others))
 
 
-def warmth_of(flights: Sequence[Flight], output_tokens: int, cpu_share: float) -> Warmth:
+def warmth_of(flights: Sequence[InFlightRequest], output_tokens: int, cpu_share: float) -> Warmth:
     """Reads one pass.
 
     Args:
@@ -109,7 +109,7 @@ def warmth_of(flights: Sequence[Flight], output_tokens: int, cpu_share: float) -
     )
 
 
-def _decode_s(flight: Flight) -> float:
+def _decode_s(flight: InFlightRequest) -> float:
     """Median seconds between two chunks, over the verifies (tokens) that a chunk carries."""
     gaps = [later - earlier for earlier, later in itertools.pairwise(flight.chunk_times)]
     verify_calls = flight.answer.verify_calls if flight.answer else 0
@@ -124,7 +124,7 @@ def agree(earlier: float | None, later: float | None) -> bool:
     return abs(earlier - later) <= _AGREE * max(earlier, later)
 
 
-def check(flights: Sequence[Flight], base_url: str) -> None:
+def check(flights: Sequence[InFlightRequest], base_url: str) -> None:
     """Stops before the window where it could only fail.
 
     One request that timed out does not: the window will show whether it was the only one.

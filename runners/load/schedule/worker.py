@@ -1,6 +1,7 @@
 """One of several processes that share a load: `python -m runners.load.schedule.worker QUEUE_FD`.
 
-Started by `runners.load.schedule.processes`. When its standard input ends, it drops its requests, asks the server to forget them, and exits.
+Started by `runners.load.schedule.processes`. When its standard input ends, it drops its requests,
+asks the server to forget them, and exits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from runners.base import RunnerError
 from runners.load.http.client import LoadClient
 from runners.load.schedule.ipc import Alive, Done, Failed, Go, Order, Ready, encode, receive
 from runners.load.schedule.loops import Loop, Pulse, no_collection, watched
-from runners.load.window.in_flight import Flight
+from runners.load.window.in_flight import InFlightRequest
 
 INDEX_BYTES = 4
 ALIVE_S = 0.5
@@ -36,7 +37,7 @@ async def _serve(queue: int) -> None:
         return
     pulse = Pulse()
     async with LoadClient(order.client, pulse.heard) as client:
-        flights = [Flight(prompt, body) for prompt, body in order.requests]
+        flights = [InFlightRequest(prompt, body) for prompt, body in order.requests]
         for flight in flights:
             client.prepare(flight)
         try:

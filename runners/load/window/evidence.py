@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from results.records import RequestSample
     from runners.load.prompts.prompts import Prompt
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
     from search_spaces.configuration import Speculation
     from search_spaces.workload import OperatingPoint, Workload
 
@@ -51,7 +51,7 @@ class Evidence:
     """
 
     samples: Sequence[RequestSample]
-    flights: Sequence[Flight]
+    flights: Sequence[InFlightRequest]
     prompts: Sequence[Prompt]
     point: OperatingPoint
     workload: Workload
@@ -64,7 +64,7 @@ class Evidence:
     client_pauses: ClientPauses = field(default_factory=ClientPauses)
     adaptive_steps: tuple[int, ...] = ()
     running_limit: int | None = None
-    ramp: Sequence[Flight] = ()
+    ramp: Sequence[InFlightRequest] = ()
     whole_lives: int = 1
     ramp_prompts: Sequence[Prompt] = ()
     decode_s: float | None = None
@@ -75,12 +75,12 @@ class Evidence:
         return tuple(sample for sample in self.samples if sample.error is None)
 
     @cached_property
-    def sent(self) -> tuple[Flight, ...]:
+    def sent(self) -> tuple[InFlightRequest, ...]:
         """All requests, those of the ramp included."""
         return (*self.ramp, *self.flights)
 
     @cached_property
-    def failed(self) -> tuple[Flight, ...]:
+    def failed(self) -> tuple[InFlightRequest, ...]:
         """The requests that failed, those of the ramp included."""
         return tuple(flight for flight in self.sent if flight.error is not None)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightRequest:
     """One request on its way; what is known of it grows as chunks arrive.
 
     Times are readings of `time.perf_counter` in real seconds: one clock for all processes of a

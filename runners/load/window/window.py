@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from runners.load.prompts.prompts import Prompt
-    from runners.load.window.in_flight import Flight
+    from runners.load.window.in_flight import InFlightRequest
     from search_spaces.configuration import Speculation
     from search_spaces.workload import Goodput, OperatingPoint, Workload
 
@@ -65,9 +65,9 @@ class Window:
     started_at: float
     opened: float
     closed: float
-    flights: tuple[Flight, ...]
+    flights: tuple[InFlightRequest, ...]
     client_cpu_share: float = 0.0
-    ramp: tuple[Flight, ...] = ()
+    ramp: tuple[InFlightRequest, ...] = ()
     client_pauses: tuple[ClientPauses, ...] = ()
 
     @property
@@ -101,7 +101,7 @@ class Window:
             closed=max(flight.last for flight in self.flights),
         )
 
-    def counted(self) -> list[Flight]:
+    def counted(self) -> list[InFlightRequest]:
         """The good requests whose latencies count.
 
         They are those sent from the opening on, up to the first that was still on its way at the
@@ -113,14 +113,14 @@ class Window:
         inside = [f for f in good if self.opened <= f.sent <= self.closed]
         return self.whole_lives() or inside or good
 
-    def whole_lives(self) -> list[Flight]:
+    def whole_lives(self) -> list[InFlightRequest]:
         """The good requests sent inside it before the first that outlived it."""
         good = [flight for flight in self.flights if flight.error is None]
         inside = [f for f in good if self.opened <= f.sent <= self.closed]
         cut = min((f.sent for f in inside if f.last > self.closed), default=float("inf"))
         return [f for f in inside if f.sent < cut]
 
-    def finished(self) -> list[Flight]:
+    def finished(self) -> list[InFlightRequest]:
         """The good requests whose last token arrived inside it."""
         return [f for f in self.flights if f.error is None and self.opened <= f.last <= self.closed]
 
@@ -135,7 +135,7 @@ class Window:
         ]
 
 
-def end_of_burst(flights: Sequence[Flight], instant: float) -> float:
+def end_of_burst(flights: Sequence[InFlightRequest], instant: float) -> float:
     """When the chunks that came with the one at `instant` had all arrived.
 
     A forward ends for all requests of a batch at once, and their chunks arrive one after the
@@ -289,7 +289,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
-def _sample(flight: Flight, opened: float, time_scale: float) -> RequestSample:
+def _sample(flight: InFlightRequest, opened: float, time_scale: float) -> RequestSample:
     # TTFT counts from `sent`, also in an open loop: what the client was late by is its own fault,
     # stands beside it as `late_s`, and makes a window invalid where it is much.
     answer = flight.answer or Answer()
@@ -329,7 +329,7 @@ def _keeps(sample: RequestSample, limits: Goodput) -> bool:
     )
 
 
-def _tokens_per_chunk(flights: Sequence[Flight]) -> float:
+def _tokens_per_chunk(flights: Sequence[InFlightRequest]) -> float:
     # A request's first chunk is the prefill's one token.
     later = [flight for flight in flights if flight.error is None and len(flight.chunk_times) > 1]
     chunks = sum(len(flight.chunk_times) - 1 for flight in later)
