@@ -29,7 +29,7 @@ def test_help_names_every_command(capsys):
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from tuner.cli import run; run(['--help']);"
+        "import sys; from tuner.cli.app import run; run(['--help']);"
         f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
