@@ -205,7 +205,7 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a study: its trials, the best one, and failures with advice."""
+    """Print a study: trials, best result, failures with advice."""
     from tuner.commands import show as command  # noqa: PLC0415
 
     _leave(command.show(study, storage=storage, trial=trial, as_json=as_json))
@@ -222,7 +222,7 @@ def explain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain where the time of a decoding cycle goes and what each knob gains."""
+    """Explain where decoding time goes and what each knob gains."""
     from tuner.commands import explain as command  # noqa: PLC0415
 
     _leave(command.explain(study, storage=storage, trial=trial, as_json=as_json))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "damaged",
     "outdated",
-    "launch_unfinished",
+    "launch_without_end",
     "log_missing",
     "log_changed",
     "mirror_behind",
@@ -83,7 +83,7 @@ def _unfinished(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Pr
     for launch in launches:
         if launch.state is LaunchState.RUNNING:
             yield Problem(
-                "launch_unfinished",
+                "launch_without_end",
                 study.name,
                 f"launch {launch.id} did not finish: its tuner was killed",
                 f"run `tuner resume --study {study.name}`, which stops its processes",
