@@ -50,8 +50,8 @@ def test_the_other_name_of_an_algorithm_is_told_once(tuner, call):
 
 def test_how_long_it_may_take_is_said_to_be_a_guess(tuner, call):
     [line] = [x for x in plan_of(tuner, call, STUDY).splitlines() if x.startswith("time: ")]
-    assert "not known before the first launch" in line
-    assert "at 5 minutes each 4 launches would take 20 minutes" in line
+    assert "unknown before the first launch" in line
+    assert "5 minutes each, 4 launches take 20 minutes" in line
     assert "budget.hours ends it after 3 hours" in line
 
 
@@ -59,7 +59,7 @@ def test_commands_are_those_of_trials(tuner, call):
     told = plan_of(tuner, call, STUDY)
     assert "0.0.0.0" not in told
     assert "8080" not in told
-    assert "an address and port of their own" in told
+    assert "their own address and port" in told
     # What programs read is the command as it is exported, as ever.
     plan = json.loads(plan_of(tuner, call, STUDY, "--json"))
     assert "--host 0.0.0.0 --port 8080" in plan["baselines"]["none"]["command"]
@@ -110,9 +110,9 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
         "[1, 2], topk: 1", "{from: 1, to: 4}, topk: 1"
     )
     told = plan_of(tuner, call, text)
-    assert "hot switch: 3 launches for all of it in place of 5:" in told
-    assert "EAGLE: 4 configurations (steps 1, 2, 3, 4), 1 launch to be switched through" in told
-    assert "its anchor: baseline 'default', launched by itself" in told
+    assert "hot switch: 3 launches instead of 5" in told
+    assert "EAGLE: 4 configurations (steps 1, 2, 3, 4), 1 launch" in told
+    assert "reference run: baseline 'default'" in told
     assert "would take 15 minutes, and more where one measures up to 4 settings" in told
     plan = json.loads(plan_of(tuner, call, text, "--json"))
     assert plan["launches_for_all_points"] == plan["hot_switch"]["launches"] == 3
@@ -131,8 +131,8 @@ def test_trees_are_told_apart_with_their_topk_and_draft_tokens(tuner, call):
     )
     told = plan_of(tuner, call, text)
     assert "EAGLE3, topk 4: 4 configurations (steps/draft tokens 3/8, 3/16, 5/8, 5/16)" in told
-    assert "its anchor: baseline 'default', launched by itself" in told
-    assert "hot switch: 5 launches for all of it in place of 7:" in told
+    assert "reference run: baseline 'default'" in told
+    assert "hot switch: 5 launches instead of 7" in told
     plan = json.loads(plan_of(tuner, call, text, "--json"))["hot_switch"]
     chains, trees = plan["shared"]
     assert (chains["topk"], chains["steps"], chains["draft_tokens"]) == (1, [3, 5], [4, 6])
@@ -153,13 +153,13 @@ def test_a_pair_of_which_one_is_the_anchor_is_nothing_to_be_switched_through(tun
         "[1, 2], topk: 1", "[2, 3], topk: 1"
     )
     told = plan_of(tuner, call, text)
-    assert "hot switch: no launch can be shared here, an anchor's own left aside" in told
+    assert "hot switch: no settings can share a launch" in told
     assert "0 launches" not in told
 
 
 def test_a_space_of_nothing_that_could_be_switched_is_told_so(tuner, call):
     told = plan_of(tuner, call, STUDY.replace("[1, 2]", "[1]"))
-    assert "\nhot switch: no launch can be shared\n" in told
+    assert "\nhot switch: no settings can share a launch\n" in told
 
 
 def test_without_sglang_one_line_says_why_nothing_is_switched(tuner, call):

@@ -247,7 +247,7 @@ def test_a_changed_server_is_forked_without_anything(tuner, call, write_small):
     assert "server.flags.max-running-requests: was 64, now 48" in refused
     assert f"`tuner resume --study {path} --fork NEW`" in refused
     out, told = call("resume", "--study", path, "--fork", "new", "--json")
-    assert "study new begins anew: nothing of small holds" in told
+    assert "study new reuses no result of small" in told
     assert "1 measured with another server" in told
     assert [x["imported_from"] for x in report(out)["launches"]] == [None]
 
@@ -259,7 +259,7 @@ def test_who_does_not_believe_switched_figures_forks_without_them(call, write_sm
     alone = [t["number"] for t in first["trials"] if t["judged_in"] not in switched]
     assert 0 < len(alone) < len(first["trials"])
     _, refused = call("resume", "--study", path, "--no-hot-switch", code=2)
-    assert "--fork NEW begins one with a launch per setting" in refused
+    assert "--fork NEW" in refused
     fork = ("resume", "--study", path, "--fork", "alone", "--no-hot-switch")
     out, told = call(*fork, "--launches", "2", "--json")
     assert f"{len(first['trials']) - len(alone)} measured in a switched server" in told

@@ -57,7 +57,7 @@ def differences_of_load(
     return (
         ()
         if changed is None
-        else (Difference("workload", f"workload: the prompts differ at {changed}"),)
+        else (Difference("workload", f"workload: the prompts at {changed}"),)
     )
 
 

@@ -43,7 +43,7 @@ def existing(
         read = assembly.stored_study_file(stored, file)
         for problem in read.unread:
             sys.stderr.write(
-                f"warning: unknown key in the stored study file: {problem_line(problem)}\n"
+                f"warning: stored study file not understood: {problem_line(problem)}\n"
             )
         yield store, stored, read.study
 
