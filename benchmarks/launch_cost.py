@@ -42,7 +42,7 @@ from runners.sglang.machine import CACHE_VARIABLES
 from runners.sglang.runner import SGLangRunner
 from search_spaces.problems import StudyFileError
 from search_spaces.space.space import Space, SpaceTooLargeError
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 if TYPE_CHECKING:
     from results.records import ProcessIdentity

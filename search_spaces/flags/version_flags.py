@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from search_spaces.flags.options import REPLACED, VERSIONS, options
 from search_spaces.space.baseline import PRODUCTION, baselines
-from search_spaces.space.options import REPLACED, VERSIONS, options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
+from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.rules.legality import canonical, violations
-from search_spaces.space.defaults import default_speculation, model_family
 from search_spaces.space.production import production_configuration
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules import RULE_FLAGS, RULES
+from search_spaces.rules.candidate import Candidate
 from search_spaces.rules.legality import candidate
-from search_spaces.space.candidate import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

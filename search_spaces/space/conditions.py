@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from search_spaces.configuration import Configuration
-    from search_spaces.space.candidate import Candidate
-    from search_spaces.study_file.parts import Condition, Pattern, SpaceSpec
-    from search_spaces.study_file.study import Study
+    from search_spaces.rules.candidate import Candidate
+    from search_spaces.study_file.study import Condition, Pattern, SpaceSpec, Study
     from search_spaces.study_file.values import FixedValue
 
 RULE = "condition"

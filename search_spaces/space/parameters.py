@@ -17,8 +17,7 @@ from search_spaces.rules.legality import canonical_speculation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from search_spaces.study_file.parts import SubSpace
-    from search_spaces.study_file.study import Study
+    from search_spaces.study_file.study import Study, SubSpace
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,14 @@ from search_spaces.study_file.yaml_nodes import Document, Path, dotted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from search_spaces.study_file.parts import Model, Objective, Server, SpaceSpec, SubSpace
-    from search_spaces.study_file.workload import WorkloadSpec
+    from search_spaces.study_file.study import (
+        Model,
+        Objective,
+        Server,
+        SpaceSpec,
+        SubSpace,
+        WorkloadSpec,
+    )
 
 _NEEDS_DRAFT = {"EAGLE", *(name for name, a in ALGORITHMS.items() if a.needs_draft)}
 _LEAST = {"num_steps": 1, "topk": 1, "num_draft_tokens": 2}

@@ -13,7 +13,7 @@ from search_spaces.suggestions import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from search_spaces.study_file.parts import Pattern, Server, SpaceSpec
+    from search_spaces.study_file.study import Pattern, Server, SpaceSpec
     from search_spaces.study_file.values import FixedValue
     from search_spaces.study_file.yaml_nodes import Path
 

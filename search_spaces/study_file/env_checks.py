@@ -11,7 +11,7 @@ from search_spaces.variables import value_problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from search_spaces.study_file.parts import Server, SpaceSpec
+    from search_spaces.study_file.study import Server, SpaceSpec
     from search_spaces.study_file.yaml_nodes import Path
 
 

@@ -10,7 +10,7 @@ from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from search_spaces.study_file.parts import Server, SpaceSpec
+    from search_spaces.study_file.study import Server, SpaceSpec
     from search_spaces.study_file.values import FixedValue
     from search_spaces.study_file.yaml_nodes import Path
 

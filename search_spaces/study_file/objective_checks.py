@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from search_spaces.study_file.parts import Objective
-    from search_spaces.study_file.workload import WorkloadSpec
+    from search_spaces.study_file.study import Objective, WorkloadSpec
     from search_spaces.study_file.yaml_nodes import Path
 
 _GOODPUT = "goodput_request_s"

@@ -15,7 +15,7 @@ from search_spaces.secrets import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from search_spaces.study_file.parts import Server, SpaceSpec
+    from search_spaces.study_file.study import Server, SpaceSpec
     from search_spaces.study_file.yaml_nodes import Path
 
 _WHY = "it would be stored with the results"

@@ -9,11 +9,11 @@ from search_spaces.flags.flag_values import old_value, unknown_flag
 from search_spaces.launch_commands import read_launch_text
 from search_spaces.nccl.allreduce import advice as all_reduce
 from search_spaces.nccl.pairs import crossed_bounds, shadowed
+from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.rules.legality import violations
 from search_spaces.simulated_acceptance import CAUTION, simulates_acceptance
 from search_spaces.space.baseline import baselines, default_baseline
 from search_spaces.space.condition_effects import without_effect
-from search_spaces.space.defaults import family_is_guessed, model_family
 from search_spaces.space.parameters import sub_space_trees
 from search_spaces.space.production import production_warnings
 from search_spaces.variables import unknown_variable, value_problem

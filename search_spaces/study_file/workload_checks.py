@@ -9,7 +9,7 @@ from search_spaces.sampling import SHAPING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from search_spaces.study_file.workload import WorkloadSpec
+    from search_spaces.study_file.study import WorkloadSpec
     from search_spaces.study_file.yaml_nodes import Path
 
 

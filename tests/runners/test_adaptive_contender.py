@@ -15,7 +15,7 @@ from runners.simulated import SimulatedRunner
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.space.baseline import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
 BODIES = Path(__file__).parent.parent / "data" / "bodies"

@@ -20,7 +20,7 @@ from runners.process.prepared import NextLauncher, PreparedLauncher
 from runners.process.processes import MARK, ServerProcess
 from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 from .fake_sglang import LONG_S, SERVES, command, gone, held, write_sglang
 

@@ -12,7 +12,7 @@ from runners.load.prompts.prompts import Prompt
 from runners.plugin.package import FOLDER
 from runners.registry import make_runner
 from runners.sglang.runner import SGLangRunner
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 from .conftest import eagle3
 

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from search_spaces.study_file.study import Study, parse_study
+from search_spaces.study_file.load import parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from search_spaces.study_file.study import Study
 
 
 def study_dict(**changes: Any) -> dict[str, Any]:

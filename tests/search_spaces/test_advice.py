@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from search_spaces.study_file.warnings import warnings
 
 CHAIN = {"algorithm": "EAGLE3", "num_steps": [1], "topk": 1}

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.space.baseline import baselines
-from search_spaces.space.defaults import family_is_guessed, model_family
 from search_spaces.space.space import Space
-from search_spaces.study_file.parts import Model
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
+from search_spaces.study_file.study import Model
 
 
 @pytest.mark.parametrize(

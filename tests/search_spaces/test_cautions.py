@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.safety_warnings import cautions
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 EAGLE = Speculation("EAGLE3", 2, 1, 3)
 

@@ -13,7 +13,7 @@ from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.baseline import baselines
 from search_spaces.space.conditions import broken_conditions
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 
 from .conftest import study_dict

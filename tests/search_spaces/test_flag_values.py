@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.flags.flag_values import flag_problem, old_value, unknown_flag
-from search_spaces.space.options import VERSIONS, options
+from search_spaces.flags.options import VERSIONS, options
 
 TAKEN = {
     "a choice": ("attention-backend", "fa3"),

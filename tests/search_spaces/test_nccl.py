@@ -15,7 +15,7 @@ from search_spaces.nccl.values import canonical_value, unknown_variable, value_p
 from search_spaces.nccl.variables import LAST_READ_BY, VARIABLES
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 from search_spaces.variables import CANONICAL_ENV, canonical_env
 

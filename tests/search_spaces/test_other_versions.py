@@ -18,10 +18,10 @@ from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import gpu_named
 from runners.sglang.preflight.sample import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
+from search_spaces.flags.options import options
 from search_spaces.space.baseline import baselines
-from search_spaces.space.options import options
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 from .model_configs import with_local_models
 

@@ -18,7 +18,7 @@ from search_spaces.secrets import is_export_only, is_secret
 from search_spaces.space.baseline import baselines
 from search_spaces.space.production import production_warnings, same_value
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 from search_spaces.variables import canonical_env
 

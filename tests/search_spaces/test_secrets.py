@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces.flags.options import VERSIONS, options
 from search_spaces.secrets import (
     SECRET_FLAGS,
     is_export_only,
@@ -13,7 +14,6 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
-from search_spaces.space.options import VERSIONS, options
 
 
 @pytest.mark.parametrize(

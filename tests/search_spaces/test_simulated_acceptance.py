@@ -16,8 +16,8 @@ from search_spaces.simulated_acceptance import (
     simulation_variables,
 )
 from search_spaces.space.baseline import default_baseline
-from search_spaces.study_file.stored_study import parse_stored
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study
+from search_spaces.study_file.stored import parse_stored
 from search_spaces.study_file.warnings import warnings
 
 STUDY = """\

@@ -8,7 +8,7 @@ import pytest
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.space import NotInSpaceError, Space, SpaceTooLargeError
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 
 def chooser(seed):

@@ -15,7 +15,7 @@ from search_spaces.configuration import Configuration
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.conditions import broken_conditions
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
 from .drawn_studies import studies

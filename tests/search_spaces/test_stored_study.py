@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from search_spaces.problems import StudyFileError
 from search_spaces.space.baseline import baselines
-from search_spaces.study_file.catalog import shipped_text
-from search_spaces.study_file.stored_study import parse_stored
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study, shipped_text
+from search_spaces.study_file.stored import parse_stored
 
 TEXT = """\
 study: mine

@@ -9,10 +9,8 @@ import pytest
 import yaml
 
 from search_spaces.space.space import Space
-from search_spaces.study_file.catalog import shipped
-from search_spaces.study_file.parts import SpaceSpec, SubSpace
-from search_spaces.study_file.study import Study, load_study, parse_study
-from search_spaces.study_file.workload import WorkloadSpec
+from search_spaces.study_file.load import load_study, parse_study, shipped
+from search_spaces.study_file.study import SpaceSpec, Study, SubSpace, WorkloadSpec
 
 TEXT = (Path(__file__).parents[2] / "docs" / "study-files.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)

@@ -7,7 +7,7 @@ import pytest
 from runners.load.prompts.prompts import __file__ as prompts_module
 from search_spaces.prompt_names import BUILT_IN_SETS
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study
 from search_spaces.workload import OperatingPoint, Workload
 
 ISSUE = """\

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study
 
 GOOD = """\
 study: kimi

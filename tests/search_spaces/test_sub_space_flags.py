@@ -10,7 +10,7 @@ from search_spaces.problems import StudyFileError
 from search_spaces.rules.legality import canonical
 from search_spaces.space.baseline import baselines
 from search_spaces.space.space import NotInSpaceError, Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 from .conftest import study_dict
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from search_spaces.flags.options import REPLACED, options
 from search_spaces.flags.version_flags import flags_not_had
-from search_spaces.space.options import REPLACED, options
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 
 def study_of(*, fixed="tp-size: 1", tuned="", own="", production=""):

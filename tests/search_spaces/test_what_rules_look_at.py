@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Speculation
 from search_spaces.nccl.variables import VARIABLES
 from search_spaces.rules import RULE_ENV, RULES
-from search_spaces.space.candidate import Candidate
+from search_spaces.rules.candidate import Candidate
 from search_spaces.variables import CANONICAL_ENV, canonical_env
 
 from ..examples import examples  # noqa: TID252 - the tests are no package

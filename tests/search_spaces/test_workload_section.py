@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.metrics import Figure
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study
 from search_spaces.workload import Goodput, OperatingPoint, SharedPrefix, Workload
 
 GOOD = """\

@@ -13,7 +13,7 @@ import pytest
 
 from search_spaces.space.production import production_configuration
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from search_spaces.study_file.warnings import warnings
 from tuner.cli.app import run
 from tuner.commands.init import write

@@ -16,7 +16,7 @@ from jsonschema import validate
 
 from runners.process.gpu_locks import DeviceLocks
 from runners.sglang.runner import SGLangRunner
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.preflight.sglang import heeded
 from tuner.studies import assembly
 

@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 from search_spaces.simulated_acceptance import MARK
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 from .conftest import small_text
 from .test_sweep_simulated import check_schema

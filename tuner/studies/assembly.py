@@ -19,8 +19,8 @@ from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.baseline import PRODUCTION, default_baseline
 from search_spaces.space.baseline import baselines as baselines_of
 from search_spaces.space.space import Space
-from search_spaces.study_file.stored_study import StoredFile, parse_stored
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
+from search_spaces.study_file.stored import StoredFile, parse_stored
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from tuner.analysis.selected_trial import NothingToExplain, choose
 from tuner.errors import CommandError

@@ -16,7 +16,8 @@ from search_spaces.problems import Problem, StudyFileError
 from search_spaces.space.production import production_problems
 from search_spaces.study_file import yaml_nodes
 from search_spaces.study_file.errors import problems_of
-from search_spaces.study_file.study import Study, keep_env_as_written, parse_study
+from search_spaces.study_file.load import keep_env_as_written, parse_study
+from search_spaces.study_file.study import Study
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from search_spaces.algorithms import ALGORITHMS, NGRAM_DRAFT_TOKENS, Shape
 from search_spaces.configuration import Speculation
 
 if TYPE_CHECKING:
-    from search_spaces.study_file.parts import Model
+    from search_spaces.study_file.study import Model
 
 Family = Literal["llama", "other"]
 
