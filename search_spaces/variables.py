@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING
 from search_spaces import sglang_variables
 from search_spaces.nccl import values as nccl
 from search_spaces.nccl.pairs import shadowed
-from search_spaces.nccl.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-CANONICAL_ENV: frozenset[str] = frozenset(
-    (
-        *(name for name, variable in VARIABLES.items() if variable.kind != "text"),
-        *(name for name, kind in sglang_variables.kinds().items() if kind == "bool"),
-    )
-)
-"""Variables that `canonical_env` looks at or changes; all others it leaves as they are."""
 
 
 def value_problem(name: str, value: str | None) -> str | None:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from search_spaces.study_file.values import FixedValue
 
 
-REWRITTEN_FLAGS = frozenset({"enable-mixed-chunk", "page-size"})
-"""Flags, beside those of speculation, of which the canonical form depends on other ones."""
-
-
 def canonical(configuration: Configuration, study: Study) -> Configuration:
     """The one form of a configuration: every spelling of a server gives the same. Idempotent.
 

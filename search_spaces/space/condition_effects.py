@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.space.checks import Checks
+from search_spaces.rules.legality import candidate
 from search_spaces.space.conditions import StudyCondition, study_conditions
-from search_spaces.space.environments import Environments
-from search_spaces.space.legal_servers import LegalServers
-from search_spaces.space.parameters import sub_space_trees
+from search_spaces.space.space import Space
 
 if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
@@ -33,25 +31,20 @@ class Effect:
 
 
 def condition_effects(study: Study) -> tuple[Effect, ...]:
-    """What each of a study's conditions does; a moment's work also in a large space."""
-    conditions = study_conditions(study.space)
-    effects = tuple(Effect(condition) for condition in conditions)
+    """What each of a study's conditions does to the configurations that obey SGLang's rules."""
+    effects = tuple(Effect(condition) for condition in study_conditions(study.space))
     if not effects:
         return ()
-    checks = Checks(study, (), watched=conditions)
-    servers = LegalServers(study, sub_space_trees(study), checks, lambda _size: True).kinds
-    environments = Environments(study, checks).kinds
-    for server in servers:
-        for env in environments:
-            if not checks.hold_together(server, env):
-                continue
-            seen = zip(effects, checks.watched_of(server), checks.watched_of(env), strict=True)
-            for effect, of_server, of_env in seen:
-                effect.applies |= of_server[0] and of_env[0]
-                if effect.condition.holds(of_server, of_env):
-                    effect.keeps = True
-                else:
-                    effect.excludes = True
+    space = study.space.model_copy(update={"conditions": ()})
+    for point in Space(study.model_copy(update={"space": space})):
+        found = candidate(point, study)
+        for effect in effects:
+            applies = effect.condition.applies(found)
+            effect.applies |= applies
+            if applies and effect.condition.violation(found) is not None:
+                effect.excludes = True
+            else:
+                effect.keeps = True
     return effects
 
 

@@ -32,9 +32,6 @@ RULE = "condition"
 
 NUMBERS = ("num_steps", "topk", "num_draft_tokens", "draft_tp")
 
-Matches = tuple[bool, bool]
-"""Whether the part of `when` and that of `then` match that look at one side of a server."""
-
 
 class StudyCondition:
     """One condition, ready to be asked.
@@ -60,7 +57,7 @@ class StudyCondition:
             self._when, server.env
         )
 
-    def check(self, server: Candidate) -> Violation | None:
+    def violation(self, server: Candidate) -> Violation | None:
         """What is wrong with a server (canonical) that breaks it, else `None`."""
         if not self.applies(server):
             return None
@@ -75,22 +72,6 @@ class StudyCondition:
     def when(self) -> str:
         """`when` in words."""
         return " and ".join(_asked(self._when))
-
-    def of_server(self, server: Candidate) -> Matches:
-        """All that it needs to know of a server but for the environment."""
-        return (
-            _server_matches(self._when, server, absent=False),
-            _server_matches(self._then, server, absent=True),
-        )
-
-    def of_env(self, env: Mapping[str, FixedValue]) -> Matches:
-        """All that it needs to know of an environment."""
-        return _env_matches(self._when, env), _env_matches(self._then, env)
-
-    @staticmethod
-    def holds(server: Matches, env: Matches) -> bool:
-        """Whether it holds for a server in an environment."""
-        return not (server[0] and env[0]) or (server[1] and env[1])
 
 
 def study_conditions(space: SpaceSpec) -> tuple[StudyCondition, ...]:
@@ -115,7 +96,7 @@ def broken_conditions(configuration: Configuration, study: Study) -> tuple[Viola
     Rules are no part of it (`search_spaces.rules.legality.violations`).
     """
     server = candidate(canonical(configuration, study), study)
-    found = (condition.check(server) for condition in study_conditions(study.space))
+    found = (condition.violation(server) for condition in study_conditions(study.space))
     return tuple(violation for violation in found if violation is not None)
 
 

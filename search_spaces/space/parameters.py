@@ -50,7 +50,7 @@ class Parameter:
 Choose = Callable[[Parameter], Value]
 """Chooses one of a parameter's choices."""
 
-Path = tuple[tuple[Parameter, Value], ...]
+Assignments = tuple[tuple[Parameter, Value], ...]
 """Parameters with their values, in the order in which they are chosen."""
 
 
@@ -120,9 +120,9 @@ class SubSpaceTree:
         return canonical_speculation(Speculation(self.algorithm, **numbers), self._study)
 
     @functools.cached_property
-    def paths(self) -> dict[Speculation, Path]:
+    def paths(self) -> dict[Speculation, Assignments]:
         """Every canonical speculation here, legal or not, with the choices that lead to it."""
-        out: dict[Speculation, Path] = {}
+        out: dict[Speculation, Assignments] = {}
         for values in self._grid():
             path: list[tuple[Parameter, Value]] = []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import yaml
 
@@ -135,7 +133,6 @@ def test_what_breaks_a_condition_is_no_point(make_study, condition, keep):
             [] if point in points else [("condition", "space.conditions[0]")]
         )
         assert violations(point, study) == ()
-    assert space.first_violation.rule == "condition"
 
 
 def test_conditions_hold_together(make_study):
@@ -161,13 +158,6 @@ def test_a_broken_condition_is_named_with_its_place(make_study):
     )
 
 
-def test_the_first_violation_may_be_one_of_a_pair(make_study):
-    study = spaced(make_study, HELD["of both"][0])
-    violation = Space(study).first_violation
-    assert (violation.rule, violation.source) == ("condition", "space.conditions[0]")
-    assert violation.message == "NCCL_PROTO must be LL and is not set, where num_steps is 3 to 9"
-
-
 def test_a_baseline_may_break_a_condition(make_study):
     study = spaced(make_study, {"when": {}, "then": {"algorithm": "EAGLE3", "env": {"A": "1"}}})
     found = baselines(study)
@@ -191,7 +181,7 @@ def test_a_sub_space_that_conditions_leave_nothing_of_is_never_chosen(make_study
 MIXED = {"when": {"num_steps": [7, 8]}, "then": {"env": {"V": [str(n) for n in range(9)]}}}
 
 
-def test_a_grid_in_many_environments_takes_a_moment(make_study):
+def test_a_condition_on_server_and_environment_in_a_large_space(make_study):
     part = {
         "algorithm": "EAGLE3",
         "num_steps": {"from": 1, "to": 8},
@@ -204,28 +194,9 @@ def test_a_grid_in_many_environments_takes_a_moment(make_study):
         "conditions": [MIXED],
     }
     study = make_study(space=space)
-    begun = time.perf_counter()
     grid = Space(study)
     deep = sum(s.num_steps in {7, 8} for s in grid.speculations)
     assert len(grid) == len(grid.points) == 108 * 60 - deep * 51
-    assert time.perf_counter() - begun < 30  # 0.04 s when it was written
-
-
-def test_half_a_million_points_with_a_mixed_condition_take_seconds(make_study):
-    space = {
-        "speculation": CHAINS[:2],
-        "flags": {"a": list(range(100))},
-        "env": {"V": [str(n) for n in range(1000)]},
-        "conditions": [{"when": {"flags": {"a": 5}}, "then": {"env": {"V": "7"}}}],
-    }
-    study = make_study(space=space)
-    begun = time.perf_counter()
-    large = Space(study)
-    assert len(large) == 5 * (99 * 1000 + 1)
-    assert not large.is_empty
-    assert canonical(Configuration.of(flags={"a": 5}, env={"V": "7"}), study) in large
-    assert canonical(Configuration.of(flags={"a": 5}, env={"V": "8"}), study) not in large
-    assert time.perf_counter() - begun < 30  # 0.05 s when it was written
 
 
 def study_text(conditions: str) -> str:
@@ -394,18 +365,16 @@ def test_conditions_are_part_of_the_digest(make_study):
     assert Space(spaced(make_study, second, first)).digest in digests
 
 
-def test_what_empties_a_space_is_told_and_not_another_illegal_combination(make_study):
+def test_conditions_that_together_empty_a_space_are_named(make_study):
     part = {"algorithm": "EAGLE3", "num_steps": 2, "topk": 2, "num_draft_tokens": [4, 32]}
     conditions = [
         {"when": {"algorithm": "EAGLE3"}, "then": {"env": {"X": "1"}}},
         {"when": {"num_steps": 2}, "then": {"env": {"X": "2"}}},
     ]
     space = {"speculation": [part], "env": {"X": ["1", "2"]}}
-    whole = Space(make_study(space=space))
-    assert whole.first_violation.rule != "condition", "a tree of 32 tokens is too large"
     with pytest.raises(StudyFileError) as caught:
         make_study(space=space | {"conditions": conditions})
     (problem,) = caught.value.problems
     assert problem.key == "space.conditions"
-    assert "the first of what is excluded" in problem.message
-    assert whole.first_violation.message not in problem.message
+    assert "[condition; space.conditions[1]]" in problem.message
+    assert "tree_capacity" not in problem.message

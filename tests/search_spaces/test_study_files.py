@@ -187,7 +187,7 @@ def test_workload_as_a_value(make_study):
 
 
 def test_prompt_sets_are_those_of_the_load_generator():
-    files = (Path(prompts_module).parent / "prompt_sets").glob("*.txt")
+    files = Path(prompts_module).parents[1].rglob("prompt_sets/*.txt")
     composed = {"summary", "retrieval"}  # from the library of passages
     written = {file.stem for file in files}
     assert set(BUILT_IN_SETS) - composed == written - {"passages"}

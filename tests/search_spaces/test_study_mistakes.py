@@ -226,7 +226,7 @@ MISTAKES = {
     "too large": Mistake(
         "  flags: {}\n",
         f"  flags: {{a: {list(range(500))}, b: {list(range(500))}}}\n",
-        "space", 6, "more than 1,000,000",
+        "space", 6, "more than 50,000; search fewer",
     ),
     "nothing legal": Mistake(
         "    - algorithm: none\n    - algorithm: EAGLE3\n      num_steps: {from: 1, to: 5}\n"

@@ -64,19 +64,16 @@ def test_their_parameters_have_names_of_their_own(space):
 
 
 @pytest.mark.parametrize(
-    ("configuration", "message"),
+    "configuration",
     [
-        (point(2, None, True, "a"), "The flag own is not varied in sub-space EAGLE3"),
-        (point(3, None, True, "c"), "'c' is not among the choices of EAGLE3-2.flag.own"),
-        (
-            Configuration.of(Speculation(), flags={"page-size": None, "other": None}),
-            "The flag other is not varied",
-        ),
-        (Configuration.of(Speculation(), env={"A": None}), "other variables"),
+        point(2, None, True, "a"),
+        point(3, None, True, "c"),
+        Configuration.of(Speculation(), flags={"page-size": None, "other": None}),
+        Configuration.of(Speculation(), env={"A": None}),
     ],
 )
-def test_what_no_choices_give(space, configuration, message):
-    with pytest.raises(NotInSpaceError, match=message):
+def test_a_configuration_outside_the_choices_has_no_assignments(space, configuration):
+    with pytest.raises(NotInSpaceError):
         space.assignments(configuration)
 
 
@@ -100,7 +97,6 @@ def test_rules_see_them(make_study):
     space = Space(make_study(space={"speculation": parts}))
     trees = [p for p in space if p.speculation.topk == 2]
     assert {dict(p.flags)["attention-backend"] for p in trees} == {"fa3"}
-    assert space.first_violation.rule == "trtllm_mha_chain_only"
 
 
 def test_they_are_part_of_the_digest(make_study):

@@ -13,7 +13,7 @@ from runners.sglang.preflight.gpus import GPUS, gpu_named
 from runners.sglang.preflight.preflight import Judgement, judge
 from search_spaces.flags.version_flags import flags_not_had
 from search_spaces.space.baseline import baselines
-from search_spaces.space.reduced import ReducedSpace
+from search_spaces.space.space import Space
 from tuner.errors import CommandError
 from tuner.preflight.sglang_text import as_json, refused_for_all, told
 from tuner.studies.assembly import make_servers
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from runners.base import Runner
     from search_spaces.configuration import Configuration
-    from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
 
@@ -134,7 +133,7 @@ def _without_refused(
     kept = {n: c for n, c in problem.baselines.items() if judgement.refusal(c) is None}
     space = problem.space
     if judgement.refused:
-        space = ReducedSpace(
+        space = Space(
             problem.study,
             servers.supports_draft_tp,
             lambda point: judgement.refusal(point) is not None,
