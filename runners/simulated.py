@@ -16,7 +16,7 @@ from runners.sglang.command import sglang_command
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.launch.flag_state import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.flags.version_flags import flags_not_had
+from search_spaces.space.version_flags import flags_not_had
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
 from runners.sglang.machine import device_names, gpus_used, read_machine
 from runners.sglang.read_ahead import ReadAhead
-from search_spaces.flags.version_flags import flags_not_had
+from search_spaces.space.version_flags import flags_not_had
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a study's conditions do to its space."""
+"""The effect of each of a study's conditions on its space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.rules.legality import candidate
 from search_spaces.space.conditions import StudyCondition, study_conditions
-from search_spaces.space.space import Space
+from search_spaces.space.space import Space, SpaceTooLargeError
 
 if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Effect:
-    """What one condition, by itself, does to the configurations that SGLang and NCCL run.
+    """The effect of one condition alone on the configurations that obey SGLang's rules.
 
     Attributes:
         condition: The condition.
-        applies: Whether its `when` matches any.
-        excludes: Whether it keeps any out of the space.
-        keeps: Whether it leaves any in it.
+        applies: Whether its `when` matches any configuration.
+        excludes: Whether it excludes any configuration.
+        keeps: Whether it keeps any configuration.
     """
 
     condition: StudyCondition
@@ -31,44 +31,36 @@ class Effect:
 
 
 def condition_effects(study: Study) -> tuple[Effect, ...]:
-    """What each of a study's conditions does to the configurations that obey SGLang's rules."""
+    """Compute the effects; empty for a space that is too large without its conditions."""
     effects = tuple(Effect(condition) for condition in study_conditions(study.space))
-    if not effects:
-        return ()
     space = study.space.model_copy(update={"conditions": ()})
-    for point in Space(study.model_copy(update={"space": space})):
+    try:
+        points = Space(study.model_copy(update={"space": space})) if effects else ()
+    except SpaceTooLargeError:
+        return ()
+    for point in points:
         found = candidate(point, study)
         for effect in effects:
-            applies = effect.condition.applies(found)
-            effect.applies |= applies
-            if applies and effect.condition.violation(found) is not None:
-                effect.excludes = True
-            else:
-                effect.keeps = True
+            effect.applies |= effect.condition.applies(found)
+            broken = effect.condition.violation(found) is not None
+            effect.excludes |= broken
+            effect.keeps |= not broken
     return effects
 
 
-def without_effect(study: Study) -> tuple[str, ...]:
-    """Conditions that exclude nothing, in sentences for the study's author."""
+def ineffective_conditions(study: Study) -> tuple[str, ...]:
+    """Warnings about conditions that exclude nothing."""
     out = []
     for effect in condition_effects(study):
-        place = effect.condition.place
+        place, when = effect.condition.place, effect.condition.when or "any value"
         if not effect.applies:
             out.append(
-                f"{place} never applies: no configuration is as its `when` says "
-                f"({effect.condition.when}); correct it or leave it out"
+                f"{place} never applies: no configuration matches `when` ({when}); correct or "
+                "remove it"
             )
         elif not effect.excludes:
             out.append(
-                f"{place} excludes nothing: where {effect.condition.when}, every configuration is "
-                "as its `then` says; correct it or leave it out"
+                f"{place} excludes nothing: every match of `when` ({when}) matches `then`; "
+                "correct or remove it"
             )
     return tuple(out)
-
-
-def what_empties(study: Study) -> tuple[int, ...]:
-    """Indices of the conditions that leave nothing of the space, each by itself.
-
-    Empty where it takes several of them, or where they are not to blame.
-    """
-    return tuple(i for i, effect in enumerate(condition_effects(study)) if not effect.keeps)

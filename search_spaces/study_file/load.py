@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from search_spaces.flags.flags import canonical_flag
 from search_spaces.problems import Problem, StudyFileError
 from search_spaces.simulated_acceptance import undeclared_simulation
-from search_spaces.space.condition_effects import what_empties
-from search_spaces.space.production import production_problems
+from search_spaces.space.baselines import production_problems
+from search_spaces.space.condition_effects import condition_effects
 from search_spaces.space.space import Space, SpaceTooLargeError
 from search_spaces.study_file import yaml_nodes
-from search_spaces.study_file.checks import check
 from search_spaces.study_file.errors import problems_of
-from search_spaces.study_file.secret_checks import tokens_in
+from search_spaces.study_file.space_checks import check_space, tokens_in
 from search_spaces.study_file.study import (
     SHIPPED,
     Model,
@@ -32,6 +32,7 @@ from search_spaces.study_file.study import (
     Study,
     WorkloadSpec,
 )
+from search_spaces.study_file.workload_checks import check_objective, check_workload
 from search_spaces.suggestions import nearest
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
@@ -52,7 +53,7 @@ _ENDINGS = (".yaml", ".yml")
 
 @functools.cache
 def shipped() -> tuple[tuple[str, str], ...]:
-    """Names of the shipped studies, each with one line that describes it (its first comment)."""
+    """Names of the shipped studies, each with a one-line description (its first comment)."""
     folder = resources.files("search_spaces") / "studies"
     out = []
     for file in folder.iterdir():
@@ -63,10 +64,10 @@ def shipped() -> tuple[tuple[str, str], ...]:
 
 
 def shipped_text(name: str) -> str:
-    """The file of a shipped study.
+    """The text of a shipped study.
 
     Raises:
-        KeyError: There is none of that name.
+        KeyError: No shipped study has this name.
     """
     if name not in dict(shipped()):
         raise KeyError(name)
@@ -75,14 +76,13 @@ def shipped_text(name: str) -> str:
 
 
 def load_study(name_or_path: str | PathLike[str]) -> Study:
-    """Reads a study.
+    """Read a study.
 
     Args:
-        name_or_path: The name of a shipped study, or a path (it has a slash or ends in `.yaml` or
-            `.yml`, or is a file).
+        name_or_path: The name of a shipped study, or the path of a file.
 
     Raises:
-        StudyFileError: It does not exist or is wrong, with everything that is wrong with it.
+        StudyFileError: The file is missing or wrong; the error lists every problem.
     """
     given = str(name_or_path)
     if given in {name for name, _ in shipped()}:
@@ -93,12 +93,9 @@ def load_study(name_or_path: str | PathLike[str]) -> Study:
         message = f"No shipped study is named {given!r}; "
         here = next((p for end in _ENDINGS if (p := Path(f"{given}{end}")).is_file()), None)
         if here is not None:
-            message += f"the file {here} lies here: write ./{here}"
+            message += f"for the file {here} write ./{here}"
         else:
-            message += (
-                f"{nearest(given, names)} "
-                "(for a file of your own, give its path, such as ./my-study.yaml)"
-            )
+            message += f"{nearest(given, names)} (for your own file write a path: ./my-study.yaml)"
         raise StudyFileError(given, [Problem("", None, message)])
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -120,27 +117,27 @@ def parse_study(
     stored: bool = False,
     output_spread: float = DEFAULT_OUTPUT_SPREAD,
 ) -> Study:
-    """Reads a study from the text of its file.
+    """Read a study from the text of its file.
 
     Args:
         text: YAML.
         source: Kept as `Study.source`.
-        shown: How messages name the file; `source` by default.
-        base_dir: Folder that relative paths in it start from; the working directory if empty.
-        stored: Whether it is stored already: then it is too late to refuse its secrets, or
-            acceptance that is simulated without a word.
-        output_spread: Spread of answer lengths where the text states none.
+        shown: Name of the file in messages; `source` by default.
+        base_dir: Folder of relative paths in the file; the working directory if empty.
+        stored: Whether the study is stored already. Its secrets and undeclared simulated acceptance
+            are then accepted.
+        output_spread: Spread of answer lengths for a file that states none.
 
     Raises:
-        StudyFileError: With everything that is wrong with it.
+        StudyFileError: The text is wrong; the error lists every problem.
     """
     document = yaml_nodes.read(text)
     problems = list(document.problems)
     study: Study | None = None
     if not isinstance(document.data, dict):
         if not problems:
-            what = "empty" if document.data is None else "not a mapping of keys to values"
-            message = f"The file is {what}; a study begins with `study: NAME`"
+            found = "empty" if document.data is None else "not a mapping of keys to values"
+            message = f"The file is {found}; begin it with `study: NAME`"
             problems.append(Problem("", 1, message))
     else:
         keep_env_as_written(document)
@@ -148,27 +145,25 @@ def parse_study(
             study = Study.model_validate(document.data, context={"output_spread": output_spread})
         except ValidationError as error:
             problems += problems_of(error.errors(include_url=False), Study, document)
-        problems += check(_sections(study, document.data), document, stored=stored)
+        problems += _relations(_sections(study, document.data), document, stored=stored)
     if not stored:
         for line, message in tokens_in(text):
             if all(problem.line not in {None, line} for problem in problems):
                 problems.append(Problem("", line, message))
         for path, message in undeclared_simulation(study) if study is not None else ():
-            problems.append(Problem(yaml_nodes.dotted(path), document.line(path), message))
+            problems.append(_problem(path, message, document))
     if study is not None and not problems:
         problems += _space_problems(study, document)
-        problems += _production_problems(study, document, stored=stored)
+        problems += problems_of_production(study, document, stored=stored)
     if study is None or problems:
         ordered = sorted(problems, key=lambda p: (p.line or 0, p.key))
         raise StudyFileError(shown or source, ordered)
-    # Set once, where it is made.
-    study._source, study._text, study._base_dir = source, text, base_dir  # noqa: SLF001
-    study._output_spread = output_spread  # noqa: SLF001
+    study.set_origin(source, text, base_dir, output_spread)
     return study
 
 
 def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
-    """The sections that can be read, so that relations are checked beside other mistakes."""
+    """Return the readable sections, so that relations are checked despite other mistakes."""
     if study is not None:
         return {name: getattr(study, name) for name in _CHECKED}
     out: dict[str, Any] = {}
@@ -182,7 +177,7 @@ def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep_env_as_written(document: yaml_nodes.Document) -> None:
-    """Numbers as values of environment variables become the text that was written (`1.50`)."""
+    """Replace numbers in environment variables by their text in the file (`1.50`)."""
     for section in ("server", "space"):
         _keep_as_written(document.data.get(section), (section,), document)
     space = document.data.get("space")
@@ -209,39 +204,64 @@ def _keep_as_written(part: object, at: yaml_nodes.Path, document: yaml_nodes.Doc
             env[name] = written(value, path)
 
 
+def _relations(
+    sections: dict[str, Any], document: yaml_nodes.Document, *, stored: bool
+) -> list[Problem]:
+    """Check relations within and between the readable sections."""
+    server, space = sections.get("server"), sections.get("space")
+    workload, objective = sections.get("workload"), sections.get("objective")
+    found = [*check_space(sections.get("model"), server, space, document.data, stored=stored)]
+    if workload is not None:
+        found += check_workload(workload)
+        if objective is not None:
+            found += check_objective(objective, workload)
+    return [_problem(_as_written(path, document.data), text, document) for path, text in found]
+
+
+def _problem(path: yaml_nodes.Path, message: str, document: yaml_nodes.Document) -> Problem:
+    return Problem(yaml_nodes.dotted(path), document.line(path), message)
+
+
+def _as_written(path: yaml_nodes.Path, data: object) -> yaml_nodes.Path:
+    """Bring the flags in a path to the spelling of the file."""
+    out: list[str | int] = []
+    for part in path:
+        key = part
+        if isinstance(data, dict):
+            if part not in data and out and out[-1] == "flags":
+                key = next((name for name in data if canonical_flag(name) == part), part)
+            data = data.get(key)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            data = None
+        out.append(key)
+    return tuple(out)
+
+
 def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
+    at: yaml_nodes.Path = ("space",)
     try:
         space = Space(study)
     except SpaceTooLargeError as error:
-        return [Problem("space", document.line(("space",)), str(error))]
-    if space.is_empty:
-        if blamed := _emptied_by_conditions(study):
-            return [Problem(yaml_nodes.dotted(at), document.line(at), text) for at, text in blamed]
-        message = f"Holds no configuration that SGLang would run: {space.why_empty}"
-        return [Problem("space", document.line(("space",)), message)]
-    return []
+        return [_problem(at, str(error), document)]
+    if not space.is_empty:
+        return []
+    effects = condition_effects(study)
+    if not any(effect.keeps or effect.excludes for effect in effects):
+        return [_problem(at, f"No configuration is valid: {space.why_empty}", document)]
+    conditions: yaml_nodes.Path = ("space", "conditions")
+    message = "Excludes every configuration; correct or remove it"
+    alone = [index for index, effect in enumerate(effects) if not effect.keeps]
+    if alone:
+        return [_problem((*conditions, index), message, document) for index in alone]
+    message = f"Together they exclude every configuration; the first reason: {space.why_empty}"
+    return [_problem(conditions, message, document)]
 
 
-def _production_problems(
+def problems_of_production(
     study: Study, document: yaml_nodes.Document, *, stored: bool
 ) -> list[Problem]:
-    if study.production is None:
-        return []
-    return production_problems(study, document, stored=stored)
-
-
-def _emptied_by_conditions(study: Study) -> list[tuple[yaml_nodes.Path, str]]:
-    if not study.space.conditions:
-        return []
-    without = study.space.model_copy(update={"conditions": ()})
-    if Space(study.model_copy(update={"space": without})).is_empty:
-        return []
-    at: yaml_nodes.Path = ("space", "conditions")
-    if alone := what_empties(study):
-        text = "Leaves nothing of the space: no configuration is as `then` says"
-        return [((*at, index), text) for index in alone]
-    message = (
-        "Together they leave nothing of the space, though each alone leaves something; the first "
-        f"of what is excluded: {Space(study).why_empty}"
-    )
-    return [(at, message)]
+    """Find reasons why `production.command` cannot be a baseline of the study."""
+    found = production_problems(study, stored=stored)
+    return [_problem(("production", "command"), message, document) for message in found]

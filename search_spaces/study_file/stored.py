@@ -1,7 +1,7 @@
-"""A study as it was stored, whatever today's checks say of its text.
+"""Read stored studies, even if the current checks refuse their text.
 
-What was measured with it is not lost because rules have become stricter since: it is read as far
-as it can be, and what speaks against it is said beside it.
+Results stay readable when checks become stricter: values that cannot be read are dropped and
+reported.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from search_spaces.problems import Problem, StudyFileError
-from search_spaces.space.production import production_problems
 from search_spaces.study_file import yaml_nodes
 from search_spaces.study_file.errors import problems_of
-from search_spaces.study_file.load import keep_env_as_written, parse_study
+from search_spaces.study_file.load import keep_env_as_written, parse_study, problems_of_production
 from search_spaces.study_file.study import Study
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
@@ -30,11 +29,10 @@ _IN_PLACE: Final[dict[str, Any]] = {
     "workload": {"prompts": {"chat": 1}, "output_tokens": 1},
     "budget": {"launches": 1},
 }
-"""Stands for a section that a study must have, where nothing of it can be read."""
+"""Placeholders of required sections that cannot be read."""
 
 _KEPT: Final = (("server", "flags"), ("server", "env"))
-"""Where values stay as they are written: every launch had them, so an exported command needs
-them."""
+"""Sections whose values are never dropped: exported commands need them."""
 
 _MOST_ROUNDS: Final = 1000
 
@@ -46,10 +44,9 @@ class StoredFile:
     """The file of a stored study.
 
     Attributes:
-        study: As far as it can be read.
-        problems: What today's checks find wrong with it; empty where it is as good as ever.
-        unread: Those of them for which `study` says something else than the text: no launch may
-            be made of it.
+        study: The readable part.
+        problems: Problems that the current checks find.
+        unread: Problems whose values are missing in `study`; such a study must not be launched.
     """
 
     study: Study
@@ -60,20 +57,19 @@ class StoredFile:
 def parse_stored(
     text: str, source: str, *, base_dir: str = "", output_spread: float = DEFAULT_OUTPUT_SPREAD
 ) -> StoredFile:
-    """Reads the text of a stored study, leniently where today's checks refuse it.
+    """Read the text of a stored study, leniently if the current checks refuse it.
 
-    Relations between keys and rules of SGLang that speak against it are passed over. A value that
-    is not understood is left out, but for fixed flags and variables, which stay as they are
-    written.
+    Violated relations and rules are ignored. Values that cannot be read are dropped, except for
+    fixed flags and variables, which keep their text.
 
     Args:
-        text: As it was stored.
+        text: The stored text.
         source: Kept as `Study.source`.
-        base_dir: Folder that relative paths in it start from.
-        output_spread: Spread of answer lengths where the text states none.
+        base_dir: Folder of relative paths in the text.
+        output_spread: Spread of answer lengths for a text that states none.
 
     Raises:
-        StudyFileError: It is not even YAML with keys.
+        StudyFileError: The text is not a YAML mapping.
     """
     try:
         return StoredFile(
@@ -88,15 +84,13 @@ def parse_stored(
     unread: list[Problem] = list(document.problems)
     kept: list[_Kept] = []
     context = {"output_spread": output_spread}
-    study = _with(_validated(document, refused, unread, kept, context), kept)
+    study = _with_kept(_validated(document, refused, unread, kept, context), kept)
     if study.production is not None and (
-        found := production_problems(study, document, stored=True)
+        found := problems_of_production(study, document, stored=True)
     ):
         unread += found
         study = study.model_copy(update={"production": None})
-    # Set once, where it is made.
-    study._source, study._text, study._base_dir = source, text, base_dir  # noqa: SLF001
-    study._output_spread = output_spread  # noqa: SLF001
+    study.set_origin(source, text, base_dir, output_spread)
     return StoredFile(study, refused.problems, tuple(sorted(unread, key=lambda p: p.line or 0)))
 
 
@@ -107,7 +101,7 @@ def _validated(
     kept: list[_Kept],
     context: Mapping[str, Any],
 ) -> Study:
-    """The document without what is not understood; every round takes something away."""
+    """Validate the document; drop unreadable values until it is valid."""
     data: Any = document.data
     for _ in range(_MOST_ROUNDS):
         try:
@@ -116,9 +110,9 @@ def _validated(
             errors = error.errors(include_url=False)
         unread += [p for p in problems_of(errors, Study, document) if p not in unread]
         paths = {_at(error) for error in errors}
-        # The last items of a list first, so that the others keep their places.
+        # Last list items first, so that the indices of the others stay valid.
         for path in sorted(paths, key=lambda path: [str(part).zfill(9) for part in path])[::-1]:
-            _take_away(data, path, kept)
+            _remove(data, path, kept)
     raise refused
 
 
@@ -128,12 +122,12 @@ def _at(error: Mapping[str, Any]) -> yaml_nodes.Path:
     return path if at is None else (*path, at)
 
 
-def _take_away(
+def _remove(
     data: Any,  # noqa: ANN401 - YAML
     path: yaml_nodes.Path,
     kept: list[_Kept],
 ) -> None:
-    """Takes the value at a path away, or the nearest thing around it that is there."""
+    """Remove the value at a path, or the nearest existing value around it."""
     found: list[tuple[Any, Any]] = []
     around: Any = data
     for part in path:
@@ -162,7 +156,7 @@ def _has(around: object, part: object) -> bool:
     return isinstance(around, list) and isinstance(part, int) and part < len(around)
 
 
-def _with(study: Study, kept: list[_Kept]) -> Study:
+def _with_kept(study: Study, kept: list[_Kept]) -> Study:
     for (section, part, name), value in kept:
         server = getattr(study, str(section))
         written = tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""A study file's content as checked models: one tuning problem."""
+"""The content of a study file as pydantic models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pydantic import (
 from search_spaces.algorithms import canonical_algorithm
 from search_spaces.metrics import Figure
 from search_spaces.prompt_names import parts_of_one
-from search_spaces.sampling import SamplingParameters  # noqa: TC001 - pydantic reads it
 from search_spaces.study_file.values import (
     Algorithm,
     Count,
@@ -36,6 +35,7 @@ from search_spaces.study_file.values import (
     OneSpelling,
     Positive,
     PromptSet,
+    SamplingParameters,
     StudyName,
     Text,
     Variable,
@@ -52,26 +52,26 @@ from search_spaces.workload import (
 )
 
 SHIPPED = "shipped"
-"""`Study.source` of a study that came with the tuner."""
+"""`Study.source` of a shipped study."""
 
 KINDS_OF_LOAD = ("concurrency", "request_rate", "trace")
-"""Keys of an operating point, of which it has exactly one."""
+"""Keys of an operating point; exactly one of them is given."""
 
 
 class Part(BaseModel):
-    """A section: frozen, and without keys that nobody knows."""
+    """A section of the file: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Model(Part):
-    """What is served.
+    """The served model.
 
     Attributes:
         path: Model path or repository name.
-        draft: The draft's; `None` where there is none.
-        family: `"llama"` for Llama and Grok-1 architectures, else `"other"`: decides SGLang's
-            defaults. `None`: read from the model's config, or guessed from its name.
+        draft: Path of the draft model, if any.
+        family: `"llama"` for Llama and Grok-1 architectures, else `"other"`. The family decides
+            SGLang's default draft. `None`: read from the model's config, or guessed from its name.
     """
 
     path: Text
@@ -80,13 +80,12 @@ class Model(Part):
 
 
 class Server(Part):
-    """What every launch has, baselines included.
+    """The part that is the same in every launch, baselines included.
 
     Attributes:
-        flags: SGLang flags; `True` is a switch, `None` is not given, a tuple is a flag of several
-            words.
-        env: Environment variables; `None` removes one that the caller has set.
-        python: Interpreter that runs SGLang; `None` is the one that runs the tuner.
+        flags: SGLang flags: `True` for a switch, `None` for no flag, a tuple for several words.
+        env: Environment variables; `None` removes a variable of the caller.
+        python: Interpreter of SGLang; `None` is the tuner's interpreter.
         prefix: Command prefix, such as `[docker, exec, sglang]`.
     """
 
@@ -97,14 +96,14 @@ class Server(Part):
 
 
 class SubSpace(Part):
-    """One algorithm and the numbers to try with it; `None` is SGLang's own default.
+    """An algorithm and the numbers to try; `None` is SGLang's default.
 
     Attributes:
-        algorithm: `"none"`, or a name in upper case, as it was written (`NEXTN` stays `NEXTN`).
+        algorithm: `"none"`, or a name in upper case; `NEXTN` stays `NEXTN`.
         num_steps: Draft steps per cycle.
         topk: Branches per draft step.
-        num_draft_tokens: Tokens that one verify checks; used where `topk > 1`.
-        flags: Choices per flag that are given in this sub-space only.
+        num_draft_tokens: Tokens per verify; only used where `topk > 1`.
+        flags: Choices per flag for this sub-space only.
     """
 
     algorithm: Algorithm
@@ -115,21 +114,14 @@ class SubSpace(Part):
 
     @property
     def canonical_algorithm(self) -> str:
-        """The algorithm's one name."""
+        """The algorithm's canonical name."""
         return canonical_algorithm(self.algorithm)
 
 
 class Pattern(Part):
-    """A set of configurations, by their values. A key that is not given matches all.
+    """Allowed values of a configuration; a key that is not given allows every value.
 
-    Attributes:
-        algorithm: Any of these algorithms.
-        num_steps: Any of these.
-        topk: Any of these.
-        num_draft_tokens: Any of these.
-        draft_tp: Any of these.
-        flags: For each flag any of these values; `None` among them is "not given".
-        env: For each variable any of these values; `None` among them is "not set".
+    In `flags` and `env`, `None` stands for a flag or variable that is not set.
     """
 
     algorithm: OneOrMoreAlgorithms | None = None
@@ -142,26 +134,23 @@ class Pattern(Part):
 
 
 class Condition(Part):
-    """Where `when` matches, `then` must match too.
-
-    Attributes:
-        when: Which configurations it speaks of.
-        then: What they must be.
-    """
+    """Where `when` matches, `then` must match too."""
 
     when: Pattern
     then: Pattern
 
 
 class SpaceSpec(Part):
-    """What the study varies.
+    """The part that the study varies.
+
+    In `flags` and `env`, `None` stands for a flag or variable that is not set.
 
     Attributes:
         speculation: Sub-spaces, at least one.
-        draft_tp: Tensor-parallel sizes of the draft; `None` is the target's own.
-        flags: Choices per flag; `None` among them is "not given".
-        env: Choices per environment variable; `None` among them is "not set".
-        conditions: What must hold between them; a point that breaks one is left out.
+        draft_tp: Tensor-parallel sizes of the draft; `None` is the target's size.
+        flags: Choices per flag, for all sub-spaces.
+        env: Choices per environment variable.
+        conditions: Conditions on points; points that break one are left out.
     """
 
     speculation: tuple[SubSpace, ...] = Field(min_length=1)
@@ -172,28 +161,28 @@ class SpaceSpec(Part):
 
     @property
     def tuned_flags(self) -> tuple[str, ...]:
-        """Every flag that is varied, in all sub-spaces or in some of them, without repeats."""
+        """Every searched flag, of all sub-spaces or of some, without repeats."""
         own = (name for part in self.speculation for name in part.flags)
         return tuple(dict.fromkeys((*self.flags, *own)))
 
 
 class Production(Part):
-    """Today's launch, where the study was made from one: the third baseline.
+    """Today's launch command, the third baseline.
 
     Attributes:
-        command: The whole command as one would type it, variables before it.
+        command: The whole command line, with its environment variables.
     """
 
     command: Text
 
 
 class Objective(Part):
-    """What is best.
+    """The objective of the search.
 
     Attributes:
-        maximize: The figure that is maximized, unless one is minimized.
-        minimize: The latency that is minimized in its place (`LIMITS`).
-        subject_to: Upper bounds by name (`LIMITS`), in milliseconds.
+        maximize: The rate to maximize, unless `minimize` is given.
+        minimize: The latency to minimize (`LIMITS`).
+        subject_to: Upper limits by name (`LIMITS`), in milliseconds.
     """
 
     maximize: Literal["output_tok_s", "goodput_request_s", "request_s"] = "output_tok_s"
@@ -204,25 +193,25 @@ class Objective(Part):
     def _one_direction(self) -> Objective:
         if self.minimize is not None and "maximize" in self.model_fields_set:
             raise wrong(
-                "Stands beside `maximize`; keep one of them, and put limits under `subject_to`",
+                "Cannot be combined with `maximize`; remove one, and put limits under `subject_to`",
                 "minimize",
             )
         return self
 
     @property
     def figure(self) -> Figure:
-        """The figure by which configurations are ranked."""
+        """The metric that ranks configurations."""
         if self.minimize is not None:
             return Figure(self.minimize, larger_is_better=False)
         return Figure(self.maximize)
 
 
 class Budget(Part):
-    """How much the study may spend.
+    """The budget of the study.
 
     Attributes:
-        launches: Launches that end in a verdict on a configuration, baselines included.
-        hours: Hours at work; `None` is no limit.
+        launches: Launches with a result for a configuration, baselines included.
+        hours: Hours of running time; `None` is no limit.
     """
 
     launches: Count
@@ -230,7 +219,7 @@ class Budget(Part):
 
 
 class Simulated(Part):
-    """How `--runner simulated` plays the server.
+    """Settings of `--runner simulated`.
 
     Attributes:
         profile: Name or path of the simulated server's profile.
@@ -255,13 +244,13 @@ class PointSpec(Part):
         given = [key for key in KINDS_OF_LOAD if getattr(self, key) is not None]
         if not given:
             raise wrong(
-                "An operating point has one of concurrency, request_rate and trace: write "
+                "Needs one of concurrency, request_rate and trace: write "
                 "`{concurrency: 8}`, `{request_rate: 4, requests: 100}` or "
                 "`{trace: arrivals.jsonl}`"
             )
         if len(given) > 1:
             raise wrong(
-                f"Has {' and '.join(given)}; keep one of them, or write two operating points",
+                f"Has {' and '.join(given)}; keep one, or write two operating points",
                 given[1],
             )
         return self
@@ -274,14 +263,14 @@ class PointSpec(Part):
 
 
 class SharedPrefixSpec(Part):
-    """Prefixes that prompts share on purpose; see `SharedPrefix`."""
+    """Prefixes shared by prompts; see `SharedPrefix`."""
 
     tokens: Annotated[Count, Field(le=MOST_PREFIX_TOKENS)]
     groups: Annotated[Count, Field(le=MOST_PREFIX_GROUPS)] = 1
 
 
 class GoodputSpec(Part):
-    """Limits that a request must keep to count as good; see `Goodput`."""
+    """Limits of a good request; see `Goodput`."""
 
     ttft_ms: Positive | None = None
     tpot_ms: Positive | None = None
@@ -290,12 +279,12 @@ class GoodputSpec(Part):
     @model_validator(mode="after")
     def _some_limit(self) -> GoodputSpec:
         if self.ttft_ms is None and self.tpot_ms is None and self.e2e_ms is None:
-            raise wrong("Holds no limit; write at least one, such as `{ttft_ms: 500, tpot_ms: 50}`")
+            raise wrong("Has no limit; write at least one, such as `{ttft_ms: 500, tpot_ms: 50}`")
         return self
 
 
 class OutputTokensSpec(Part):
-    """Lengths of answers: their mean, and how far they spread around it."""
+    """Lengths of answers: mean and relative spread."""
 
     mean: Count
     spread: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
@@ -303,14 +292,14 @@ class OutputTokensSpec(Part):
     @model_validator(mode="before")
     @classmethod
     def _of_mean(cls, value: object, info: ValidationInfo) -> object:
-        """A number is a mean; the spread of a study of its time is taken where none is stated."""
+        """Read a number as the mean; take the spread from the context if none is stated."""
         given = value if isinstance(value, dict) else {"mean": value}
         default = (info.context or {}).get("output_spread", DEFAULT_OUTPUT_SPREAD)
         return {"spread": default, **given}
 
 
 class WorkloadSpec(Part):
-    """What the servers are measured with; see `Workload`."""
+    """The load of the study; see `Workload`."""
 
     prompts: dict[PromptSet, Positive] = Field(min_length=1)
     output_tokens: OutputTokensSpec
@@ -334,17 +323,13 @@ class WorkloadSpec(Part):
         return prompts
 
     def to_workload(self, base_dir: str = "") -> Workload:
-        """The workload as a plain value; shares are scaled to sum to 1.
-
-        Args:
-            base_dir: Folder that relative paths start from.
-        """
+        """The workload as a plain value, with shares scaled to sum to 1."""
         lengths = self.output_tokens
         prefix, goodput = self.shared_prefix, self.goodput
         return Workload(
             prompts=parts_of_one(self.prompts),
             output_tokens=lengths.mean,
-            # Of answers that end by themselves the mean is a limit.
+            # The model ends the answers, so the mean is only a limit.
             output_spread=0.0 if self.natural_length else lengths.spread,
             points=tuple(point.to_point() for point in self.points),
             temperature=self.temperature,
@@ -366,9 +351,9 @@ class Study(Part):
 
     Attributes:
         name: The study's name (key `study`).
-        production: Today's launch; `None` where the study was not made from one.
-        simulated_acceptance: Whether its servers may simulate acceptance.
-        runner: Who runs the servers, unless the command says otherwise.
+        production: Today's launch command, if any.
+        simulated_acceptance: Whether the servers may simulate acceptance.
+        runner: Default of `--runner`.
     """
 
     name: StudyName = Field(alias="study")
@@ -395,24 +380,29 @@ class Study(Part):
 
     @property
     def base_dir(self) -> str:
-        """Folder that the file's relative paths start from; empty for the working directory."""
+        """Folder of relative paths in the file; empty for the working directory."""
         return self._base_dir
 
     @property
     def default_output_spread(self) -> float:
-        """Spread of answer lengths that was taken where the file states none."""
+        """Spread of answer lengths if the file states none."""
         return self._output_spread
 
     def to_workload(self) -> Workload:
-        """The workload as a plain value, which knows where its paths start."""
+        """The workload as a plain value."""
         return self.workload.to_workload(self._base_dir)
 
     @property
     def text(self) -> str:
-        """The file, as it was read."""
+        """The text of the file."""
         return self._text
 
     @property
     def digest(self) -> str:
         """SHA-256 of `text`: part of a stored study's identity."""
         return hashlib.sha256(self._text.encode()).hexdigest()
+
+    def set_origin(self, source: str, text: str, base_dir: str, output_spread: float) -> None:
+        """Record where the study comes from; called once by the loader."""
+        self._source, self._text, self._base_dir = source, text, base_dir
+        self._output_spread = output_spread

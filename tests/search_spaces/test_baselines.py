@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules.defaults import family_is_guessed, model_family
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study
 from search_spaces.study_file.study import Model

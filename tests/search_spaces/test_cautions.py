@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.safety_warnings import cautions
+from search_spaces.safety_warnings import safety_warnings
 from search_spaces.study_file.load import parse_study
 
 EAGLE = Speculation("EAGLE3", 2, 1, 3)
@@ -30,26 +30,26 @@ def study_of(flags="tp-size: 2", env=""):
         ({"NCCL_PROTO": "^LL128"}, []),
         ({"NCCL_PROTO": "Simple"}, []),
         ({"NCCL_PROTO": None}, []),
-        ({"NCCL_P2P_LEVEL": "SYS"}, ["NCCL_P2P_LEVEL=SYS", "hangs on some hosts"]),
+        ({"NCCL_P2P_LEVEL": "SYS"}, ["NCCL_P2P_LEVEL=SYS", "hangs some hosts"]),
         ({"NCCL_P2P_LEVEL": "PHB"}, []),
     ],
 )
 def test_settings_that_can_cost_answers_or_hang(env, told):
-    found = cautions(Configuration.of(EAGLE, env=env), study_of())
+    found = safety_warnings(Configuration.of(EAGLE, env=env), study_of())
     assert len(found) == bool(told)
     assert all(part in found[0] for part in told)
 
 
 def test_what_the_study_fixes_counts_unless_it_is_taken_away():
     study = study_of(env="NCCL_PROTO: LL128")
-    assert len(cautions(Configuration.of(EAGLE), study)) == 1
-    assert not cautions(Configuration.of(EAGLE, env={"NCCL_PROTO": None}), study)
+    assert len(safety_warnings(Configuration.of(EAGLE), study)) == 1
+    assert not safety_warnings(Configuration.of(EAGLE, env={"NCCL_PROTO": None}), study)
 
 
 def test_thresholds_that_change_answers():
     study = study_of("tp-size: 2, speculative-accept-threshold-single: 0.5")
-    [caution] = cautions(Configuration.of(EAGLE), study)
+    [caution] = safety_warnings(Configuration.of(EAGLE), study)
     assert "--speculative-accept-threshold-single 0.5" in caution
-    assert not cautions(Configuration.of(), study), "nothing is drafted"
+    assert not safety_warnings(Configuration.of(), study), "nothing is drafted"
     other = Configuration.of(EAGLE, flags={"speculative-accept-threshold-single": 1.0})
-    assert not cautions(other, study)
+    assert not safety_warnings(other, study)

@@ -8,7 +8,7 @@ import yaml
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.problems import StudyFileError
 from search_spaces.rules.legality import canonical, violations
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.conditions import broken_conditions
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
@@ -222,17 +222,17 @@ MISTAKES = {
     "an unknown flag": (
         "when: {flags: {page_sise: 64}}, then: {topk: 1}",
         "when.flags.page_sise",
-        "neither fixes nor varies it; did you mean `page-size`?",
+        "does not set it; did you mean `page-size`?",
     ),
     "an unknown variable": (
         "when: {topk: 1}, then: {env: {NCCL_PROT: LL}}",
         "then.env.NCCL_PROT",
-        "did you mean `NCCL_PROTO`? (to vary it, write its choices under `space.env`)",
+        "did you mean `NCCL_PROTO`? (to search it, write its choices under `space.env`)",
     ),
     "an algorithm of another study": (
         "when: {algorithm: DFLASH}, then: {topk: 1}",
         "when.algorithm",
-        "DFLASH is not among the study's sub-spaces; take from: none, EAGLE3, NGRAM",
+        "DFLASH is not an algorithm of this study; use none, EAGLE3, NGRAM",
     ),
     "no algorithm at all": (
         "when: {algorithm: EAGEL3}, then: {topk: 1}",
@@ -242,17 +242,17 @@ MISTAKES = {
     "a value that is no choice": (
         "when: {topk: 1}, then: {flags: {page-size: [64, 32]}}",
         "then.flags.page-size",
-        "Is never 32 in this study; take from: null, 64",
+        "Is never 32 in this study; use null, 64",
     ),
     "a variable's value that is no choice": (
         "when: {env: {NCCL_PROTO: Simple}}, then: {topk: 1}",
         "when.env.NCCL_PROTO",
-        "Is never Simple in this study; take from: null, LL",
+        "Is never Simple in this study; use null, LL",
     ),
     "another value than the fixed one": (
         "when: {flags: {tp-size: 4}}, then: {topk: 1}",
         "when.flags.tp-size",
-        "Is never 4 in this study; take from: 8",
+        "Is never 4 in this study; use 8",
     ),
     "what has a key of its own": (
         "when: {flags: {speculative-num-steps: 4}}, then: {topk: 1}",
@@ -265,7 +265,7 @@ MISTAKES = {
         "Unknown key; did you mean `num_steps`?",
     ),
     "no then": ("when: {topk: 1}", "then", "Missing"),
-    "an empty then": ("when: {topk: 1}, then: {}", "then", "Asks for nothing"),
+    "an empty then": ("when: {topk: 1}, then: {}", "then", "Requires nothing"),
     "an empty list": ("when: {topk: []}, then: {topk: 1}", "when.topk", "empty"),
     "a boolean variable": (
         "when: {env: {A: yes}}, then: {topk: 1}",
@@ -275,7 +275,7 @@ MISTAKES = {
     "what leaves nothing": (
         "when: {}, then: {num_steps: 9, algorithm: EAGLE3}",
         "",
-        "Leaves nothing of the space: no configuration is as `then` says",
+        "Excludes every configuration",
     ),
 }
 
@@ -297,7 +297,9 @@ def test_conditions_that_leave_nothing_together():
         "    - {when: {}, then: {algorithm: EAGLE3}}\n"
         "    - {when: {algorithm: EAGLE3}, then: {algorithm: none}}"
     )
-    with pytest.raises(StudyFileError, match=r"space\.conditions: Together they leave nothing"):
+    with pytest.raises(
+        StudyFileError, match=r"space\.conditions: Together they exclude every configuration"
+    ):
         parse_study(study_text(both), "mine.yaml")
 
 
@@ -331,7 +333,7 @@ def test_every_value_that_a_configuration_has_may_be_named(values):
     [
         (
             {"when": {"num_steps": 9}, "then": {"env": {"A": "1"}}},
-            "[0] never applies: no configuration is as its `when` says (num_steps is 9)",
+            "[0] never applies: no configuration matches `when` (num_steps is 9)",
         ),
         (
             {"when": {"algorithm": "NGRAM", "topk": 1}, "then": {"env": {"A": "1"}}},
@@ -339,7 +341,7 @@ def test_every_value_that_a_configuration_has_may_be_named(values):
         ),
         (
             {"when": {"algorithm": "EAGLE3"}, "then": {"topk": 1}},
-            "space.conditions[0] excludes nothing: where algorithm is EAGLE3, every configuration",
+            "space.conditions[0] excludes nothing: every match of `when` (algorithm is EAGLE3)",
         ),
     ],
 )

@@ -33,7 +33,7 @@ REFUSED = {
     "a beginning of several": ("kv-cache-dtype", "fp8", "begin so"),
     "a beginning of one": ("attention-backend", "tri", "did you mean `triton`?"),
     "far from all": ("quantization", "zzz", "and 19 more"),
-    "far from a few": ("dtype", 16, "known here: auto, half"),
+    "far from a few": ("dtype", 16, "valid: auto, half"),
     "a word": ("tp-size", "eight", "Takes a whole number, not 'eight'"),
     "half a number": ("page-size", 1.5, "Takes a whole number, not 1.5"),
     "a large letter": ("context-length", "32K", "such as 32k (32,000)"),

@@ -19,7 +19,7 @@ from runners.sglang.preflight.gpus import gpu_named
 from runners.sglang.preflight.sample import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
 from search_spaces.flags.options import options
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study
 

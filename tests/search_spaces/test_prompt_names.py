@@ -65,7 +65,7 @@ def test_a_name_alone_weighs_1():
         ("chat=0", "share of chat must be a number above 0, not '0'"),
         ("chat=much", "must be a number above 0, not 'much'"),
         ("chat=inf", "above 0"),
-        ("chat,chat", "chat stands twice"),
+        ("chat,chat", "chat is repeated"),
         ("http:x", "Unknown kind of prompts 'http'"),
     ],
 )

@@ -22,14 +22,14 @@ SERVE = "python -m sglang.launch_server --model-path"
         ({"server": {"env": {"HF_TOKEN": WORD}}}, "server.env.HF_TOKEN",
          "write `HF_TOKEN: $HF_TOKEN`"),
         ({"server": {"env": {"http_proxy": f"http://me:{WORD}@proxy:80"}}}, "server.env.http_proxy",
-         "Holds a secret"),
+         "Contains a secret"),
         ({"server": {"flags": {"tool-server": f"https://t/?k=hf_{WORD}"}}},
-         "server.flags.tool-server", "Holds a secret"),
+         "server.flags.tool-server", "Contains a secret"),
         ({"server": {"prefix": ["env", f"HF_TOKEN={WORD}"]}}, "server.prefix[1]", "`NAME: $NAME`"),
         ({"space": {"speculation": [CHAIN], "env": {"MY_SECRET": [None, WORD]}}},
          "space.env.MY_SECRET[1]", "write `MY_SECRET: $MY_SECRET`"),
         ({"space": {"speculation": [CHAIN | {"flags": {"tool-server": [f"a:hf_{WORD}"]}}]}},
-         "space.speculation[0].flags.tool-server[0]", "Holds a secret"),
+         "space.speculation[0].flags.tool-server[0]", "Contains a secret"),
         ({"production": {"command": f"HF_TOKEN={WORD} {SERVE} org/target"}}, "production.command",
          "write `HF_TOKEN=$HF_TOKEN`"),
         ({"production": {"command": f"{SERVE} org/target --api-key={WORD}"}}, "production.command",
@@ -52,7 +52,7 @@ def test_a_secret_that_is_written_out(changes, key, says):
 
 def test_a_token_in_a_comment():
     text = json.dumps(study_dict(), indent=1) + f"\n# hf_{WORD}\n"
-    with pytest.raises(StudyFileError, match="looks like an access token") as caught:
+    with pytest.raises(StudyFileError, match="Looks like an access token") as caught:
         parse_study(text, "s.yaml")
     assert caught.value.problems[0].line == text.count("\n")
 

@@ -11,7 +11,7 @@ import yaml
 
 import search_spaces
 from runners.simulated_server.engine.profile import load_profile
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study, shipped
 from search_spaces.study_file.warnings import warnings

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.problems import StudyFileError
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.study_file.load import parse_study, shipped_text
 from search_spaces.study_file.stored import parse_stored
 

@@ -57,7 +57,7 @@ MISTAKES = {
         "workload.output_token", 18, "did you mean `output_tokens`?",
     ),
     "unknown section": Mistake(
-        "runner: sglang", "gpu: H200", "gpu", 22, "known here: study, model, server"
+        "runner: sglang", "gpu: H200", "gpu", 22, "valid: study, model, server"
     ),
     "unknown key in a sub-space": Mistake(
         "      topk: [1, 2]", "      topk: [1, 2]\n      steps: 3",
@@ -127,27 +127,28 @@ MISTAKES = {
     ),
     "no choices": Mistake("[null, LL]", "[]", "space.env.NCCL_PROTO", 15, "at least one choice"),
     "not a variable's name": Mistake(
-        "NCCL_PROTO:", "NCCL-PROTO:", "space.env.NCCL-PROTO", 15, "not the name of an environment"
+        "NCCL_PROTO:", "NCCL-PROTO:", "space.env.NCCL-PROTO", 15, "not a variable name"
     ),
     "the launch mark": Mistake(
-        "NCCL_PROTO: [null, LL]", "TUNER_LAUNCH: [a]", "space.env.TUNER_LAUNCH", 15, "leave it out"
+        "NCCL_PROTO: [null, LL]", "TUNER_LAUNCH: [a]", "space.env.TUNER_LAUNCH", 15, "remove it"
     ),
     "a range backwards": Mistake(
-        "{from: 1, to: 5}", "{from: 5, to: 1}", "space.speculation[1].num_steps.to", 10, "swap them"
+        "{from: 1, to: 5}", "{from: 5, to: 1}", "space.speculation[1].num_steps.to", 10,
+        "swap the numbers"
     ),
     "half a range": Mistake(
         "{from: 1, to: 5}", "{from: 1}", "space.speculation[1].num_steps", 10, "{from: 1, to: 10}"
     ),
     "a word in a range": Mistake(
         "{from: 1, to: 5}", "{from: 1, until: 5}", "space.speculation[1].num_steps.until", 10,
-        "known here: from, to, step",
+        "valid: from, to, step",
     ),
     "a half step": Mistake(
         "topk: [1, 2]", "topk: [1, 2.5]", "space.speculation[1].topk[1]", 11, "not 2.5"
     ),
     "zero steps": Mistake(
         "{from: 1, to: 5}", "{from: 0, to: 5}", "space.speculation[1].num_steps", 10,
-        "no speculation is `algorithm: none`",
+        "write `algorithm: none`",
     ),
     "an algorithm misspelled": Mistake(
         "algorithm: EAGLE3", "algorithm: EAGEL3", "space.speculation[1].algorithm", 9,
@@ -183,17 +184,17 @@ MISTAKES = {
     ),
     "a flag both fixed and searched": Mistake(
         "  flags: {}\n", "  flags: {tensor_parallel_size: [4, 8]}\n",
-        "space.flags.tensor_parallel_size", 14, "Also stands under `server.flags`",
+        "space.flags.tensor_parallel_size", 14, "Also under `server.flags`",
     ),
     "a variable both fixed and searched": Mistake(
         "  env: {}\nspace", "  env: {NCCL_PROTO: LL}\nspace", "space.env.NCCL_PROTO", 15,
-        "Also stands under `server.env`",
+        "Also under `server.env`",
     ),
     "one flag in two spellings": Mistake(
         "tp-size: 8,", "tp-size: 8, tp_size: 4,", "server.flags.tp_size", 4, "flag as 'tp-size'"
     ),
     "choices that Python takes for one": Mistake(
-        "  flags: {}\n", "  flags: {foo: [1, true]}\n", "space.flags.foo", 14, "differ only in kind"
+        "  flags: {}\n", "  flags: {foo: [1, true]}\n", "space.flags.foo", 14, "differ only in type"
     ),
     "draft does not fit": Mistake(
         "draft_tp: [8]", "draft_tp: [8, 3]", "space.draft_tp", 13, "3 does not divide"
@@ -204,7 +205,7 @@ MISTAKES = {
     "no share": Mistake("chat: 0.5", "chat: 0", "workload.prompts.chat", 17, "more than 0, not 0"),
     "a point twice": Mistake(
         "[{concurrency: 1}]", "[{concurrency: 1}, {concurrency: 1}]",
-        "workload.points[1].concurrency", 19, "stands twice",
+        "workload.points[1].concurrency", 19, "is repeated",
     ),
     "an unknown limit": Mistake(
         "ttft_p95_ms", "ttft_p90_ms", "objective.subject_to.ttft_p90_ms", 20, "mean `ttft_p9"
@@ -215,9 +216,9 @@ MISTAKES = {
     "an unknown runner": Mistake("runner: sglang", "runner: vllm", "runner", 22, "'sglang' or"),
     "a key twice": Mistake(
         "  output_tokens: 256", "  output_tokens: 256\n  output_tokens: 128",
-        "workload.output_tokens", 19, "Given twice (first on line 18)",
+        "workload.output_tokens", 19, "Duplicate key (first on line 18)",
     ),
-    "a name with a slash": Mistake("study: kimi", "study: a/b", "study", 1, "plain name"),
+    "a name with a slash": Mistake("study: kimi", "study: a/b", "study", 1, "letters, digits"),
     "a bracket left open": Mistake("draft_tp: [8]", "draft_tp: [8", "", 14, "Not YAML"),
     "indented with a tab": Mistake("  env: {}\nspace", "\tenv: {}\nspace", "", 5, "with spaces"),
     "not a port": Mistake(
@@ -245,7 +246,7 @@ MISTAKES = {
     ),
     "one protocol in two spellings": Mistake(
         "[null, LL]", '["LL,Simple", "simple,ll"]', "space.env.NCCL_PROTO[1]", 15,
-        "the same as choice 1 (LL,Simple)",
+        "Same value as choice 1 (LL,Simple)",
     ),
     "an algorithm for all-reduce alone": Mistake(
         "NCCL_PROTO: [null, LL]", "NCCL_ALGO: [null, Tree]", "space.env.NCCL_ALGO[1]", 15,
@@ -281,12 +282,12 @@ MISTAKES = {
     ),
     "choices above and below": Mistake(
         "NCCL_PROTO: [null, LL]", "NCCL_MIN_NCHANNELS: [16], NCCL_MAX_NCHANNELS: [4, 8]",
-        "space.env.NCCL_MAX_NCHANNELS", 15, "No choice holds: NCCL_MIN_NCHANNELS 16",
+        "space.env.NCCL_MAX_NCHANNELS", 15, "No choice is valid: NCCL_MIN_NCHANNELS 16",
     ),
     "a choice that is not looked at": Mistake(
         "NCCL_PROTO: [null, LL]",
         "NCCL_P2P_LEVEL: [null, LOC, SYS], NCCL_P2P_DISABLE: [null, 1]",
-        "space.env.NCCL_P2P_LEVEL[1]", 15, "leave it out",
+        "space.env.NCCL_P2P_LEVEL[1]", 15, "remove LOC",
     ),
     "a flag's choice misspelled": Mistake(
         "tp-size: 8,", "tp-size: 8, attention-backend: flashinfr,",
@@ -338,7 +339,7 @@ MISTAKES = {
     ),
     "a rate as a limit": Mistake(
         "ttft_p95_ms: 2000", "output_tok_s: 90", "objective.subject_to.output_tok_s", 20,
-        "a rate, which is maximized",
+        "write `objective: {maximize: output_tok_s}`",
     ),
     "goodput without limits": Mistake(
         "maximize: output_tok_s", "maximize: goodput_request_s", "objective.maximize", 20,
@@ -353,7 +354,7 @@ MISTAKES = {
     ),
     "a limit that the whole keeps": Mistake(
         "ttft_p95_ms: 2000", "ttft_p95_ms: 2000, e2e_p99_ms: 1500",
-        "objective.subject_to.ttft_p95_ms", 20, "Has no effect beside e2e_p99_ms 1500",
+        "objective.subject_to.ttft_p95_ms", 20, "e2e_p99_ms is never below ttft_p95_ms",
     ),
     "a goodput limit that the whole keeps": Mistake(
         "  points:", "  goodput: {ttft_ms: 2000, e2e_ms: 500}\n  points:",
@@ -365,12 +366,12 @@ MISTAKES = {
     ),
     "no weight": Mistake(
         "{concurrency: 1}", "{concurrency: 1, weight: 0}", "workload.points[0].weight", 19,
-        "leave the point out",
+        "remove the point",
     ),
-    "no time": Mistake("hours: 6", "hours: 0", "budget.hours", 21, "leave it out for no limit"),
+    "no time": Mistake("hours: 6", "hours: 0", "budget.hours", 21, "remove it for no limit"),
     "two kinds of load": Mistake(
         "{concurrency: 1}", "{concurrency: 1, request_rate: 4}",
-        "workload.points[0].request_rate", 19, "keep one of them",
+        "workload.points[0].request_rate", 19, "keep one",
     ),
     "half a condition": Mistake(
         "draft_tp: [8]", "draft_tp: [8]\n  conditions: [{when: {topk: 2}}]",
@@ -388,7 +389,8 @@ MISTAKES = {
 
 
 ADVICE = re.compile(
-    r"write|keep|leave|did you mean|known here|such as|swap|take|must|needs|belong|found|begin so"
+    r"write|keep|leave|remove|use|correct"
+    r"|did you mean|valid|such as|swap|take|must|needs|belong|found|begin so"
     r"|takes|search|at most|missing|more than|save|expected|give",
     re.IGNORECASE,
 )
@@ -463,7 +465,7 @@ def test_an_alias_of_itself_is_refused():
 def test_aliases_of_aliases_end():
     names = "abcdefgh"
     lines = [f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in itertools.pairwise(names)]
-    with pytest.raises(StudyFileError, match="aliases stand for more than 100,000 values"):
+    with pytest.raises(StudyFileError, match="Aliases expand to more than 100,000 values"):
         parse_study("\n".join(["a: &a [1, 1, 1]", *lines]), "s.yaml")
 
 
@@ -478,7 +480,7 @@ def test_an_unknown_name_lists_what_there_is():
 def test_a_file_that_lies_here_is_named(tmp_path, monkeypatch, name):
     (tmp_path / name).write_text(GOOD)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StudyFileError, match=f"the file {name} lies here: write ./{name}"):
+    with pytest.raises(StudyFileError, match=f"for the file {name} write ./{name}"):
         load_study("my-llama")
     assert load_study(f"./{name}").source == f"./{name}"
 

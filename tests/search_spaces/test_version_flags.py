@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.flags.options import REPLACED, options
-from search_spaces.flags.version_flags import flags_not_had
+from search_spaces.space.version_flags import flags_not_had
 from search_spaces.study_file.load import parse_study
 
 

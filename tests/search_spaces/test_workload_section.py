@@ -83,14 +83,14 @@ MISTAKES = {
     "no such set": ("summary: 2", "sumary: 2", "workload.prompts.sumary", "did you mean `summary`"),
     "a file without its kind": (
         "jsonl:prompts/mine.jsonl", "mine.jsonl", "workload.prompts.mine.jsonl",
-        "a file is written as `jsonl:mine.jsonl`",
+        "for a file write `jsonl:mine.jsonl`",
     ),
     "no such kind": (
         "jsonl:prompts/mine.jsonl", "json:mine.jsonl", "workload.prompts.json:mine.jsonl",
         "did you mean `jsonl`",
     ),
     "no path": (
-        "jsonl:prompts/mine.jsonl", "'jsonl:'", "workload.prompts.jsonl:", "Nothing stands",
+        "jsonl:prompts/mine.jsonl", "'jsonl:'", "workload.prompts.jsonl:", "is missing",
     ),
     "no such data set": (
         "sglang:random-ids?random-input-len=64", "sglang:randomids",
@@ -98,7 +98,7 @@ MISTAKES = {
     ),
     "options that are none": (
         "random-ids?random-input-len=64", "random-ids?random-input-len",
-        "workload.prompts.sglang:random-ids?random-input-len", "Options are written like",
+        "workload.prompts.sglang:random-ids?random-input-len", "Invalid options",
     ),
     "no number of prompts": (
         "random-ids?random-input-len=64", "random-ids?num-prompts=many",
@@ -108,13 +108,13 @@ MISTAKES = {
         "{concurrency: 8}", "{concurrency: 8, request_rate: 2}",
         "workload.points[0].request_rate", "Has concurrency and request_rate; keep one",
     ),
-    "no load": ("{concurrency: 8}", "{weight: 2}", "workload.points[0]", "has one of "),
+    "no load": ("{concurrency: 8}", "{weight: 2}", "workload.points[0]", "Needs one of "),
     "a rate of nothing": (
         "request_rate: 4", "request_rate: 0", "workload.points[1].request_rate", "more than 0",
     ),
     "a rate misnamed": ("request_rate: 4", "rate: 4", "workload.points[1].rate", "`request_rate`"),
     "a trace twice": (
-        "{concurrency: 8}", "{trace: arrivals.jsonl}", "workload.points[2].trace", "stands twice",
+        "{concurrency: 8}", "{trace: arrivals.jsonl}", "workload.points[2].trace", "is repeated",
     ),
     "temperature among sampling": (
         "top_p: 0.95", "temperature: 1", "workload.sampling.temperature", "under `workload`",
@@ -128,7 +128,8 @@ MISTAKES = {
     ),
     "no whole number": ("top_k: 40", "top_k: 4.5", "workload.sampling.top_k", "whole number"),
     "sampling that is no mapping": (
-        "{top_p: 0.95, top_k: 40}", "greedy", "workload.sampling", "Must be keys with numbers",
+        "{top_p: 0.95, top_k: 40}", "greedy", "workload.sampling",
+        "Must be a mapping of names to numbers",
     ),
     "length in words": (
         "natural_length: true", "natural_length: long", "workload.natural_length", "true or false",
@@ -144,18 +145,19 @@ MISTAKES = {
         "ttft_ms: 500", "ttft_p95_ms: 500", "workload.goodput.ttft_p95_ms", "mean `ttft_ms`",
     ),
     "goodput without limits": (
-        "{ttft_ms: 500, tpot_ms: 50}", "{}", "workload.goodput", "Holds no limit",
+        "{ttft_ms: 500, tpot_ms: 50}", "{}", "workload.goodput", "Has no limit",
     ),
     "goodput with the objective": (
         "objective: {", "objective: {goodput: {ttft_ms: 5}, ", "objective.goodput",
         "under `workload`",
     ),
     "goodput that nobody defined": (
-        "  goodput: {ttft_ms: 500, tpot_ms: 50}\n", "", "objective.maximize", "there are none",
+        "  goodput: {ttft_ms: 500, tpot_ms: 50}\n", "", "objective.maximize",
+        "Goodput needs limits",
     ),
     "both directions": (
         "{maximize: goodput_request_s", "{maximize: goodput_request_s, minimize: e2e_p95_ms",
-        "objective.minimize", "keep one of them",
+        "objective.minimize", "remove one",
     ),
     "a figure that cannot be minimized": (
         "maximize: goodput_request_s", "minimize: e2e_ms", "objective.minimize",
@@ -185,7 +187,7 @@ def test_open_points_take_goodput_or_a_latency():
         ("workload.points[2]", 19),
     ]
     message = caught.value.problems[0].message
-    assert "output_tok_s at 4 requests/s is what arrives" in message
+    assert "output_tok_s at 4 requests/s equals the arrival rate" in message
     assert "`objective: {maximize: goodput_request_s}`" in message
 
 

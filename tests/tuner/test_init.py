@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from search_spaces.space.production import production_configuration
+from search_spaces.space.baselines import production_configuration
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study
 from search_spaces.study_file.warnings import warnings

@@ -11,9 +11,9 @@ from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.gpus import GPUS, gpu_named
 from runners.sglang.preflight.preflight import Judgement, judge
-from search_spaces.flags.version_flags import flags_not_had
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
+from search_spaces.space.version_flags import flags_not_had
 from tuner.errors import CommandError
 from tuner.preflight.sglang_text import as_json, refused_for_all, told
 from tuner.studies.assembly import make_servers

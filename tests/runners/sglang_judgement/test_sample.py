@@ -7,7 +7,7 @@ import yaml
 
 from runners.sglang.preflight.sample import MOST_LISTED, points_to_ask, traits
 from search_spaces.nccl.knobs import without_nccl
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study, parse_study
 

@@ -1,4 +1,4 @@
-"""Today's launch command as a configuration of a study, so that it can be one of its baselines."""
+"""The baselines of a study, today's launch command among them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
-from search_spaces.configuration import Configuration
+from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
 from search_spaces.flags.flag_values import flag_problem, unknown_flag
 from search_spaces.flags.flags import canonical_flag
 from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, NUMBER_FLAGS, speculation_of
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.launch_commands.prefixes import prefix_here
-from search_spaces.problems import Problem
+from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.secrets import is_export_only, is_secret, reference
 from search_spaces.suggestions import nearest
@@ -26,22 +26,55 @@ if TYPE_CHECKING:
     from search_spaces.launch_commands import LaunchText
     from search_spaces.study_file.study import Study
     from search_spaces.study_file.values import FixedValue
-    from search_spaces.study_file.yaml_nodes import Document
 
 MODEL = "model-path"
-_KEY = ("production", "command")
+
+PRODUCTION = "production"
+"""Name of the baseline that `production.command` gives."""
+
+
+def baselines(study: Study) -> dict[str, Configuration]:
+    """The configurations that a study's winner is compared with, canonical, by name.
+
+    - `"none"` is no speculation.
+    - `"default"` is SGLang's defaults (0.5.23) for the first speculative algorithm of the study.
+      It is absent without such an algorithm, or where a rule refuses it.
+    - `"production"` is `production.command`, if the study has one. Rules do not exclude it, since
+      it runs today.
+
+    The first two leave every flag and variable unset that the study varies. A baseline need not be
+    a point of the space, and two names can be the same configuration.
+    """
+    out = {"none": canonical(Configuration.of(Speculation()), study)}
+    default = default_baseline(study)
+    if default is not None and not violations(default, study):
+        out["default"] = default
+    production = production_configuration(study)
+    if production is not None:
+        out[PRODUCTION] = production
+    return out
+
+
+def default_baseline(study: Study) -> Configuration | None:
+    """SGLang's defaults for the study's first speculative algorithm, legal or not."""
+    for part in study.space.speculation:
+        algorithm = part.canonical_algorithm
+        if algorithm != NO_SPECULATION and algorithm in ALGORITHMS:
+            speculation = default_speculation(algorithm, model_family(study.model))
+            return canonical(Configuration.of(speculation), study)
+    return None
 
 
 def production_configuration(study: Study) -> Configuration | None:
-    """The study's `production.command`, canonical; `None` where it has none.
+    """The study's `production.command` as a canonical configuration; `None` without one.
 
-    Flags and variables are those in which the command differs from `server.flags` and
-    `server.env`; one of these that the command does not have is `None`. Flags of the server's
-    address and keys, and secret variables, are no differences: trials never have them.
+    The configuration holds the flags and variables in which the command differs from
+    `server.flags` and `server.env`; `None` marks one that the command lacks. Addresses, keys and
+    secret variables are left out: trials never have them.
 
     Raises:
-        ValueError: The command cannot be this study's (`production_problems` says why; a study
-            that was read from a file has no such command).
+        ValueError: The command does not fit the study. (`production_problems` finds this when a
+            study file is read.)
     """
     if study.production is None:
         return None
@@ -51,65 +84,61 @@ def production_configuration(study: Study) -> Configuration | None:
     return _relative(launch, study)
 
 
-def production_problems(study: Study, document: Document, *, stored: bool = False) -> list[Problem]:
-    """What keeps `production.command` from being a baseline of the study.
+def production_problems(study: Study, *, stored: bool = False) -> list[str]:
+    """Reasons why `production.command` cannot be a baseline of the study.
 
     Args:
         study: The study.
-        document: Its file, for lines.
-        stored: Whether it is stored already: then it is too late to refuse its secrets.
+        stored: Whether the study is stored already; its secrets are then accepted.
     """
     if study.production is None:
         return []
     try:
         launch = read_launch_text(study.production.command, kind="shell")
     except UnreadableCommandError as error:
-        messages = [str(error)]
-    else:
-        messages = list(_mismatches(launch, study))
-        if not stored:
-            messages += _written_out(launch)
-    return [Problem(".".join(_KEY), document.line(_KEY), message) for message in messages]
+        return [str(error)]
+    messages = list(_mismatches(launch, study))
+    return messages if stored else [*messages, *_literal_secrets(launch)]
 
 
 def production_warnings(study: Study) -> Iterator[str]:
-    """What is worth knowing of a production command that is sound."""
+    """Warnings about a usable `production.command`."""
     if study.production is None:
         return
     launch = read_launch_text(study.production.command, kind="shell")
     for note in launch.notes:
-        if not _is_said_of_the_study(note, study):
+        if not _repeats_server_warning(note, study):
             yield f"production.command: {note}"
     for name, value in launch.flags.items():
         if (problem := flag_problem(name, value)) is not None:
             yield f"production.command: --{name}: {problem}"
-    today, own = prefix_here(launch.prefix), prefix_here(study.server.prefix)
-    if today != own:
+    today, server = prefix_here(launch.prefix), prefix_here(study.server.prefix)
+    if today != server:
         yield (
-            f"production.command starts {_behind(today)}, and the study's servers {_behind(own)}: "
-            "every launch has `server.prefix`, the baseline 'production' too; correct one of them"
+            f"production.command has {_prefix_text(today)}, but server.prefix is "
+            f"{_prefix_text(server)}; every launch uses server.prefix, so correct one of them"
         )
     configuration = production_configuration(study)
     for broken in violations(configuration, study) if configuration is not None else ():
         yield (
-            f"production.command breaks a rule that the search keeps to: {broken}; it runs today, "
-            "so it is measured all the same"
+            f"production.command breaks a rule: {broken}; the tuner measures it anyway, because "
+            "it runs today"
         )
 
 
-def _behind(prefix: tuple[str, ...]) -> str:
-    return f"behind `{' '.join(prefix)}`" if prefix else "without a prefix that pins it"
+def _prefix_text(prefix: tuple[str, ...]) -> str:
+    return f"the prefix `{' '.join(prefix)}`" if prefix else "no prefix"
 
 
-def _is_said_of_the_study(note: str, study: Study) -> bool:
-    """Whether it is of an unknown flag that `server.flags` has, too, where it is said already."""
+def _repeats_server_warning(note: str, study: Study) -> bool:
+    """Whether a note is about an unknown flag that `server.flags` is warned about too."""
     flag = re.match(r"`--?([\w.-]+)`", note)
     name = canonical_flag(flag[1]) if flag is not None else ""
     return name in study.server.flags and unknown_flag(name) is not None
 
 
 def same_value(one: FixedValue, other: FixedValue) -> bool:
-    """Whether two values of a flag are the same words, number or JSON on a command line."""
+    """Whether two values of a flag are equal as words, number or JSON on a command line."""
     if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
         return one is other
     if isinstance(one, tuple) or isinstance(other, tuple):
@@ -143,7 +172,7 @@ def _relative(launch: LaunchText, study: Study) -> Configuration:
     }
     for name, value in mine.items():
         if not same_value(value, fixed.get(name)):
-            flags[name] = _as_the_study_writes_it(name, value, study)
+            flags[name] = _study_choice(name, value, study)
     env: dict[str, Value] = {
         name: None
         for name, text in study.server.env.items()
@@ -164,8 +193,8 @@ def _one_spelling(name: str, text: str | None) -> str | None:
     return canonical_env({name: text}, {})[name]
 
 
-def _as_the_study_writes_it(name: str, value: FixedValue, study: Study) -> FixedValue:
-    """One of the study's choices where the command means it (`0.90` is `0.9`)."""
+def _study_choice(name: str, value: FixedValue, study: Study) -> FixedValue:
+    """The study's spelling of a value, if the study has one (`0.9` for `0.90`)."""
     lists = (study.space.flags, *(part.flags for part in study.space.speculation))
     choices = (choice for flags in lists for choice in flags.get(name, ()))
     return next((choice for choice in choices if same_value(choice, value)), value)
@@ -174,33 +203,33 @@ def _as_the_study_writes_it(name: str, value: FixedValue, study: Study) -> Fixed
 def _mismatches(launch: LaunchText, study: Study) -> Iterator[str]:
     if unset := _unset(launch):
         names = ", ".join(f"${name}" for name in unset)
-        yield f"{names} is not set in it; write the value itself in its place"
+        yield f"{names} is not set in the command; replace the name with its value"
         return
     if "config" in launch.flags:
         yield (
-            f"It takes flags from the file {launch.flags['config']} (--config), which is not read; "
-            "write them into the command"
+            f"The tuner does not read the file of `--config {launch.flags['config']}`; write its "
+            "flags into the command"
         )
     yield from _other_model(launch, study)
     if study.server.flags.get("nnodes", 1) == 1 and launch.flags.get("nnodes", 1) != 1:
         yield (
-            f"It runs on {launch.flags['nnodes']} nodes and the study's servers on one; leave "
-            "`production` out, or write the command for one machine"
+            f"The command runs on {launch.flags['nnodes']} nodes, the study's servers on one; "
+            "leave `production` out, or write the command for one machine"
         )
-    yield from _odd_speculation(launch.flags)
+    yield from _speculation_problems(launch.flags)
 
 
-def _written_out(launch: LaunchText) -> Iterator[str]:
+def _literal_secrets(launch: LaunchText) -> Iterator[str]:
     for name in launch.written_out:
         written = f"--{name} " if name in launch.flags else f"{name}="
         yield (
-            f"It holds the secret of {name}, which would be stored with the results; write "
-            f"`{written}{reference(name)}` in its place"
+            f"The command contains the secret {name}, which would be stored with the results; "
+            f"write `{written}{reference(name)}` instead"
         )
 
 
 def _unset(launch: LaunchText) -> list[str]:
-    """Names that flags or variables of the server need; a container's options may have theirs."""
+    """Unset shell variables in the server's flags and environment."""
     texts = [str(value) for name, value in launch.flags.items() if not is_secret(name)]
     texts += [str(value) for name, value in launch.env.items() if not is_secret(name)]
     whole = " ".join(texts)
@@ -210,25 +239,25 @@ def _unset(launch: LaunchText) -> list[str]:
 def _other_model(launch: LaunchText, study: Study) -> Iterator[str]:
     model = launch.flags.get(MODEL)
     if model is None:
-        yield "It names no model; write `--model-path` as today's command has it"
+        yield "The command names no model; add `--model-path`"
     elif str(model).rstrip("/") != study.model.path.rstrip("/"):
-        yield f"It serves {model}, and `model.path` is {study.model.path}; keep one of them"
+        yield f"The command serves {model}, but `model.path` is {study.model.path}; use one model"
     known = ALGORITHMS.get(speculation_of(launch.flags).algorithm)
     if known is None or not known.has_draft:
         return
     draft, own = launch.flags.get(DRAFT), study.model.draft
     if draft is not None and own is None:
-        yield f"It drafts with {draft}; the study has no draft: write `model: {{draft: {draft}}}`"
+        yield f"The command uses the draft {draft}; add `model: {{draft: {draft}}}` to the study"
     elif draft is None and own is not None:
         yield (
-            f"It drafts without a draft model, and `model.draft` is {own}; leave `model.draft` "
-            "out, or write --speculative-draft-model-path into the command"
+            f"The command names no draft model, but `model.draft` is {own}; leave `model.draft` "
+            "out, or add --speculative-draft-model-path to the command"
         )
     elif draft is not None and str(draft).rstrip("/") != str(own).rstrip("/"):
-        yield f"It drafts with {draft}, and `model.draft` is {own}; keep one of them"
+        yield f"The command uses the draft {draft}, but `model.draft` is {own}; use the same draft"
 
 
-def _odd_speculation(flags: Mapping[str, FixedValue]) -> Iterator[str]:
+def _speculation_problems(flags: Mapping[str, FixedValue]) -> Iterator[str]:
     algorithm = flags.get(ALGORITHM)
     if algorithm is not None and canonical_algorithm(str(algorithm)) not in ALGORITHMS:
         yield f"Unknown algorithm {algorithm!r}; {nearest(str(algorithm), NAMES)}"

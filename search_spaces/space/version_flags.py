@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from search_spaces.flags.options import REPLACED, VERSIONS, options
-from search_spaces.space.baseline import PRODUCTION, baselines
+from search_spaces.space.baselines import PRODUCTION, baselines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
