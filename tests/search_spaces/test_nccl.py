@@ -41,7 +41,7 @@ REFUSED = {
     "PAT for all-reduce": ("NCCL_ALGO", "allreduce:pat", "leaves AllReduce no algorithm"),
     "a level in small letters": ("NCCL_P2P_LEVEL", "sys", "write SYS"),
     "an unknown level": ("NCCL_P2P_LEVEL", "PBH", "did you mean `PHB`?"),
-    "a level below none": ("NCCL_P2P_LEVEL", "-1", "ignores it silently"),
+    "a level below none": ("NCCL_P2P_LEVEL", "-1", "ignores it in silence"),
     "a level to base 8": ("NCCL_NET_GDR_LEVEL", "03", "without a 0 before it"),
     "a word for a number": ("NCCL_MIN_NCHANNELS", "abc", "reads 'abc' as 0"),
     "half a number": ("NCCL_MIN_NCHANNELS", "8x", "reads '8x' as 8"),
@@ -129,7 +129,7 @@ def test_other_peoples_variables_are_left_alone():
         ("NCCL_PROTOCOL", "did you mean `NCCL_PROTO`?"),
         ("nccl_proto", "did you mean `NCCL_PROTO`?"),
         ("NCCL_MIN_CHANNELS", "did you mean `NCCL_MIN_NCHANNELS`?"),
-        ("NCCL_XYZZY", "ignores it silently"),
+        ("NCCL_XYZZY", "ignores it in silence"),
         ("NCCL_SHM_USE_CUDA_MEMCPY", "2.30.4 was the last"),
     ],
 )
