@@ -1,4 +1,4 @@
-"""SGLang's options, as its own parser of three versions lists them (`data/arguments_*.json`)."""
+"""SGLang's command-line options in three versions (`data/arguments_*.json`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Literal
 
 VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
-"""Versions whose options are known, oldest first."""
+"""Versions with known options, oldest first."""
 
 Version = Literal["0.5.9", "0.5.17", "0.5.23"]
 
@@ -30,10 +30,10 @@ REPLACED = {
     "nsa-decode-backend": "`--dsa-decode-backend`",
     "mamba-scheduler-strategy": "`--mamba-radix-cache-strategy`",
 }
-"""What took the place of flags that SGLang 0.5.23 no longer has."""
+"""Replacements of flags that SGLang 0.5.23 does not have."""
 
 RENAMED = {"speculative-draft": "speculative-draft-model-path"}
-"""Names that were flags of their own before 0.5 and now say too little for argparse."""
+"""Flags before 0.5 that argparse finds ambiguous today."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Option:
     Attributes:
         name: Its first spelling without dashes (`"tp-size"` has the second one `"tp"`).
         spellings: All of them, without dashes.
-        takes: Words after it: `0` (a switch), `1`, `"?"`, `"*"` or `"+"`, as argparse has them.
-        choices: The values that it takes; empty where any is taken.
-        type: `"int"`, `"float"`, `"str"`, or the name of SGLang's own reader.
-        action: The class of its argparse action, `""` for one that stores what it is given.
+        takes: Number of words as in argparse: `0` (a switch), `1`, `"?"`, `"*"` or `"+"`.
+        choices: Valid values; empty if every value is valid.
+        type: `"int"`, `"float"`, `"str"`, or the name of SGLang's parser.
+        action: Class of the argparse action, `""` for storing the value.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Option:
 
 @functools.cache
 def options(version: Version = "0.5.23") -> dict[str, Option]:
-    """Every option of a version, by each of its spellings without dashes."""
+    """Return every option of a version, by each of its spellings without dashes."""
     text = (files("search_spaces") / "data" / f"arguments_{version}.json").read_text("utf-8")
     found: dict[str, Option] = {}
     for entry in json.loads(text):

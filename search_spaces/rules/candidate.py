@@ -1,4 +1,4 @@
-"""A server as the legality rules see it."""
+"""The server that the legality rules check."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _PAGES = {
     "trtllm_mha": ((*_EVERYWHERE, "speculative-draft-"), (16, 32, 64, 128)),
     "hpc_ops": (_EVERYWHERE, (64,)),
 }
-"""Attention backends, the flags that may name them, and the page sizes that they take; SGLang makes
-any other one 64."""
+"""Attention backends with the flags that select them and their page sizes.
+
+SGLang replaces any other page size by 64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A server as the rules see it.
+    """A server in the form that rules check.
 
     Attributes:
         speculation: In canonical form.

@@ -1,4 +1,4 @@
-"""SGLang's own speculative defaults, as version 0.5.23 chooses them.
+"""The speculative defaults of SGLang 0.5.23.
 
 Source: `arg_groups/speculative_hook.py:1430-1461` (trees), `:1314` (NGRAM), `:330-470` (DFLASH).
 """
@@ -25,10 +25,10 @@ _LLAMA_NAME = re.compile(r"llama(?!-?_?4)|vicuna|grok-?_?[12]", re.IGNORECASE)
 
 
 def model_family(model: Model) -> Family:
-    """Which of SGLang's default tables applies to a model.
+    """Return the family of a model, which selects SGLang's defaults.
 
-    `model.family` if the study states it; else the architecture in `config.json` where
-    `model.path` is a local folder that has one; else a guess from the path's last part.
+    The family is `model.family` of the study, else from the architecture in a local `config.json`,
+    else a guess from the last part of `model.path`.
     """
     if model.family is not None:
         return model.family
@@ -36,7 +36,7 @@ def model_family(model: Model) -> Family:
 
 
 def family_is_guessed(model: Model) -> bool:
-    """Whether `model_family` had nothing better than a name that it does not know."""
+    """Return whether `model_family` is a guess from the name."""
     if model.family is not None or _architecture(model.path) is not None:
         return False
     name = _last_part(model.path)
@@ -65,13 +65,9 @@ def _architecture(path: str) -> str | None:
 
 
 def default_speculation(algorithm: str, family: Family) -> Speculation:
-    """What SGLang runs when only the algorithm is given.
+    """Return SGLang's speculation for a canonical algorithm without numbers.
 
-    A block's size is the draft's own (`num_draft_tokens` stays `None`).
-
-    Args:
-        algorithm: Canonical name.
-        family: Of the target model.
+    For blocks `num_draft_tokens` stays `None`: the draft model decides.
     """
     match ALGORITHMS[algorithm].shape:
         case Shape.NONE:

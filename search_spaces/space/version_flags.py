@@ -1,4 +1,4 @@
-"""Flags of a study that the SGLang which would run does not have: each would end a launch."""
+"""Find flags of a study that the installed SGLang version does not have."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def flags_not_had(study: Study, version: str | None) -> str | None:
-    """What of a study's flags a version lacks, with what to write; `None` where nothing is.
+    """Describe the flags that a version lacks, with replacements; `None` if it has all.
 
-    Only versions whose options are known are judged (`options.VERSIONS`): plug-ins and forks have
-    flags of their own under versions of their own.
+    Only the versions in `options.VERSIONS` are checked, because plug-ins and forks can have further
+    flags.
 
     Args:
-        study: Its fixed flags, its tuned ones and those of today's command are looked at.
-        version: What would run.
+        study: Its fixed flags, searched flags and `production.command` are checked.
+        version: SGLang version that would run.
     """
     exact = next((known for known in VERSIONS if known == version), None)
     if exact is None:
@@ -40,17 +40,17 @@ def flags_not_had(study: Study, version: str | None) -> str | None:
     ]
     one = len(lines) == 1
     them = "it" if one else "them"
-    # Its parser takes the beginning of one name for the whole of it.
-    ends = "" if all(_begun(name, known) for name in places) else ", and would end at its start"
+    # SGLang's parser accepts unique prefixes of flags.
+    ends = "" if all(_completion(name, known) for name in places) else ", so launches would fail"
     return (
-        f"SGLang {version}, which would run, has no such flag{'' if one else 's'}{ends}\n"
+        f"SGLang {version} does not have {'this flag' if one else 'these flags'}{ends}:\n"
         + "\n".join(lines)
-        + f"\nCorrect {them} in the study, or run an SGLang that has {them}"
+        + f"\nCorrect {them} in the study, or use an SGLang version that has {them}"
     )
 
 
 def _given(study: Study) -> Iterator[tuple[str, str]]:
-    """Every flag that some server of the study has, with where it is written."""
+    """List every flag of the study with its place in the file."""
     yield from (("server.flags", n) for n, v in study.server.flags.items() if _is_given(v))
     yield from _chosen("space.flags", study.space.flags)
     for index, part in enumerate(study.space.speculation):
@@ -66,8 +66,8 @@ def _chosen(place: str, flags: Mapping[str, tuple[FixedValue, ...]]) -> Iterator
             yield place, name
 
 
-def _begun(name: str, known: Mapping[str, object]) -> str | None:
-    """The one name that begins so."""
+def _completion(name: str, known: Mapping[str, object]) -> str | None:
+    """Return the only flag that starts with a name, if there is one."""
     whole = [option for option in known if option.startswith(name)]
     return whole[0] if len(whole) == 1 else None
 
@@ -77,14 +77,14 @@ def _is_given(value: object) -> bool:
 
 
 def _instead(name: str, known: Mapping[str, object]) -> str:
-    """What the version has in its place, or a name like it."""
-    if begun := _begun(name, known):
-        return f"; short for `--{begun}`: write the whole name"
+    """Suggest the version's replacement of a flag, or a similar name."""
+    if whole := _completion(name, known):
+        return f"; it abbreviates `--{whole}`: write the full name"
     after = REPLACED.get(name, "")
     if after.strip("`-").split(" ")[0] in known:
-        return f"; it has {after} in its place"
+        return f"; write {after} instead"
     before = next((old for old, new in REPLACED.items() if new == f"`--{name}`"), None)
     if before in known:
-        return f"; it has `--{before}` in its place"
+        return f"; write `--{before}` instead"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f"; did you mean `--{close[0]}`?" if close else ""
