@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from search_spaces.study_file.values import FixedValue
 
 
-def flags_not_had(study: Study, version: str | None) -> str | None:
+def unsupported_flags(study: Study, version: str | None) -> str | None:
     """Describe the flags that a version lacks, with replacements; `None` if it has all.
 
     Only the versions in `options.VERSIONS` are checked, because plug-ins and forks can have further

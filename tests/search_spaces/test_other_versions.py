@@ -75,7 +75,7 @@ def test_no_legal_point_of_a_shipped_study_is_refused(version, answers):
         for point, answer in found:
             why = answer.refused or answer.unanswered
             lacking = [n for n, value in point.flags if value is not None and n not in known]
-            if lacking:  # `flags_not_had` tells it before
+            if lacking:  # `unsupported_flags` tells it before
                 assert why is not None
                 assert why.startswith(f"unrecognized arguments: --{lacking[0]}")
             else:

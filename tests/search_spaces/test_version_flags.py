@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.flags.options import REPLACED, options
-from search_spaces.space.version_flags import flags_not_had
+from search_spaces.space.version_flags import unsupported_flags
 from search_spaces.study_file.load import parse_study
 
 
@@ -64,7 +64,7 @@ def study_of(*, fixed="tp-size: 1", tuned="", own="", production=""):
     ],
 )
 def test_a_flag_that_would_end_every_launch_is_told(parts, version, told):
-    message = flags_not_had(study_of(**parts), version)
+    message = unsupported_flags(study_of(**parts), version)
     assert message is not None
     assert f"  {told}" in message
     assert f"SGLang {version}" in message
@@ -83,11 +83,11 @@ def test_a_flag_that_would_end_every_launch_is_told(parts, version, told):
     ],
 )
 def test_what_the_version_has_or_may_have_is_let_through(parts, version):
-    assert flags_not_had(study_of(**parts), version) is None
+    assert unsupported_flags(study_of(**parts), version) is None
 
 
 def test_two_flags_stand_in_one_message():
-    message = flags_not_had(study_of(fixed="cuda-graph-max-bs: 1, of-another-world: 2"), "0.5.23")
+    message = unsupported_flags(study_of(fixed="cuda-graph-max-bs: 1, of-another-world: 2"), "0.5.23")
     assert message is not None
     assert "does not have these flags" in message
     assert message.count("server.flags: --") == 2
@@ -99,17 +99,17 @@ def test_what_took_the_place_of_an_old_flag_is_told():
     assert plain
     for name in plain:
         value = "true" if old[name].takes == 0 else "1"
-        message = flags_not_had(study_of(fixed=f"{name}: {value}"), "0.5.23")
+        message = unsupported_flags(study_of(fixed=f"{name}: {value}"), "0.5.23")
         assert message is not None
         assert f"write {REPLACED[name]} instead" in message, name
 
 
 def test_the_beginning_of_a_name_is_told_as_that():
     """SGLang's parser takes it; a study that has it would know one flag under two names."""
-    short = flags_not_had(study_of(fixed="max-running-request: 8"), "0.5.23")
+    short = unsupported_flags(study_of(fixed="max-running-request: 8"), "0.5.23")
     assert short is not None
     assert "--max-running-request; it abbreviates `--max-running-requests`: write the full" in short
     assert "end at its start" not in short
-    both = flags_not_had(study_of(fixed="max-running-request: 8, no-such: 1"), "0.5.23")
+    both = unsupported_flags(study_of(fixed="max-running-request: 8, no-such: 1"), "0.5.23")
     assert both is not None
     assert "launches would fail" in both

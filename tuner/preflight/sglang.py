@@ -13,7 +13,7 @@ from runners.sglang.preflight.gpus import GPUS, gpu_named
 from runners.sglang.preflight.preflight import Judgement, judge
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.space.version_flags import flags_not_had
+from search_spaces.space.version_flags import unsupported_flags
 from tuner.errors import CommandError
 from tuner.preflight.sglang_text import as_json, refused_for_all, told
 from tuner.studies.assembly import make_servers
@@ -77,7 +77,7 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
         version = environment.facts().sglang_version
     except EnvironmentUnusableError as error:
         return Word(why_not=str(error))
-    if (lacking := flags_not_had(study, version)) is not None:
+    if (lacking := unsupported_flags(study, version)) is not None:
         return Word(why_not="it has not all flags of the study", refused=lacking)
     known = baselines(study)
     try:
