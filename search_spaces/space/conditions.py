@@ -14,16 +14,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import canonical_algorithm
-from search_spaces.rules.legality import candidate, canonical
 from search_spaces.rules.violation import Violation
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from search_spaces.configuration import Configuration
     from search_spaces.rules.candidate import Candidate
-    from search_spaces.study_file.study import Condition, Pattern, SpaceSpec, Study
+    from search_spaces.study_file.study import Condition, Pattern, SpaceSpec
     from search_spaces.study_file.values import FixedValue
 
 RULE = "condition"
@@ -83,13 +81,6 @@ def condition_content(condition: Condition) -> dict[str, Any]:
         "when": _content(_canonical(condition.when)),
         "then": _content(_canonical(condition.then)),
     }
-
-
-def broken_conditions(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
-    """The study's conditions that a configuration breaks, in the order of the file."""
-    server = candidate(canonical(configuration, study), study)
-    found = (condition.violation(server) for condition in study_conditions(study.space))
-    return tuple(violation for violation in found if violation is not None)
 
 
 def _canonical(pattern: Pattern) -> Pattern:

@@ -118,7 +118,7 @@ def _baselines(study: Study) -> Iterator[str]:
         return
     if "default" not in baselines(study):
         reason = "; ".join(str(v) for v in violations(default, study))
-        yield f"The baseline `default` is missing, the study's flags do not allow it: {reason}"
+        yield f"The study's flags do not allow the baseline `default`: {reason}"
     matters = default.speculation.algorithm in {"EAGLE", "EAGLE3"}
     if matters and family_is_guessed(study.model):
         numbers = default.speculation

@@ -38,7 +38,7 @@ def test_a_clean_study(make_study):
                 "model": {"path": "a/b", "draft": "c", "family": "llama"},
                 "server": {"flags": CLEAN | {"attention-backend": "trtllm_mha"}},
             },
-            "The baseline `default` is missing",
+            "do not allow the baseline `default`",
         ),
     ],
 )

@@ -9,12 +9,11 @@ from search_spaces.configuration import Configuration, Speculation
 from search_spaces.problems import StudyFileError
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.baselines import baselines
-from search_spaces.space.conditions import broken_conditions
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 
-from .conftest import study_dict
+from ..conftest import broken_conditions, study_dict  # noqa: TID252 - the tests are no package
 
 CHAINS = [
     {"algorithm": "none"},

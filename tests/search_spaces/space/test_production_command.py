@@ -21,9 +21,9 @@ from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 from search_spaces.variables import canonical_env
 
-from .conftest import study_dict
+from ..conftest import study_dict  # noqa: TID252 - the tests are no package
 
-COMMANDS = Path(__file__).parents[1] / "data" / "commands"
+COMMANDS = Path(__file__).parents[2] / "data" / "commands"
 SERVE = "python -m sglang.launch_server --model-path org/target --tp 8"
 EAGLE3 = "--speculative-algorithm EAGLE3 --speculative-draft-model-path org/draft"
 STEPS = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"

@@ -12,7 +12,7 @@ from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study, parse_study, shipped
 from search_spaces.study_file.study import SpaceSpec, Study, SubSpace, WorkloadSpec
 
-TEXT = (Path(__file__).parents[2] / "docs" / "study-files.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs" / "study-files.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 
 REST = """\

@@ -87,7 +87,9 @@ def test_what_the_version_has_or_may_have_is_let_through(parts, version):
 
 
 def test_two_flags_stand_in_one_message():
-    message = unsupported_flags(study_of(fixed="cuda-graph-max-bs: 1, of-another-world: 2"), "0.5.23")
+    message = unsupported_flags(
+        study_of(fixed="cuda-graph-max-bs: 1, of-another-world: 2"), "0.5.23"
+    )
     assert message is not None
     assert "does not have these flags" in message
     assert message.count("server.flags: --") == 2
