@@ -34,13 +34,13 @@ def study_of(flags="tp-size: 2", env=""):
         ({"NCCL_P2P_LEVEL": "PHB"}, []),
     ],
 )
-def test_settings_that_can_cost_answers_or_hang(env, told):
+def test_risky_nccl_settings_give_warnings(env, told):
     found = safety_warnings(Configuration.of(EAGLE, env=env), study_of())
     assert len(found) == bool(told)
     assert all(part in found[0] for part in told)
 
 
-def test_what_the_study_fixes_counts_unless_it_is_taken_away():
+def test_fixed_variables_count_unless_a_configuration_removes_them():
     study = study_of(env="NCCL_PROTO: LL128")
     assert len(safety_warnings(Configuration.of(EAGLE), study)) == 1
     assert not safety_warnings(Configuration.of(EAGLE, env={"NCCL_PROTO": None}), study)

@@ -19,7 +19,7 @@ IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
         ("SGLANG_SIMULATE_ACC_LEN", "three", "write a number"),
     ],
 )
-def test_what_sglang_reads_as_its_default(name, value, says):
+def test_values_that_sglang_cannot_parse_are_refused(name, value, says):
     assert says in value_problem(name, value)
     assert canonical_value(name, value) == value
 
@@ -36,7 +36,7 @@ def test_what_sglang_reads_as_its_default(name, value, says):
         ("OTHER", "yes", "yes"),
     ],
 )
-def test_what_it_takes_in_one_spelling(name, value, one):
+def test_canonical_values(name, value, one):
     assert value_problem(name, value) is None
     assert value_problem(name, None) is None
     assert canonical_value(name, value) == one
@@ -50,7 +50,7 @@ def test_names():
     assert "ignores it silently" in unknown_variable("SGLANG_XYZZY_PLUGH_FROTZ")
 
 
-def test_in_a_study(make_study):
+def test_variables_of_a_study_are_checked(make_study):
     space = {"speculation": [{"algorithm": "none"}]}
     study = make_study(space=space | {"env": {IPC: [None, "true"], "SGLANG_TYPO_ED": ["a"]}})
     assert study.space.env[IPC] == (None, "1")
@@ -61,7 +61,7 @@ def test_in_a_study(make_study):
         make_study(space=space | {"env": {IPC: ["1", "yes"]}})
 
 
-def test_todays_variables_are_told(make_study):
+def test_variables_of_production_give_warnings(make_study):
     command = (
         "NCCL_MIN_NCHANNELS=16 NCCL_MAX_NCHANNELS=8 NCCL_P2P_LEVEL=sys NCCL_PROTOO=LL "
         f"{IPC}=on python -m sglang.launch_server --model-path org/target"

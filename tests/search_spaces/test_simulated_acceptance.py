@@ -126,5 +126,5 @@ def test_a_command_is_read_without_simulated_acceptance(text):
 
 
 @pytest.mark.parametrize("path", sorted(GPU_STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_our_own_gpu_studies_say_what_they_simulate(path):
+def test_gpu_studies_of_the_project_declare_simulated_acceptance(path):
     assert load_study(path).simulated_acceptance == ("SIMULATE_ACC" in path.read_text())

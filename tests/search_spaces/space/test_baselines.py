@@ -33,7 +33,7 @@ def test_sglangs_defaults(make_study, algorithm, family, expected):
     assert found["default"].draft_tp == (None if algorithm == "NGRAM" else 8)
 
 
-def test_nothing_that_is_searched_is_set_in_a_baseline(make_study):
+def test_baselines_leave_searched_flags_and_variables_unset(make_study):
     space = {
         "speculation": [{"algorithm": "EAGLE3", "num_steps": 1, "topk": 1}],
         "draft_tp": [1],
@@ -52,7 +52,7 @@ def test_no_default_without_speculation(make_study):
     assert list(baselines(make_study(space={"speculation": [{"algorithm": "none"}]}))) == ["none"]
 
 
-def test_no_default_that_sglang_would_refuse(make_study):
+def test_default_baseline_is_absent_if_a_rule_refuses_it(make_study):
     model = {"path": "org/target", "draft": "org/draft", "family": "llama"}
     server = {"flags": {"attention-backend": "trtllm_mha"}}
     parts = [{"algorithm": "EAGLE3", "num_steps": 1, "topk": 1}]
@@ -97,10 +97,10 @@ def test_a_family_read_from_the_config(tmp_path, architecture, family):
     assert (model_family(model), family_is_guessed(model)) == (family, False)
 
 
-def test_a_broken_config_is_no_config(tmp_path):
+def test_an_unreadable_model_config_is_ignored(tmp_path):
     (tmp_path / "config.json").write_text("{")
     assert family_is_guessed(Model(path=str(tmp_path)))
 
 
-def test_the_stated_family_wins():
+def test_model_family_overrides_the_guess():
     assert model_family(Model(path="meta-llama/Llama-3", family="other")) == "other"

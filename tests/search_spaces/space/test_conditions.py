@@ -116,7 +116,7 @@ HELD = {
 
 
 @pytest.mark.parametrize(("condition", "keep"), HELD.values(), ids=HELD.keys())
-def test_what_breaks_a_condition_is_no_point(make_study, condition, keep):
+def test_points_satisfy_a_condition(make_study, condition, keep):
     study = spaced(make_study, condition)
     space = Space(study)
     expected = kept(study, keep)
@@ -134,7 +134,7 @@ def test_what_breaks_a_condition_is_no_point(make_study, condition, keep):
         assert violations(point, study) == ()
 
 
-def test_conditions_hold_together(make_study):
+def test_points_satisfy_all_conditions(make_study):
     study = spaced(make_study, *(condition for condition, _ in HELD.values()))
     expected = kept(study, lambda p: all(keep(p) for _, keep in HELD.values()))
     assert list(Space(study).points) == expected
@@ -164,7 +164,7 @@ def test_a_baseline_may_break_a_condition(make_study):
     assert not any(baseline in Space(study) for baseline in found.values())
 
 
-def test_a_sub_space_that_conditions_leave_nothing_of_is_never_chosen(make_study):
+def test_sampling_skips_a_sub_space_that_conditions_empty(make_study):
     study = spaced(
         make_study,
         {"when": {"algorithm": "NGRAM"}, "then": {"env": {"A": "1"}}},
@@ -291,7 +291,7 @@ def test_a_mistake_is_told_with_its_line(condition, key, message):
     assert message in problem.message
 
 
-def test_conditions_that_leave_nothing_together():
+def test_conditions_that_together_exclude_everything_are_refused():
     both = (
         "    - {when: {}, then: {algorithm: EAGLE3}}\n"
         "    - {when: {algorithm: EAGLE3}, then: {algorithm: none}}"
@@ -302,7 +302,7 @@ def test_conditions_that_leave_nothing_together():
         parse_study(study_text(both), "mine.yaml")
 
 
-def test_a_space_that_sglang_leaves_nothing_of_is_not_blamed_on_conditions(make_study):
+def test_an_empty_space_without_conditions_names_the_rule(make_study):
     part = {"algorithm": "EAGLE3", "num_steps": 1, "topk": 2, "num_draft_tokens": 16}
     space = {"speculation": [part], "conditions": [{"when": {"topk": 1}, "then": {"num_steps": 1}}]}
     with pytest.raises(StudyFileError, match="tree_capacity") as raised:
@@ -320,7 +320,7 @@ def test_a_space_that_sglang_leaves_nothing_of_is_not_blamed_on_conditions(make_
         "env: {NCCL_PROTO: ll}",  # in NCCL's other spelling
     ],
 )
-def test_every_value_that_a_configuration_has_may_be_named(values):
+def test_conditions_accept_every_possible_value(values):
     study = parse_study(
         study_text(f"    - {{when: {{{values}}}, then: {{flags: {{page-size: 64}}}}}}"), "m"
     )

@@ -47,7 +47,7 @@ def test_the_third_baseline_comes_last(make_study):
     assert baselines(study)["production"] in Space(study)
 
 
-def test_only_what_differs_from_the_study(production):
+def test_production_holds_only_differences_from_the_server(production):
     server = {
         "flags": {"tp-size": 8, "mem-fraction-static": 0.85, "page-size": 16, "host": "1.2.3.4"},
         "env": {"NCCL_DEBUG": "WARN", "A": "1", "GONE": None},
@@ -62,7 +62,7 @@ def test_only_what_differs_from_the_study(production):
     assert Configuration.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-def test_what_is_searched_takes_the_studys_own_values(production):
+def test_production_values_get_the_spelling_of_the_study(production):
     space = {
         "speculation": [{"algorithm": "none"}],
         "flags": {"mem-fraction-static": [0.8, 0.9], "page-size": [None, 64]},
@@ -73,12 +73,12 @@ def test_what_is_searched_takes_the_studys_own_values(production):
     assert dict(found.env) == {"NCCL_PROTO": "LL"}
 
 
-def test_two_spellings_of_a_variable_are_no_difference(production):
+def test_production_ignores_the_spelling_of_variables(production):
     server = {"flags": {"tp-size": 8}, "env": {"NCCL_P2P_LEVEL": "SYS"}}
     assert production(f"NCCL_P2P_LEVEL=4 {SERVE}", server=server) == Configuration.of()
 
 
-def test_address_keys_and_secrets_are_no_differences(production):
+def test_production_ignores_address_keys_and_secrets(production):
     server = {"flags": {"tp-size": 8, "port": 1, "api-key": "$SGLANG_API_KEY"}}
     own = "--host :: --ssl-certfile c --admin-api-key $KEY"
     command = f"HF_TOKEN=$HF_TOKEN http_proxy=$http_proxy {SERVE} {own}"
@@ -131,7 +131,7 @@ def test_sglangs_defaults_are_filled_in_and_may_be_another_baseline(make_study):
         (f"{SERVE} --nnodes 2 --node-rank 0", "runs on 2 nodes"),
     ],
 )
-def test_a_command_that_is_not_this_studys(make_study, command, message):
+def test_a_command_that_does_not_fit_the_study_is_refused(make_study, command, message):
     with pytest.raises(StudyFileError) as caught:
         make_study(production={"command": command})
     problem = next(p for p in caught.value.problems if message in p.message)
@@ -140,7 +140,7 @@ def test_a_command_that_is_not_this_studys(make_study, command, message):
     assert problem.line > 1
 
 
-def test_a_draft_where_the_study_has_none(make_study):
+def test_a_command_with_a_draft_needs_a_draft_in_the_study(make_study):
     with pytest.raises(StudyFileError, match=r"model: {draft: org/draft}"):
         make_study(
             model={"path": "org/target", "family": "other"},
@@ -149,11 +149,11 @@ def test_a_draft_where_the_study_has_none(make_study):
         )
 
 
-def test_a_variable_of_the_container_alone_is_nobodys_business(production):
+def test_unset_variables_of_container_options_are_ignored(production):
     assert production(f"docker run -v $PWD:/x img {SERVE}") == Configuration.of()
 
 
-def test_a_command_that_a_rule_speaks_against_is_measured_all_the_same(make_study):
+def test_a_command_that_breaks_a_rule_gives_a_warning(make_study):
     tree = "--speculative-num-steps 1 --speculative-eagle-topk 2 --speculative-num-draft-tokens 64"
     study = make_study(production={"command": f"{SERVE} {EAGLE3} {tree} --stream-output"})
     assert baselines(study)["production"].speculation == Speculation("EAGLE3", 1, 2, 64)
@@ -181,7 +181,7 @@ def test_a_command_that_a_rule_speaks_against_is_measured_all_the_same(make_stud
         ("nan", "nan", True),
     ],
 )
-def test_values_that_are_the_same_on_a_command_line(one, other, same):
+def test_equal_values_on_a_command_line(one, other, same):
     assert same_value(one, other) is same
     assert same_value(other, one) is same
 
@@ -258,7 +258,7 @@ def test_the_baseline_starts_exactly_todays_flags(name, fixed):
     st.data(),
 )
 @settings(max_examples=20, deadline=None)
-def test_whatever_the_study_fixes_the_same_server_is_started(flags, env, data):
+def test_the_production_baseline_is_independent_of_fixed_flags(flags, env, data):
     words = " ".join(f"--{name} {value}" for name, value in flags.items())
     sets = " ".join(f"{name}='{value}'" for name, value in env.items())
     fixed = {
@@ -273,7 +273,7 @@ def test_whatever_the_study_fixes_the_same_server_is_started(flags, env, data):
     assert {n: v for n, v in read.env.items() if v is not None} == env
 
 
-def test_a_prefix_or_value_that_no_launch_will_have_is_told():
+def test_production_prefix_and_flag_values_give_warnings():
     def said(command, **server):
         text = json.dumps(study_dict(server=server, production={"command": command}))
         return " ".join(production_warnings(parse_study(text, "s.yaml")))

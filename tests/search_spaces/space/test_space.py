@@ -26,7 +26,7 @@ def chooser(seed):
         ("space", {"speculation": [{"algorithm": "none"}], "flags": {"a": [1, 2]}}),
     ],
 )
-def test_what_changes_the_digest(make_study, change):
+def test_model_server_and_space_change_the_digest(make_study, change):
     digests = [Space(make_study()).digest, Space(make_study(**dict([change]))).digest]
     digests.append(Space(make_study(space={"speculation": [{"algorithm": "none"}]})).digest)
     assert len(set(digests)) == 3
@@ -128,7 +128,7 @@ def test_two_sub_spaces_of_one_algorithm(make_study):
     assert space.assignments(tree)["EAGLE3-2.num_draft_tokens"] == 4
 
 
-def test_a_sub_space_without_a_legal_point_is_never_chosen(make_study):
+def test_sampling_skips_a_sub_space_without_legal_points(make_study):
     parts = [
         {"algorithm": "none"},
         {"algorithm": "EAGLE3", "num_steps": 1, "topk": 2, "num_draft_tokens": 16},
@@ -138,7 +138,7 @@ def test_a_sub_space_without_a_legal_point_is_never_chosen(make_study):
     assert parameter.choices == ("none",)
 
 
-def test_draft_placements_that_the_runner_lacks(make_study):
+def test_draft_sizes_that_the_runner_cannot_place_are_left_out(make_study):
     parts = [{"algorithm": "none"}, {"algorithm": "EAGLE3", "num_steps": 1, "topk": 1}]
     study = make_study(space={"speculation": parts, "draft_tp": [8, 1, 2]})
     assert [p.draft_tp for p in Space(study)] == [None, 8, 1, 2]
@@ -156,7 +156,7 @@ def test_an_empty_space(make_study):
         space.sample(chooser(0))
 
 
-def test_a_configuration_from_elsewhere_has_no_assignments():
+def test_a_configuration_outside_the_space_has_no_assignments():
     space = Space(load_study("kimi-demo"))
     with pytest.raises(NotInSpaceError, match="EAGLE3"):
         space.assignments(Configuration.of(Speculation("EAGLE3", 9, 1, 10)))

@@ -39,7 +39,7 @@ def point(steps, page_size=None, adaptive=None, own=None):
     return Configuration.of(speculation, draft_tp=8 if steps else None, flags=flags)
 
 
-def test_they_are_not_given_elsewhere(space):
+def test_sub_space_flags_are_unset_in_other_sub_spaces(space):
     assert space.points == (
         *(point(None, size) for size in (None, 64)),
         *(point(steps, size) for steps in (2, 3) for size in (None, 64)),
@@ -49,7 +49,7 @@ def test_they_are_not_given_elsewhere(space):
     assert all(baseline in space for baseline in baselines(space.study).values())
 
 
-def test_their_parameters_have_names_of_their_own(space):
+def test_sub_space_flags_have_parameters_with_the_label(space):
     assert space.assignments(point(3, 64, True, "b")) == {
         "algorithm": "EAGLE3-2",
         "EAGLE3-2.num_steps": 3,
@@ -77,7 +77,7 @@ def test_a_configuration_outside_the_choices_has_no_assignments(space, configura
         space.assignments(configuration)
 
 
-def test_what_sglang_drops_is_dropped(make_study):
+def test_adaptive_is_dropped_for_trees(make_study):
     """Adaptive speculation takes chains only (0.5.23): a tree beside it is a tree without it."""
     part = {**ADAPTIVE, "topk": [1, 2], "num_draft_tokens": 4}
     space = Space(make_study(space={"speculation": [part]}))
@@ -89,7 +89,7 @@ def test_what_sglang_drops_is_dropped(make_study):
     assert space.assignments(tree)["EAGLE3.flag.speculative-adaptive"] is True
 
 
-def test_rules_see_them(make_study):
+def test_rules_check_sub_space_flags(make_study):
     parts = [
         {"algorithm": "EAGLE3", "num_steps": [2, 3], "topk": [1, 2], "num_draft_tokens": 4}
         | {"flags": {"attention-backend": ["trtllm_mha", "fa3"]}},
@@ -99,7 +99,7 @@ def test_rules_see_them(make_study):
     assert {dict(p.flags)["attention-backend"] for p in trees} == {"fa3"}
 
 
-def test_they_are_part_of_the_digest(make_study):
+def test_sub_space_flags_change_the_digest(make_study):
     def digest(*parts):
         return Space(make_study(space={"speculation": [*parts]})).digest
 

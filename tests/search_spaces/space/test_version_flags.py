@@ -63,7 +63,7 @@ def study_of(*, fixed="tp-size: 1", tuned="", own="", production=""):
         ),
     ],
 )
-def test_a_flag_that_would_end_every_launch_is_told(parts, version, told):
+def test_an_unsupported_flag_names_its_replacement(parts, version, told):
     message = unsupported_flags(study_of(**parts), version)
     assert message is not None
     assert f"  {told}" in message
@@ -82,11 +82,11 @@ def test_a_flag_that_would_end_every_launch_is_told(parts, version, told):
         ({"fixed": "of-another-world: true"}, None),
     ],
 )
-def test_what_the_version_has_or_may_have_is_let_through(parts, version):
+def test_supported_flags_and_unknown_versions_pass(parts, version):
     assert unsupported_flags(study_of(**parts), version) is None
 
 
-def test_two_flags_stand_in_one_message():
+def test_two_unsupported_flags_share_a_message():
     message = unsupported_flags(
         study_of(fixed="cuda-graph-max-bs: 1, of-another-world: 2"), "0.5.23"
     )
@@ -95,7 +95,7 @@ def test_two_flags_stand_in_one_message():
     assert message.count("server.flags: --") == 2
 
 
-def test_what_took_the_place_of_an_old_flag_is_told():
+def test_replaced_flags_name_their_replacement():
     new, old = options("0.5.23"), options("0.5.9")
     plain = [n for n in REPLACED if n not in new and n in old and not old[n].choices]
     assert plain
@@ -106,7 +106,7 @@ def test_what_took_the_place_of_an_old_flag_is_told():
         assert f"write {REPLACED[name]} instead" in message, name
 
 
-def test_the_beginning_of_a_name_is_told_as_that():
+def test_abbreviated_flags_name_the_full_flag():
     """SGLang's parser takes it; a study that has it would know one flag under two names."""
     short = unsupported_flags(study_of(fixed="max-running-request: 8"), "0.5.23")
     assert short is not None

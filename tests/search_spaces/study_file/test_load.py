@@ -58,7 +58,7 @@ def test_the_digest_follows_the_text(tmp_path):
     assert Space(a).digest == Space(b).digest
 
 
-def test_a_byte_order_mark_is_no_mistake(tmp_path):
+def test_a_byte_order_mark_is_accepted(tmp_path):
     file = tmp_path / "bom.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + ISSUE.encode())
     assert load_study(file).name == "kimi"
@@ -70,7 +70,7 @@ def test_a_study_is_frozen(make_study):
         study.name = "other"
 
 
-def test_what_may_be_left_out(make_study):
+def test_optional_sections_have_defaults(make_study):
     study = make_study(server={})
     assert study.server.flags == {}
     assert study.server.env == {}
@@ -99,7 +99,7 @@ def test_server_environment(make_study):
         ({"from": 1, "to": 8, "step": 3}, (1, 4, 7)),
     ],
 )
-def test_ways_to_write_numbers(make_study, written, meant):
+def test_numbers_lists_and_ranges(make_study, written, meant):
     part = {"algorithm": "eagle3", "num_steps": written, "topk": 1}
     (sub_space,) = make_study(space={"speculation": [part]}).space.speculation
     assert sub_space.num_steps == meant

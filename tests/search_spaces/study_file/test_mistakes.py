@@ -402,7 +402,7 @@ def messages(text):
     return [problem.message for problem in caught.value.problems]
 
 
-def test_every_mistake_has_a_message_of_its_own_that_says_what_to_do():
+def test_messages_are_specific_and_name_a_remedy():
     told = [messages(GOOD.replace(m.old, m.new)) for m in MISTAKES.values()]
     assert len(told) >= 80
     assert all(ADVICE.search(message) for several in told for message in several)
@@ -415,7 +415,7 @@ def test_the_good_file_is_good():
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_is_named_with_key_line_and_advice(mistake):
+def test_mistakes_have_key_line_and_remedy(mistake):
     assert GOOD.count(mistake.old) == 1
     with pytest.raises(StudyFileError) as caught:
         parse_study(GOOD.replace(mistake.old, mistake.new), "bad.yaml")
@@ -426,7 +426,7 @@ def test_a_mistake_is_named_with_key_line_and_advice(mistake):
     assert str(caught.value).startswith(where)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_together():
     text = (
         GOOD.replace("study: kimi", "study: a/b")
         .replace(", draft: lightseekorg/kimi-k2.5-eagle3", "")
@@ -451,7 +451,7 @@ def test_all_mistakes_are_told_at_once():
     ("text", "says"),
     [("", "empty"), ("# only a comment\n", "empty"), ("- a\n- b\n", "not a mapping")],
 )
-def test_a_file_that_is_no_study(text, says):
+def test_a_file_without_a_study_is_refused(text, says):
     with pytest.raises(StudyFileError, match=says):
         parse_study(text, "bad.yaml")
 
@@ -462,14 +462,14 @@ def test_an_alias_of_itself_is_refused():
     assert any("contains itself" in p.message for p in caught.value.problems)
 
 
-def test_aliases_of_aliases_end():
+def test_nested_aliases_are_limited():
     names = "abcdefgh"
     lines = [f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in itertools.pairwise(names)]
     with pytest.raises(StudyFileError, match="Aliases expand to more than 100,000 values"):
         parse_study("\n".join(["a: &a [1, 1, 1]", *lines]), "s.yaml")
 
 
-def test_an_unknown_name_lists_what_there_is():
+def test_an_unknown_study_name_lists_the_shipped_studies():
     with pytest.raises(
         StudyFileError, match=r"No shipped study is named 'kimmi'; did you mean `kimi`\?"
     ):
@@ -477,7 +477,7 @@ def test_an_unknown_name_lists_what_there_is():
 
 
 @pytest.mark.parametrize("name", ["my-llama.yaml", "my-llama.yml"])
-def test_a_file_that_lies_here_is_named(tmp_path, monkeypatch, name):
+def test_an_unknown_study_name_suggests_a_local_file(tmp_path, monkeypatch, name):
     (tmp_path / name).write_text(GOOD)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StudyFileError, match=f"for the file {name} write ./{name}"):
@@ -485,17 +485,17 @@ def test_a_file_that_lies_here_is_named(tmp_path, monkeypatch, name):
     assert load_study(f"./{name}").source == f"./{name}"
 
 
-def test_a_missing_file_says_so(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(StudyFileError, match="No such file"):
         load_study(tmp_path / "none.yaml")
 
 
-def test_a_folder_says_so(tmp_path):
+def test_a_folder_is_refused(tmp_path):
     with pytest.raises(StudyFileError, match="Cannot read"):
         load_study(tmp_path)
 
 
-def test_a_file_that_is_not_text_says_so(tmp_path):
+def test_a_binary_file_is_refused(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_bytes(b"study: \xff\xfe")
     with pytest.raises(StudyFileError, match=r"Not UTF-8 text \(byte 7\)"):
@@ -539,7 +539,7 @@ PLACES = [path for path in places(yaml.safe_load(GOOD)) if path]
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(PLACES), values)
-def test_any_value_anywhere_is_a_study_or_a_list_of_problems(path, value):
+def test_random_values_give_a_study_or_problems(path, value):
     data = yaml.safe_load(GOOD)
     place = data
     for part in path[:-1]:
@@ -550,11 +550,11 @@ def test_any_value_anywhere_is_a_study_or_a_list_of_problems(path, value):
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(GOOD)), st.integers(0, 8), st.text(max_size=4))
-def test_any_slip_of_the_keyboard_is_a_study_or_a_list_of_problems(at, length, typed):
+def test_random_typos_give_a_study_or_problems(at, length, typed):
     assert all(p.message for p in problems_in(GOOD[:at] + typed + GOOD[at + length :]))
 
 
-def test_a_list_of_which_every_item_is_wrong_is_not_called_empty():
+def test_a_list_of_wrong_items_is_not_reported_as_empty():
     wrong = GOOD.replace("points: [{concurrency: 1}]", "points: [1, 16]")
     with pytest.raises(StudyFileError) as error:
         parse_study(wrong, "study.yaml")

@@ -67,7 +67,7 @@ def problems(make_study):
         ({"objective": {"subject_to": {}, "minimize": "ttft"}}, "objective.minimize", "valid:"),
     ],
 )
-def test_what_makes_no_sense_is_refused(problems, given, key, says):
+def test_contradictory_objectives_are_refused(problems, given, key, says):
     ((where, message),) = problems(**given)
     assert where == key
     assert says in message
@@ -88,5 +88,5 @@ def test_what_makes_no_sense_is_refused(problems, given, key, says):
         {"points": [{"concurrency": 1, "weight": 0.1}, {"concurrency": 8, "weight": 3}]},
     ],
 )
-def test_what_makes_sense_is_taken(problems, given):
+def test_valid_objectives_are_accepted(problems, given):
     assert problems(**given) == []

@@ -37,7 +37,7 @@ SERVE = "python -m sglang.launch_server --model-path"
         ({"model": {"path": "m/target", "draft": f"https://me:{WORD}@hub/d"}}, "", "or password"),
     ],
 )  # fmt: skip
-def test_a_secret_that_is_written_out(changes, key, says):
+def test_literal_secrets_are_refused(changes, key, says):
     text = json.dumps(study_dict(**changes), indent=1)
     with pytest.raises(StudyFileError) as caught:
         parse_study(text, "s.yaml")
@@ -50,14 +50,14 @@ def test_a_secret_that_is_written_out(changes, key, says):
     parse_study(text, "s.yaml", stored=True)
 
 
-def test_a_token_in_a_comment():
+def test_a_token_in_a_comment_is_refused():
     text = json.dumps(study_dict(), indent=1) + f"\n# hf_{WORD}\n"
     with pytest.raises(StudyFileError, match="Looks like an access token") as caught:
         parse_study(text, "s.yaml")
     assert caught.value.problems[0].line == text.count("\n")
 
 
-def test_references_and_what_only_looks_alike():
+def test_references_and_harmless_values_are_accepted():
     server = {
         "flags": {"api-key": "${MINE}", "tool-server": "https://me@host:80/x", "tp-size": 1},
         "env": {"HF_TOKEN": "$HF_TOKEN", "DB_PASSWORD": "", "MY_SECRET": None},

@@ -25,7 +25,7 @@ def shipped_file(name):
     return Path(search_spaces.__file__).parent / "studies" / f"{name}.yaml"
 
 
-def test_what_is_shipped():
+def test_shipped_studies_have_names_and_descriptions():
     assert NAMES == ["deepseek", "kimi", "kimi-demo", "llama-8b", "qwen", "tiny"]
     assert all(20 < len(line) < 110 and not line.startswith("#") for _, line in shipped())
 
@@ -40,7 +40,7 @@ def test_a_shipped_study_is_named_like_its_file(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_has_no_warning(name, monkeypatch):
+def test_shipped_studies_have_no_warnings(name, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[3])  # `tiny` has its models there
     expected = {
         # Said in the file's own words as well: it is there to be seen, with one launch.
@@ -52,7 +52,7 @@ def test_it_has_no_warning(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_the_header_says_how_many_configurations_it_holds(name):
+def test_headers_state_the_number_of_configurations(name):
     header = shipped_file(name).read_text().split("\nstudy:")[0]
     (said,) = re.findall(r"^# (\d+) legal configurations", header, re.MULTILINE)
     assert int(said) == len(Space(load_study(name)))
@@ -92,7 +92,7 @@ def test_every_choice_has_a_comment(name):
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_it_lets_none_win_and_has_adaptive_speculation_as_a_contender(name):
+def test_shipped_studies_search_none_and_adaptive(name):
     study = load_study(name)
     algorithms = {point.speculation.algorithm for point in Space(study)}
     assert "none" in algorithms
@@ -103,7 +103,7 @@ def test_it_lets_none_win_and_has_adaptive_speculation_as_a_contender(name):
     assert {*baselines(study)} == {"none", "default"}
 
 
-def test_nccl_is_varied_only_where_it_carries_decode():
+def test_nccl_is_searched_only_where_it_carries_decode():
     space = Space(load_study("kimi"))
     ipc = [p for p in space if dict(p.env)["SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"]]
     nccl = ("NCCL_PROTO", "NCCL_P2P_LEVEL", "NCCL_MIN_NCHANNELS")
@@ -114,14 +114,14 @@ def test_nccl_is_varied_only_where_it_carries_decode():
         assert not load_study(name).space.env, "no NCCL without NCCL in decode"
 
 
-def test_deepseek_has_no_adaptive_speculation_beside_data_parallel_attention():
+def test_deepseek_has_no_adaptive_with_data_parallel_attention():
     points = [dict(p.flags) for p in Space(load_study("deepseek"))]
     assert {f["attn-dp-size"] for f in points if f.get("speculative-adaptive")} == {None}
     assert {f["attn-dp-size"] for f in points} == {None, 8}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_simulated_machine_exists(name):
+def test_simulated_profiles_exist(name):
     assert load_profile(load_study(name).simulated.profile).name
 
 

@@ -22,7 +22,7 @@ budget: {launches: 4}
 """
 
 
-def test_one_that_is_as_good_as_ever_is_the_same():
+def test_a_valid_stored_study_reads_as_before():
     read = parse_stored(TEXT, "x", base_dir="there")
     assert (read.problems, read.unread) == ((), ())
     assert read.study.model_dump() == parse_study(TEXT, "x").model_dump()
@@ -37,7 +37,7 @@ def test_one_that_is_as_good_as_ever_is_the_same():
         (", draft: org/draft", ""),
     ],
 )
-def test_relations_and_rules_are_passed_over(old, new):
+def test_violated_relations_and_rules_are_reported_only(old, new):
     text = TEXT.replace(old, new)
     with pytest.raises(StudyFileError):
         parse_study(text, "x", stored=True)
@@ -48,7 +48,7 @@ def test_relations_and_rules_are_passed_over(old, new):
     assert read.study.budget.launches == 4
 
 
-def test_what_every_launch_had_stays_as_it_is_written():
+def test_fixed_flags_and_variables_keep_their_text():
     text = TEXT.replace("tp-size: 2", "tp-size: 2, many: [[1], 2]").replace(
         "NCCL_PROTO: LL", "NCCL_PROTO: LL, DEBUG: true"
     )
@@ -58,7 +58,7 @@ def test_what_every_launch_had_stays_as_it_is_written():
     assert dict(read.study.server.env) == {"NCCL_PROTO": "LL", "DEBUG": True}
 
 
-def test_what_is_not_understood_is_left_out_and_told():
+def test_unreadable_values_are_dropped_and_reported():
     text = (
         TEXT.replace("algorithm: EAGLE3", "algorithm: EAGLE9")
         .replace("launches: 4", "launches: many, cost: 3")
@@ -74,7 +74,7 @@ def test_what_is_not_understood_is_left_out_and_told():
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "{broken"])
-def test_what_is_no_study_at_all_is_refused(text):
+def test_a_text_that_is_not_a_mapping_is_refused(text):
     with pytest.raises(StudyFileError):
         parse_stored(text, "x")
 
@@ -101,7 +101,7 @@ def _places(value, path=()):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_no_damage_to_a_value_keeps_a_study_from_being_read(data):
+def test_damaged_values_never_prevent_reading(data):
     study = yaml.safe_load(shipped_text(data.draw(st.sampled_from(["kimi", "qwen"]))))
     for _ in range(data.draw(st.integers(1, 3))):
         places = [path for path in _places(study) if path]

@@ -56,7 +56,7 @@ def test_an_example_is_a_good_study(example):
     assert not Space(study).is_empty
 
 
-def test_the_example_of_conditions_leaves_out_what_it_says():
+def test_the_example_of_conditions_excludes_points():
     (example,) = (e for e in EXAMPLES if "conditions:" in e)
     points = list(Space(parse_study(merged(example), "x")))
     ipc = [dict(p.env) for p in points if dict(p.env)["SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"] == "1"]
@@ -73,7 +73,7 @@ def test_the_table_of_shipped_studies_is_right():
     }
 
 
-def test_every_key_is_explained():
+def test_every_key_is_documented():
     keys = {alias if (alias := field.alias) else name for name, field in Study.model_fields.items()}
     parts = {"space": SpaceSpec, "workload": WorkloadSpec}
     for section, part in parts.items():

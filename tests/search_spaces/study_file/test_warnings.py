@@ -10,7 +10,7 @@ TREE = {"algorithm": "EAGLE3", "num_steps": [1, 6], "topk": 2, "num_draft_tokens
 CLEAN = {"tp-size": 8, "max-running-requests": 64, "attention-backend": "fa3"}
 
 
-def test_a_clean_study(make_study):
+def test_a_good_study_has_no_warnings(make_study):
     study = make_study(server={"flags": CLEAN}, space={"speculation": [CHAIN]})
     assert warnings(study) == ()
 
@@ -42,17 +42,17 @@ def test_a_clean_study(make_study):
         ),
     ],
 )
-def test_what_is_worth_a_warning(make_study, changes, says):
+def test_warnings_name_cause_and_remedy(make_study, changes, says):
     given = {"server": {"flags": CLEAN}, "space": {"speculation": [CHAIN]}} | changes
     (warning,) = warnings(make_study(**given))
     assert says in warning
 
 
-def test_the_demo_is_clean():
+def test_the_demo_has_no_warnings():
     assert warnings(load_study("kimi-demo")) == ()
 
 
-def test_an_open_loop_of_few_requests(make_study):
+def test_an_open_loop_with_few_requests_gives_a_warning(make_study):
     def study(requests):
         points = [{"concurrency": 1}, {"request_rate": 4} | requests]
         workload = {"prompts": {"chat": 1}, "output_tokens": 64, "points": points}
@@ -88,18 +88,18 @@ def test_an_open_loop_of_few_requests(make_study):
         ({"flags": CLEAN, "env": {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}}, {}, "has no effect"),
     ],
 )
-def test_names_that_nothing_reads(make_study, server, space, says):
+def test_unknown_flags_and_variables_give_warnings(make_study, server, space, says):
     study = make_study(server=server, space={"speculation": [CHAIN]} | space)
     (warning,) = warnings(study)
     assert says in warning
 
 
-def test_a_secret_by_reference_is_none(make_study):
+def test_a_secret_reference_gives_no_warning(make_study):
     server = {"flags": CLEAN | {"api-key": "$SGLANG_API_KEY"}, "env": {"HF_TOKEN": "${HF_TOKEN}"}}
     assert warnings(make_study(server=server, space={"speculation": [CHAIN]})) == ()
 
 
-def test_a_budget_for_the_baselines_alone(make_study):
+def test_a_budget_that_only_covers_baselines_gives_a_warning(make_study):
     study = make_study(
         server={"flags": CLEAN}, space={"speculation": [CHAIN]}, budget={"launches": 2}
     )
@@ -107,7 +107,7 @@ def test_a_budget_for_the_baselines_alone(make_study):
     assert "write `launches: 12`" in warning
 
 
-def test_a_mistake_in_a_fixed_flag_and_in_todays_command_is_said_once(make_study):
+def test_an_unknown_flag_in_server_and_production_is_reported_once(make_study):
     command = "python -m sglang.launch_server --model-path a/b --mem-fracton-static 0.8"
     given = {"model": {"path": "a/b"}, "production": {"command": command},
              "space": {"speculation": [{"algorithm": "none"}]}}  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_mistake_in_a_fixed_flag_and_in_todays_command_is_said_once(make_study
 
 
 @pytest.mark.parametrize(("users", "spread", "count"), [(8, 0, 1), (1, 0, 0), (8, 0.5, 0)])
-def test_equal_answers_at_several_users_get_a_note(make_study, users, spread, count):
+def test_spread_0_with_several_users_gives_a_warning(make_study, users, spread, count):
     workload = {
         "prompts": {"chat": 1},
         "output_tokens": {"mean": 64, "spread": spread},

@@ -34,7 +34,7 @@ budget: {launches: 4}
 """
 
 
-def test_everything_that_a_workload_can_say():
+def test_every_key_of_a_workload_is_read():
     study = parse_study(GOOD, "night.yaml", base_dir="studies")
     assert study.to_workload() == Workload(
         prompts=(
@@ -73,7 +73,7 @@ def test_a_latency_may_be_the_objective():
     assert study.objective.figure == Figure("e2e_p95_ms", larger_is_better=False)
 
 
-def test_where_a_study_lies_is_no_part_of_its_workload():
+def test_base_dir_does_not_change_a_workload():
     here, there = (parse_study(GOOD, "x", base_dir=folder) for folder in ("a", "b"))
     assert here.to_workload() == there.to_workload()
     assert here.digest == there.digest
@@ -167,7 +167,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_is_named_with_key_line_and_advice(mistake):
+def test_mistakes_have_key_line_and_remedy(mistake):
     old, new, key, says = mistake
     assert GOOD.count(old) == 1
     with pytest.raises(StudyFileError) as caught:
@@ -212,7 +212,7 @@ def test_sampling_at_temperature_0_is_a_mistake():
         ("summary: 2", "summary: 1.0e+308, chat: 1.0e+308", "too far apart"),
     ],
 )
-def test_numbers_beyond_all_use(old, new, says):
+def test_numbers_have_limits(old, new, says):
     text = GOOD.replace(old, new)
     if "too far apart" in says:
         text = text.replace("jsonl:prompts/mine.jsonl: 1", "jsonl:prompts/mine.jsonl: 1.0e+300")
