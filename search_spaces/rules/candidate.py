@@ -34,9 +34,8 @@ class Candidate:
     Attributes:
         speculation: In canonical form.
         draft_tp: Tensor-parallel size of the draft.
-        flags: The study's server flags, each as the configuration has it where it does (it may
-            take one away), without those not given.
-        env: Likewise.
+        flags: Flags that the server gets: those of the study, overridden by the configuration.
+        env: Environment variables, merged in the same way.
         has_draft_model: Whether the study names a draft.
     """
 
@@ -64,13 +63,13 @@ class Candidate:
 
     @property
     def attention_backends(self) -> tuple[FixedValue, ...]:
-        """Attention backends that were asked for."""
+        """Attention backends in the flags."""
         names = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
         return tuple(self.flags[name] for name in names if name in self.flags)
 
     @property
     def page_size(self) -> int:
-        """KV page size, as far as the flags tell.
+        """KV page size that follows from the flags.
 
         Source: `arg_groups/overrides.py:1142-1199` (`_mla_backend_page_constraints`).
         """
@@ -114,6 +113,6 @@ class Candidate:
         return algorithm not in {"none", "EAGLE", "EAGLE3", "DFLASH", "DSPARK"}
 
     def number(self, flag: str, default: int) -> int:
-        """A flag's whole number."""
+        """Return the whole number of a flag, or the default."""
         value = self.flags.get(flag, default)
         return value if isinstance(value, int) else default

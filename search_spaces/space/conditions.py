@@ -36,7 +36,7 @@ class StudyCondition:
     Attributes:
         place: Key in the study file, such as `space.conditions[1]`.
         env: Environment variables that the condition reads.
-        server: Whether the condition reads anything but the environment.
+        server: Whether the condition reads speculation, draft_tp or flags.
     """
 
     def __init__(self, condition: Condition, place: str) -> None:

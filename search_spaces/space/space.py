@@ -126,7 +126,7 @@ class Space:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no point at all."""
+        """Whether the space has no point."""
         return not any(not self._excluded(point) for point in self._iter_legal())
 
     @property

@@ -381,7 +381,7 @@ def _pattern(pattern: Pattern, at: Path, server: Server, space: SpaceSpec) -> It
             message = (
                 "Is the same in every configuration; remove it"
                 if key is None
-                else f"Write it as `{key}`, beside `flags`"
+                else f"Write `{key}` next to `flags`"
             )
             yield (*at, "flags", name), message
         else:

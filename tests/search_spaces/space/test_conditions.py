@@ -1,4 +1,4 @@
-"""`space.conditions`: what they leave out, and what is said about those that are wrong."""
+"""Points, warnings and errors of `space.conditions`."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ MISTAKES = {
     "what has a key of its own": (
         "when: {flags: {speculative-num-steps: 4}}, then: {topk: 1}",
         "when.flags.speculative-num-steps",
-        "Write it as `num_steps`, beside `flags`",
+        "Write `num_steps` next to `flags`",
     ),
     "an unknown key": (
         "when: {steps: 4}, then: {topk: 1}",

@@ -1,4 +1,4 @@
-"""Today's command as the third baseline."""
+"""The baseline of `production.command`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the space of any study, whatever it varies."""
+"""Properties of the spaces of generated studies."""
 
 from __future__ import annotations
 

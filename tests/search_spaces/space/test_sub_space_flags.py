@@ -1,4 +1,4 @@
-"""Flags that are given in one sub-space only."""
+"""Flags of a single sub-space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that the version which would run does not have."""
+"""Flags that an SGLang version does not have."""
 
 from __future__ import annotations
 

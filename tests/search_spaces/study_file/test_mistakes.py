@@ -1,4 +1,4 @@
-"""Mistakes that people make in study files: each is named by key and line, with what to write."""
+"""Messages about mistakes in study files: key, line and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives that make no sense are refused; those that do are not."""
+"""Contradictory objectives are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that are written out in a study file are refused, and never shown."""
+"""Literal secrets in study files are refused and never shown."""
 
 import json
 

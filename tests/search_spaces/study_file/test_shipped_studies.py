@@ -1,4 +1,4 @@
-"""The studies that come with the tuner: named, counted, explained line by line."""
+"""Names, counts and comments of the shipped studies."""
 
 from __future__ import annotations
 

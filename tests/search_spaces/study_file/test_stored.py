@@ -1,4 +1,4 @@
-"""A stored study is read as far as it can be, whatever today's checks say of its text."""
+"""Lenient reading of stored studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/study-files.md`: its examples load; its table of studies and its keys are complete."""
+"""The examples in `docs/study-files.md` load, and its tables are complete."""
 
 from __future__ import annotations
 

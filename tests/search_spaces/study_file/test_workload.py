@@ -1,4 +1,4 @@
-"""The `workload` and `objective` of a study file: what they say, and every mistake in them."""
+"""The sections `workload` and `objective` of a study file."""
 
 from __future__ import annotations
 
