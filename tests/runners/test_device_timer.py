@@ -13,7 +13,7 @@ from runners.plugin import device_timer
 from runners.plugin.device_timer import has_timer, seconds_by_part
 from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .fake_sglang import SERVES, write_sglang

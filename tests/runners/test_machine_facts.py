@@ -12,8 +12,8 @@ from results.records import Machine
 from runners.process.environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
 from runners.sglang.machine import CACHE_VARIABLES, device_names, gpus_used, read_machine
 from runners.sglang.runner import SGLangRunner
-from search_spaces.study_file.parts import Production
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
+from search_spaces.study_file.study import Production
 
 from .fake_sglang import write_sglang
 

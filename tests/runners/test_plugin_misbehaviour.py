@@ -17,7 +17,7 @@ from runners.plugin.status import StateCost, status_of
 from runners.simulated import SimulatedRunner
 from runners.simulated_server.engine.profile import PROFILES
 from search_spaces.configuration import Setting
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .conftest import STUDY, eagle3

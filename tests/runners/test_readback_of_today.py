@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runners.sglang.readback import differences, resolved_of
 from search_spaces.configuration import Configuration
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 STUDY = """\
 study: small

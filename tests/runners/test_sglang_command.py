@@ -21,7 +21,7 @@ from runners.sglang.command import (
     tp_size,
 )
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 
 def test_a_speculative_configuration_in_full(study):

@@ -12,7 +12,7 @@ from runners.load.prompts.prompts import Prompt
 from runners.plugin.package import FOLDER
 from runners.registry import make_runner
 from runners.sglang.runner import SGLangRunner
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 from .conftest import eagle3
 
@@ -76,7 +76,7 @@ def test_a_flag_that_this_sglang_has_not_is_told_before_any_launch(tmp_path):
     study = study_of(tmp_path, flags="{cuda-graph-max-bs: 8}")
     message = SGLangRunner(study, seed=0, log_dir=tmp_path).check()
     assert message is not None
-    assert "server.flags: --cuda-graph-max-bs; it has `--cuda-graph-max-bs-decode`" in message
+    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in message
 
 
 def test_an_interpreter_that_does_not_exist(tmp_path):

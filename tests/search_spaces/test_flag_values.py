@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.flags.flag_values import flag_problem, old_value, unknown_flag
-from search_spaces.space.options import VERSIONS, options
+from search_spaces.flags.options import VERSIONS, options
 
 TAKEN = {
     "a choice": ("attention-backend", "fa3"),
@@ -33,7 +33,7 @@ REFUSED = {
     "a beginning of several": ("kv-cache-dtype", "fp8", "begin so"),
     "a beginning of one": ("attention-backend", "tri", "did you mean `triton`?"),
     "far from all": ("quantization", "zzz", "and 19 more"),
-    "far from a few": ("dtype", 16, "known here: auto, half"),
+    "far from a few": ("dtype", 16, "valid: auto, half"),
     "a word": ("tp-size", "eight", "Takes a whole number, not 'eight'"),
     "half a number": ("page-size", 1.5, "Takes a whole number, not 1.5"),
     "a large letter": ("context-length", "32K", "such as 32k (32,000)"),

@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from search_spaces.flags.flags import canonical_flag
+from search_spaces.flags.options import Option, options
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.secrets import is_secret
-from search_spaces.space.options import Option, options
 
 from ..examples import examples  # noqa: TID252 - the tests are no package
 

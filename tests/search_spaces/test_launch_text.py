@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from search_spaces.flags.options import RENAMED, REPLACED, VERSIONS, options
 from search_spaces.launch_commands import Container, UnreadableCommandError, read_launch_text
-from search_spaces.space.options import RENAMED, REPLACED, VERSIONS, options
 
 BASE = "python -m sglang.launch_server --model-path org/m --tp 8"
 FLAGS = {"model-path": "org/m", "tp-size": 8}

@@ -19,10 +19,9 @@ from runners.sglang.preflight.sample import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules.legality import canonical, violations
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.catalog import shipped
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study, shipped
 
 from .conftest import study_dict
 from .model_configs import with_local_models

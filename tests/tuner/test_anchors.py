@@ -10,7 +10,7 @@ from results.records import Purpose, Trial, TrialState
 from runners.plugin.package import same_but_setting
 from search_spaces.configuration import Drafter, Setting
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.hot_switch.anchors import Anchors
 from tuner.hot_switch.faithful import Comparison
 from tuner.hot_switch.switching import Check, Switching

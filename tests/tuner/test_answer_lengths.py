@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from results.store import Store
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study
 from tuner.studies import assembly
 from tuner.studies.identity import study_differences
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runners.simulated_server.engine.profile import PROFILES
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.commands.dry_run import switch_plan
 from tuner.studies import assembly
 

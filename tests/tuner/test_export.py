@@ -14,7 +14,7 @@ from results.store import Store
 from runners.sglang.command import sglang_command
 from search_spaces.configuration import Configuration
 from search_spaces.launch_commands import read_launch_text
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.cli import app as cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from search_spaces.space.options import options
+from search_spaces.flags.options import options
 from tuner.exports import FORMATS, documents, format_of, sglang_config, yaml_document
 from tuner.exports.exported import Secret
 

@@ -9,7 +9,7 @@ import pytest
 from results.records import Failure, LaunchState, TrialState
 from runners.base import RunnerError
 from runners.replay.runner import ReplayRunner
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.replay import replay
 from tuner.planners.registry import PLANNERS

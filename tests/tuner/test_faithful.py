@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from results.records import BatchCycles, CycleTimes, PartTime, RequestSample
 from runners.replay.runner import ReplayRow, _measurement
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.hot_switch.faithful import (
     ACCEPT_LENGTH_AT_MOST,
     CYCLE_SHARE,

@@ -11,9 +11,9 @@ from results.records import Failure, TrialState
 from results.studies import NewStudy
 from runners.replay.runner import ReplayRunner
 from search_spaces.rules.legality import canonical
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.studies.fork import inherit
 from tuner.studies.identity import machine_differences, study_differences
 

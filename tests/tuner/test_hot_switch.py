@@ -17,7 +17,7 @@ from runners.base import RunnerError
 from runners.replay.runner import ReplayRunner
 from search_spaces.configuration import Setting
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.analysis.contributions import contributions
 from tuner.hot_switch.report import hot_switch_report
 from tuner.hot_switch.switching import read_switching

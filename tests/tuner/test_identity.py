@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from results.records import Machine
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.studies.identity import machine_differences, study_differences
 
 from .conftest import small_text

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from search_spaces.space.production import production_configuration
+from search_spaces.space.baselines import production_configuration
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from search_spaces.study_file.warnings import warnings
 from tuner.cli.app import run
 from tuner.commands.init import write
@@ -328,7 +328,7 @@ def test_a_cpu_has_no_gpus(make):
         ("--algorithm", "EAGEL3", "EAGLE3"),
         ("--algorithm", "EAGLE3", "--draft"),
         ("--draft", "four", "with its maker's"),
-        ("--name", "a b", "plain name"),
+        ("--name", "a b", "letters, digits"),
         ("--output", "study.txt", ".yaml"),
         ("--output", "nowhere/study.yaml", "no folder"),
         ("--set", "MODEL", "--set MODEL=org/name"),
@@ -478,7 +478,7 @@ def test_a_study_is_no_command(make, tmp_path):
 
 def test_half_a_server_is_said(make):
     _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
-    assert "one half of a pair, which answers nothing by itself" in " ".join(said.split())
+    assert "half of a server pair" in " ".join(said.split())
     assert "half" not in make("--from-command", LLAMA, output="other.yaml")[1]
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from search_spaces.study_file.catalog import shipped
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study, shipped
 from tuner.init.models import guess_draft_algorithm, known_draft
 
 

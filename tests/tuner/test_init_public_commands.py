@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from search_spaces.launch_commands import read_launch_text
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from search_spaces.study_file.warnings import warnings
 from tuner.cli.app import run
 from tuner.init.today import unresolved

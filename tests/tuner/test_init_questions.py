@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 from .init_machines import fake_nvidia_smi, topology
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.flags.flags import canonical_flag_value
-from search_spaces.space.options import options
-from search_spaces.study_file.study import parse_study
+from search_spaces.flags.options import options
+from search_spaces.study_file.load import parse_study
 from tuner.init import collectives, speculation
 from tuner.init.hardware import Hardware
 from tuner.init.load import Load

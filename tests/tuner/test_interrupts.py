@@ -17,7 +17,7 @@ import tuner.loop.sweep
 from results.records import LaunchState, TrialState
 from results.store import Store
 from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.interrupts import Interrupts, noted
 from tuner.loop.progress import Silent

@@ -11,7 +11,7 @@ from runners.plugin.package import prepared_settings, same_but_setting, started_
 from search_spaces.configuration import Configuration, Speculation, largest
 from search_spaces.rules.legality import violations
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.study_file.load import load_study, parse_study
 from tuner.planners.base import Observation, PlannedTrial
 from tuner.planners.conformance import STUDY, PlannerConformance
 from tuner.planners.launches import LaunchBuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.preflight.workload import check_profile
 
 STUDY = """\

@@ -10,7 +10,7 @@ import pytest
 
 from results.store import Store
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.cli.app import run
 from tuner.preflight.workload import check_prompts
 from tuner.studies.assembly import build_problem, describe_new, make_servers

@@ -9,7 +9,7 @@ import pytest
 
 from results.records import TrialState
 from search_spaces.configuration import Setting, largest
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.planners.registry import PLANNERS
 from tuner.studies import assembly
 

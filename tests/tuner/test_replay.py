@@ -8,7 +8,7 @@ import pytest
 
 from results.records import Purpose
 from runners.replay.runner import ReplayRunner
-from search_spaces.space.reduced import ReducedSpace
+from search_spaces.space.space import Space
 from tuner.loop.progress import Silent
 from tuner.loop.replay import replay
 from tuner.planners.launches import LaunchBuilder
@@ -87,7 +87,7 @@ def test_many_replays_share_one_store(small, store):
 def test_what_sglang_refuses_is_no_baseline_of_the_report(small, store, planner):
     def heed(problem):
         refused = problem.baselines["default"]
-        space = ReducedSpace(problem.study, lambda _: True, lambda point: point == refused)
+        space = Space(problem.study, lambda _: True, lambda point: point == refused)
         launches = LaunchBuilder(space, lambda a, b: a == b, hot_switch=False)
         kept = {"none": problem.baselines["none"]}
         return replace(problem, space=space, launches=launches, baselines=kept)

@@ -16,7 +16,7 @@ from jsonschema import validate
 
 from runners.process.gpu_locks import DeviceLocks
 from runners.sglang.runner import SGLangRunner
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.preflight.sglang import heeded
 from tuner.studies import assembly
 
@@ -156,7 +156,7 @@ def test_a_study_of_which_the_baseline_alone_would_run_is_an_error(installed, va
 def test_a_flag_of_another_version_has_its_name_there(installed, validated):
     installed("0.5.23")
     _, told = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
-    assert "server.flags: --cuda-graph-max-bs; it has `--cuda-graph-max-bs-decode`" in told
+    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in told
     assert "--chunked-prefil-size; did you mean `--chunked-prefill-size`?" in told
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.metrics import LATENCIES, RATES, Figure
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.formatting import (
     MOST_CHARACTERS,
     counted,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from results.store import Store
     from results.studies import NewStudy, StoredStudy
     from runners.base import Runner
-    from search_spaces.study_file.stored_study import StoredFile
+    from search_spaces.study_file.stored import StoredFile
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
     from tuner.studies.fork import Inheritance
