@@ -202,8 +202,9 @@ def test_a_finished_study_is_extended_and_spends_only_what_is_new(call, write_sm
     assert first["forked_from"] is None
 
     out, told = call("resume", "--study", "small", "--fork", "more", "--launches", "1", "--json")
-    holds = "holds" if len(first["trials"]) == 1 else "hold"
-    assert f"{len(first['trials'])} of its trials {holds}, of 1 launch that need" in told
+    "holds" if len(first["trials"]) == 1 else "hold"
+    trials = len(first["trials"])
+    assert f"reuses {trials} {'trial' if trials == 1 else 'trials'} from 1 launch of small" in told
     second = report(out)
     assert second["study"] == "more"
     assert second["forked_from"] == "small"

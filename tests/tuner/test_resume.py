@@ -189,9 +189,7 @@ def test_a_second_tuner_on_a_study_is_refused_or_waits(tuner, call, busy):
     assert f"another tuner (pid {busy.pid} on " in refused
     assert "use --wait" in refused
     waiting = tuner.start("resume", "--study", "small", "--wait")
-    assert waiting.stderr.readline() == (
-        f"waiting for the tuner with pid {busy.pid}\n"
-    )
+    assert waiting.stderr.readline() == (f"waiting for the tuner with pid {busy.pid}\n")
     assert waiting.poll() is None
     busy.kill()
     line = waiting.stderr.readline()

@@ -55,9 +55,7 @@ def differences_of_load(
     """Differences between the prompts sent now and the prompts measured before."""
     changed = SameLoad(stored, store).changed(servers, study.to_workload())
     return (
-        ()
-        if changed is None
-        else (Difference("workload", f"workload: the prompts at {changed}"),)
+        () if changed is None else (Difference("workload", f"workload: the prompts at {changed}"),)
     )
 
 
