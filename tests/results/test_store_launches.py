@@ -149,7 +149,7 @@ def test_what_is_finished_stays_so(store, study, intent, configuration):
     store.add_launch(study.id, intent(1), [(configuration(1), Purpose.SEARCH)])
     store.finish_trial(study.id, 0, TrialState.INVALID)
     store.finish_launch(study.id, 0, LaunchState.COMPLETE, 1.0)
-    with pytest.raises(StoreError, match=r"trial 0 .* finished already"):
+    with pytest.raises(StoreError, match=r"trial 0 .* is finished"):
         store.finish_trial(study.id, 0, TrialState.COMPLETE)
     with pytest.raises(StoreError, match=r"launch 0 .* ended already"):
         store.finish_launch(study.id, 0, LaunchState.LOST)

@@ -52,7 +52,7 @@ def test_how_long_it_may_take_is_said_to_be_a_guess(tuner, call):
     [line] = [x for x in plan_of(tuner, call, STUDY).splitlines() if x.startswith("time: ")]
     assert "unknown before the first launch" in line
     assert "5 minutes each, 4 launches take 20 minutes" in line
-    assert "budget.hours ends it after 3 hours" in line
+    assert "budget.hours stops the study after 3 hours" in line
 
 
 def test_commands_are_those_of_trials(tuner, call):
@@ -113,7 +113,7 @@ def test_what_will_be_switched_is_told_with_its_anchor(tuner, call):
     assert "hot switch: 3 launches instead of 5" in told
     assert "EAGLE: 4 configurations (steps 1, 2, 3, 4), 1 launch" in told
     assert "reference run: baseline 'default'" in told
-    assert "would take 15 minutes, and more where one measures up to 4 settings" in told
+    assert "take 15 minutes, or more, because one launch measures up to 4 settings" in told
     plan = json.loads(plan_of(tuner, call, text, "--json"))
     assert plan["launches_for_all_points"] == plan["hot_switch"]["launches"] == 3
     assert plan["hot_switch"]["shared"][0]["anchor"] == "default"

@@ -236,7 +236,7 @@ def test_a_finished_study_is_extended_and_spends_only_what_is_new(call, write_sm
     # Nothing of the first study was changed.
     assert report(call("show", "--study", "small", "--json")[0]) == first
     _, taken = call("resume", "--study", "small", "--fork", "wide", code=2)
-    assert "'wide' is stored already" in taken
+    assert "'wide' exists already" in taken
 
 
 def test_a_changed_server_is_forked_without_anything(tuner, call, write_small):

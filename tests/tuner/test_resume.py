@@ -113,8 +113,8 @@ def test_a_changed_file_is_refused_line_by_line_or_taken_for_what_it_is(tuner, c
 
     file.write_text(f"{stored}\n# a last word\n")
     _, told = call("resume", "--study", unfinished)
-    assert "finished already" in told
-    assert "only in comments or spelling; the stored file counts" in told
+    assert "is finished" in told
+    assert "only in comments or formatting" in told
 
 
 def test_prompts_that_changed_on_disk_are_seen_before_a_launch(tuner, call, write_small):
@@ -193,7 +193,7 @@ def test_a_second_tuner_on_a_study_is_refused_or_waits(tuner, call, busy):
     assert waiting.poll() is None
     busy.kill()
     line = waiting.stderr.readline()
-    while line and "was lost when the tuner was killed" not in line:
+    while line and "was lost because the tuner was killed" not in line:
         line = waiting.stderr.readline()
     assert line, "it never got the study"
     waiting.send_signal(signal.SIGINT)

@@ -145,7 +145,7 @@ def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(tuner,
     assert "tuner resume" in refused
     assert "--name" in refused
     again, said = call("resume", "--study", "small", "--json")
-    assert "finished already" in said
+    assert "is finished" in said
     assert len(json.loads(again)["trials"]) == 3  # none, steps 1, and the default 3 steps
     tuner.run("sweep", "--study", path, "--name", "second", "--launches", "1")
     assert json.loads(call("show", "--study", "second", "--json")[0])["study"] == "second"
@@ -180,7 +180,7 @@ def test_constraints_and_exit_code_3(tuner, write_small, call):
     assert {t["state"] for t in report["trials"]} == {"infeasible"}
     assert "ttft_p95_ms" in report["trials"][0]["failure"]["message"]
     assert "no feasible" in call("export", "--study", "small", code=3)[1]
-    assert "finished already" in call("resume", "--study", "small")[1]
+    assert "is finished" in call("resume", "--study", "small")[1]
 
 
 def test_ctrl_c_ends_cleanly_and_resume_goes_on(tuner, write_small):
