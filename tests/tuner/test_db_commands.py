@@ -176,7 +176,7 @@ def test_optunas_view_is_copied_too(swept, copied):
 
 def test_a_copy_is_never_mixed_into_a_study_of_its_name(swept, copied):
     _, refused = swept.run("db", "copy", "--to", copied, code=2)
-    assert "has a study of that name already: small" in refused
+    assert "has a study of this name: small" in refused
     _, itself = swept.run("db", "copy", "--to", swept.storage, code=2)
     assert "is the same database" in itself
     _, kept = swept.run("db", "copy", "--to", "sqlite://", code=2)
@@ -210,7 +210,7 @@ def test_a_backup_is_one_sound_file_that_can_be_used(swept, tmp_path):
     assert swept.json("show", storage=f"sqlite:///{file}") == swept.json("show")
     before = file.read_bytes()
     again = swept.run("db", "backup", str(file), code=2)[1]
-    assert "exists already; name another file" in again
+    assert "exists; choose another file" in again
     assert file.read_bytes() == before
     assert "cannot write" in swept.run("db", "backup", str(tmp_path / "no" / "b.db"), code=2)[1]
 

@@ -40,7 +40,7 @@ def test_a_sweep_with_everything_around_it_going_wrong(tuner, write_small, call)
         "owner_started = 1.0, owner_host = 'gone'",
     )
     _, refused = call("resume", "--study", study, code=2)
-    assert "look on gone" in refused
+    assert "check gone" in refused
     assert "tuner resume --take-over" in refused
 
     # The database does not take a measurement: a fault, without a traceback, that resume mends.
