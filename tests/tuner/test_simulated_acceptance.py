@@ -13,7 +13,7 @@ from search_spaces.simulated_acceptance import NOTICE
 from search_spaces.study_file.load import load_study
 
 from .conftest import small_text
-from .test_sweep_simulated import check_schema
+from .loop.test_sweep_simulated import check_schema
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"
 DECLARED = "simulated_acceptance: true\n"

@@ -13,7 +13,7 @@ from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 
-from ..conftest import broken_conditions, study_dict  # noqa: TID252 - the tests are no package
+from ..conftest import broken_conditions, study_dict
 
 CHAINS = [
     {"algorithm": "none"},

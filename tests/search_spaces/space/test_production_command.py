@@ -21,7 +21,7 @@ from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.warnings import warnings
 from search_spaces.variables import canonical_env
 
-from ..conftest import study_dict  # noqa: TID252 - the tests are no package
+from ..conftest import study_dict
 
 COMMANDS = Path(__file__).parents[2] / "data" / "commands"
 SERVE = "python -m sglang.launch_server --model-path org/target --tp 8"

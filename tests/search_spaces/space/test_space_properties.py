@@ -16,9 +16,9 @@ from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
 
-from ...examples import examples  # noqa: TID252 - the tests are no package
-from ..conftest import broken_conditions  # noqa: TID252 - the tests are no package
-from ..drawn_studies import studies  # noqa: TID252 - the tests are no package
+from ...examples import examples
+from ..conftest import broken_conditions
+from ..drawn_studies import studies
 
 if TYPE_CHECKING:
     from search_spaces.space.parameters import Parameter

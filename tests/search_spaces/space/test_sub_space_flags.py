@@ -12,7 +12,7 @@ from search_spaces.space.baselines import baselines
 from search_spaces.space.space import NotInSpaceError, Space
 from search_spaces.study_file.load import parse_study
 
-from ..conftest import study_dict  # noqa: TID252 - the tests are no package
+from ..conftest import study_dict
 
 ADAPTIVE = {
     "algorithm": "EAGLE3",

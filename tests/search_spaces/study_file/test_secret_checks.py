@@ -7,7 +7,7 @@ import pytest
 from search_spaces.problems import StudyFileError
 from search_spaces.study_file.load import parse_study
 
-from ..conftest import study_dict  # noqa: TID252 - the tests are no package
+from ..conftest import study_dict
 
 WORD = "Zq9Zq9Zq9Zq9Zq9Zq9Zq9Zq9"
 CHAIN = {"algorithm": "EAGLE3", "num_steps": 1, "topk": 1}
