@@ -1,4 +1,4 @@
-"""What a failed launch means: for the trials that it met, for the launch, and for the study."""
+"""Decide what a failed launch means for its trials, the launch and the study."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ if TYPE_CHECKING:
     from results.records import Launch, Trial
 
 KILLED = frozenset({"scheduler_killed", "server_killed"})
-"""Kinds of failure of which nobody can say whether the host or the configuration is to blame."""
+"""Failure kinds that either the host or the configuration may have caused."""
 
 HOST_PAUSES_S = (10.0, 60.0)
-"""Before a launch that the host lost is tried again: GPU memory and ports take a while to come
-back."""
+"""Pauses before a retry after a host fault: GPU memory and ports take time to become free."""
 
 HOST_FAULTS = len(HOST_PAUSES_S) + 1
-"""Launches in a row that the host may lose before the study pauses."""
+"""Consecutive host faults after which the study stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What follows from a failure.
+    """Consequences of a failure.
 
     Attributes:
-        failure: The failure, as it is stored.
+        failure: The failure to store.
         launch: State of the launch.
-        trials: State of the trials that it met; `None` leaves them to another launch.
-        stop: The reason to stop the study with it.
-        pause_s: What to wait before the next launch.
+        trials: State of its trials; `None`: another launch will measure them.
+        stop: Why the study stops; `None`: it continues.
+        pause_s: Seconds to wait before the next launch.
     """
 
     failure: Failure
@@ -51,23 +50,23 @@ def blame(
     is_reference: bool,
     host_faults: int,
 ) -> Blame:
-    """Says who is to blame, and what to do next.
+    """Decide the consequences of a failure.
 
     Args:
         failure: Why the launch failed.
-        study: The study's name, for the advice.
-        log: The server's log.
+        study: Name of the study, for the advice.
+        log: Path of the server's log, for the advice.
         switched: Whether the launch was to measure several settings.
-        is_reference: Whether it met the baseline without which nothing can be said.
-        host_faults: Launches in a row that were lost before this one.
+        is_reference: Whether the failed trial is the baseline without speculation.
+        host_faults: Number of consecutive host faults before this one.
     """
     if failure.fault == "study":
         return Blame(
             failure,
             LaunchState.FAILED,
             TrialState.FAILED,
-            f"{failure.message} ({failure.kind}). If the study file is to blame, correct it "
-            f"and begin again under another name: `tuner sweep --study FILE --name NAME`",
+            f"{failure.message} ({failure.kind}). If the study file causes this, correct the file "
+            "and create another study: `tuner sweep --study FILE --name NAME`",
         )
     if failure.fault in LOSING_FAULTS:
         lost = host_faults + 1
@@ -76,19 +75,19 @@ def blame(
         return Blame(
             failure,
             LaunchState.FAILED,
-            stop=f"{lost} launches in a row were lost to this machine, not to a configuration: "
-            f"{failure.message} Mend it, then run `tuner resume --study {study}`",
+            stop=f"{lost} consecutive launches failed because of this machine: "
+            f"{failure.message} Fix the machine, then run `tuner resume --study {study}`",
         )
     if switched:
-        # A server for many settings needs more memory than any one of them, and may refuse to be
-        # switched: nobody is blamed, the agenda starts what is left of them one by one.
+        # A server for several settings needs more memory than a server for one of them, and may
+        # refuse to switch. The remaining settings are launched separately.
         return Blame(failure, LaunchState.FAILED)
     if is_reference:
         return Blame(
             failure,
             LaunchState.FAILED,
             TrialState.FAILED,
-            "the baseline without speculation does not run, so nothing can be compared with it: "
+            "the baseline without speculation does not run, so no gain can be computed: "
             f"{failure.message}; log: {log}",
         )
     return Blame(failure, LaunchState.INFEASIBLE, TrialState.INFEASIBLE)
@@ -101,16 +100,16 @@ def killed_again(
     launches: Sequence[Launch],
     trials: Mapping[int, Trial],
 ) -> Failure:
-    """The failure, or `unstable` where the server was killed before at one of the same trials.
+    """Return `failure`, or `unstable` if a server was killed before at one of the same trials.
 
-    Once may be anybody's doing; again, at the same configuration, is its own.
+    One kill may have any cause. A second kill at the same configuration is blamed on it.
 
     Args:
         failure: Why the launch failed.
-        launch: The launch.
-        met: Numbers of the trials that it was at.
-        launches: All of the study.
-        trials: Likewise, by number.
+        launch: The failed launch.
+        met: Numbers of the trials that were being measured.
+        launches: All launches of the study.
+        trials: All trials of the study, by number.
     """
     if failure.kind not in KILLED:
         return failure
@@ -121,23 +120,23 @@ def killed_again(
             continue
         killed = before.kind in KILLED | {"unstable"}
         if killed and set(met) & _was_at(earlier, trials, switched=switched):
-            message = f"its server was killed again: {failure.message}"
+            message = f"the server was killed twice at this configuration: {failure.message}"
             return Failure("unstable", failure.phase, "configuration", message)
     return failure
 
 
 def _was_at(launch: Launch, trials: Mapping[int, Trial], *, switched: bool) -> set[int]:
-    """The trials that a killed launch was at.
+    """Numbers of the trials that a killed launch was measuring.
 
     Args:
         launch: The launch.
-        trials: All of the study, by number.
-        switched: Whether it is compared with another launch for many settings.
+        trials: All trials of the study, by number.
+        switched: Whether the launch to compare with measures several settings.
     """
     if not launch.intent.settings:
         return set(launch.trials)
     if launch.ready_s is None:
-        # The start of a server for many settings says nothing of one of them by itself.
+        # A failed start of a server for several settings does not blame a single setting.
         return set(launch.trials) if switched else set()
     judged = [n for n in launch.trials if trials[n].judged_in == launch.id]
     for number in launch.trials:
