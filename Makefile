@@ -8,7 +8,7 @@ SGLANG_CPU := .sglang-cpu
 guidellm_VERSION := 0.8.1
 aiperf_VERSION := 0.13.0
 
-.PHONY: install demo test test-speed test-sglang test-sglang-long sglang-cpu check bench bench-clients lock clean
+.PHONY: install demo test test-fast test-speed test-sglang test-sglang-long sglang-cpu check bench bench-clients lock clean
 
 install: $(VENV)/installed
 
@@ -26,6 +26,9 @@ demo: install  ## The main job on the simulated Kimi server, afresh, in a few mi
 
 test: install  ## All tests but those that need the real SGLang
 	$(BIN)/pytest -n 2 -m "not sglang and not sglang_long and not alone"
+
+test-fast: install  ## Tests that start no server, in under a minute
+	$(BIN)/pytest -n 2 -m "not slow and not sglang and not sglang_long and not alone"
 
 test-speed: install  ## Figures of speed against real clocks: on a quiet machine, by themselves
 	$(BIN)/pytest -m alone -s

@@ -7,6 +7,8 @@ import pytest
 from . import postgres_server
 from .postgres_server import NoServerError, running_server
 
+pytestmark = pytest.mark.slow
+
 
 def test_without_binaries_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(postgres_server, "_candidates", list)

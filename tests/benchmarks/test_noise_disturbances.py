@@ -26,6 +26,8 @@ from runners.load.http.endpoint import MalformedStreamError
 from runners.load.prompts.prompts import Prompt
 from search_spaces.workload import OperatingPoint, Workload
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 60
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from runners.replay.table import read_replay_table
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 def rows(path):

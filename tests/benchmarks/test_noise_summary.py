@@ -22,6 +22,8 @@ from runners.replay.table import read_replay_table
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint
 
+pytestmark = pytest.mark.slow
+
 PLAIN = Configuration.of()
 EAGLE3 = Configuration.of(Speculation("EAGLE3", 2, 1, 3), draft_tp=1, env={"NCCL_PROTO": "LL"})
 

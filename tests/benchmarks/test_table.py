@@ -22,6 +22,8 @@ from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 from tuner.loop.replay import replay
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TEXT = """
 study: s

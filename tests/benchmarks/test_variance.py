@@ -15,6 +15,8 @@ from benchmarks.noise.variance import crossed, mean_of, nested, trend
 
 from ..examples import examples
 
+pytestmark = pytest.mark.slow
+
 PLANTED = {"prompt": 0.05, "launch": 0.02, "block": 0.01, "prompt_launch": 0.015, "residual": 0.01}
 
 

@@ -14,6 +14,8 @@ from .exchange import ask
 from .meanings import generation
 from .simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ("--model-path", "models/tiny", "--device", "cpu", "--enable-metrics")
 TREE = (
     *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "models/eagle3"),

@@ -16,6 +16,8 @@ from .meanings import Depth
 from .observation import breaches, observe
 from .simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 FLAGS = (
     *("--model-path", "models/tiny", "--device", "cpu", "--context-length", "2048"),
     *("--enable-metrics", "--max-total-tokens", "20000", "--max-running-requests", "16"),

@@ -14,6 +14,8 @@ from results.database import address_of, resolve_url, shown_address
 from results.errors import StoreError, StoreMissing
 from results.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_relative_path_is_resolved_once(tmp_path, monkeypatch, new_study):
     monkeypatch.chdir(tmp_path)

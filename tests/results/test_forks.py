@@ -21,6 +21,8 @@ from results.records import (
     TrialState,
 )
 
+pytestmark = pytest.mark.slow
+
 OOM = Failure("cuda_oom", "kv_cache", "configuration", "not enough memory")
 CYCLE = CycleTimes("plugin", (BatchCycles(2, PartTime(8, 0.2, 0.025, 0.03), {}),))
 MACHINE = Machine(host="box", sglang="0.5.23", torch="2.9.1+cu128", nccl="2.27.5", gpus=("H200",))

@@ -21,6 +21,8 @@ from results.studies import Unfinished
 
 from .databases import optuna_trials
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("kill_scenario.py")
 # Spread over the scenario (hundreds of statements and commits); neighbours, because the instants
 # before and after a commit differ most; the last one is never reached.

@@ -19,6 +19,8 @@ from results.store import Store
 
 from .databases import OURS, connected, optuna_storage, optuna_trials, others, table_names
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_stated_head_is_the_newest_revision():
     assert ScriptDirectory.from_config(configuration()).get_heads() == [HEAD]

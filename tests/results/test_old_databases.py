@@ -35,6 +35,8 @@ from results.store import Store
 
 from .databases import OURS, connected, optuna_trials, others
 
+pytestmark = pytest.mark.slow
+
 DATABASES = Path(__file__).parents[1] / "data" / "databases"
 SCHEMAS = ("0001", "0002", "0003")
 NEW_FIGURES = {

@@ -24,6 +24,8 @@ from results.store import Store
 
 from .databases import connected, optuna_storage
 
+pytestmark = pytest.mark.slow
+
 STEPS = (1, 2, 3, 4, 5)
 NCCL = (None, "LL,LL128,Simple", "LL128", "Simple")
 

@@ -19,6 +19,8 @@ from results.migrations import VERSION_TABLE
 from results.records import Purpose
 from results.store import Store
 
+pytestmark = pytest.mark.slow
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_CAPBSET_DROP = 24
 _CAP_DAC_OVERRIDE = 1

@@ -21,6 +21,8 @@ from results.records import (
 from search_spaces.configuration import Setting
 from search_spaces.workload import OperatingPoint
 
+pytestmark = pytest.mark.slow
+
 OOM = Failure("cuda_oom", "kv_cache", "configuration", "not enough memory")
 
 

@@ -12,6 +12,8 @@ import pytest
 from results.errors import StudyBusy, StudyExists, StudyNotFound
 from results.ownership import Owner
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_study_comes_back_as_it_was_stored(store, new_study):
     new = new_study(

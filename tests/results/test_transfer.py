@@ -16,6 +16,8 @@ from results.transfer import copy_studies
 
 from .databases import optuna_storage, optuna_trials
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def stores(sqlite_address, postgres_address, tmp_path):

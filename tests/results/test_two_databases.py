@@ -25,6 +25,8 @@ from results.records import (
 from results.store import Store
 from search_spaces.configuration import Setting
 
+pytestmark = pytest.mark.slow
+
 FAULTS = ("configuration", "host", "study", "client")
 TEXTS = ("", "plain", "naïve \N{SNOWMAN} 語", "a\x00b", "'; --", "{x} %s %(y)s :z", "\\", "\ud800")
 ENDS = [state for state in TrialState if state is not TrialState.RUNNING]

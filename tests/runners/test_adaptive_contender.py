@@ -18,6 +18,8 @@ from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
+pytestmark = pytest.mark.slow
+
 BODIES = Path(__file__).parent.parent / "data" / "bodies"
 STUDY = """\
 study: adaptive

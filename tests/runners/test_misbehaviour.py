@@ -34,6 +34,8 @@ from .conftest import STUDY, eagle3
 from .misbehaviour_table import deaths as documented_deaths
 from .misbehaviour_table import examples, plugin_examples
 
+pytestmark = pytest.mark.slow
+
 PHASES = {"load_weight": "weights", "load_draft": "weights"}
 """Phases of a start-up by the tuner's name, where that is another."""
 SERVING = ("serving", "idle", "flush")

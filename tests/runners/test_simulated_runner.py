@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from search_spaces.study_file.study import Study
 
+pytestmark = pytest.mark.slow
+
 PLAIN = Configuration.of(
     flags={"attention-backend": None, "enable-mixed-chunk": None}, env={"NCCL_PROTO": None}
 )

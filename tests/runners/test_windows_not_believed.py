@@ -22,6 +22,8 @@ from tuner.verdict.scores import judge
 
 from .conftest import STUDY, eagle3
 
+pytestmark = pytest.mark.slow
+
 POINT = OperatingPoint(2, requests=12)
 
 

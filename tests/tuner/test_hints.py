@@ -123,10 +123,10 @@ def test_what_comes_from_the_environment_is_not_repeated(elsewhere, call, monkey
 def test_errors_and_checks_print_such_commands_too(elsewhere, call):
     option = f"--storage {elsewhere}"
     _, err = call("sweep", "--study", "kimi-demo", "--name", "half", "--storage", elsewhere, code=2)
-    assert f"`tuner resume --study half {option}` goes on with it" in err
-    assert f"`tuner sweep --study kimi-demo --name NAME {option}` begins another" in err
+    assert f"`tuner resume --study half {option}`" in err
+    assert f"`tuner sweep --study kimi-demo --name NAME {option}`" in err
     _, err = call("resume", "--study", "ended", "--storage", elsewhere)
-    assert f"`tuner resume --study ended --fork NEW --launches N {option}` goes on" in err
+    assert f"`tuner resume --study ended --fork NEW --launches N {option}`" in err
     out, _ = call("doctor", "--storage", elsewhere)
     assert f"`tuner db check {option}` looks closer" in out
 

@@ -15,6 +15,8 @@ from search_spaces.study_file.load import load_study
 from .conftest import small_text
 from .loop.test_sweep_simulated import check_schema
 
+pytestmark = pytest.mark.slow
+
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"
 DECLARED = "simulated_acceptance: true\n"
 

@@ -13,6 +13,8 @@ from runners.plugin.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
 from .conftest import CHAIN, HOT_SWITCH, MARK, PLUGIN
 from .other_plugin import write_plugin
 
+pytestmark = pytest.mark.slow
+
 CLOCK = {"TUNER_CYCLE_CLOCK": "1"}
 
 LOOK = """

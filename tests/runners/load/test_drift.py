@@ -13,6 +13,8 @@ from search_spaces.workload import OperatingPoint
 from .engine_windows import window
 from .windows import PLAIN, Load
 
+pytestmark = pytest.mark.slow
+
 LOADS = [(1, 16), (8, 40), (32, 96)]
 LENGTHS_S = {(1, False): 21.5, (8, False): 8.6, (32, False): 6.4,
              (1, True): 11.2, (8, True): 5.6, (32, True): 4.9}  # fmt: skip

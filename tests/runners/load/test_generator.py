@@ -25,6 +25,8 @@ from search_spaces.workload import OperatingPoint, Workload
 
 from .timing import codes
 
+pytestmark = pytest.mark.slow
+
 NONE = Speculation()
 STANDALONE = Speculation("STANDALONE", num_steps=3, topk=2, num_draft_tokens=6)
 POINT = OperatingPoint(1)

@@ -12,6 +12,8 @@ from runners.load.schedule.plan import open_plan
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 
+pytestmark = pytest.mark.slow
+
 NONE = Speculation()
 # Between two requests that are due one after the other a busy machine may lose some milliseconds.
 SLACK_S = 0.5

@@ -19,6 +19,8 @@ from runners.load.checks.warnings import warnings_about
 
 from .windows import PLAIN, Load
 
+pytestmark = pytest.mark.slow
+
 WINDOW_S = 20.0
 
 

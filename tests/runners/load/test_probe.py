@@ -14,6 +14,8 @@ from search_spaces.workload import OperatingPoint, Workload
 
 from .timing import codes
 
+pytestmark = pytest.mark.slow
+
 POINT = OperatingPoint(2)
 LOAD = Workload((("chat", 1.0),), 12, (POINT,), requests=4)
 MODELS = (200, [b'{"object":"list","data":[{"id":"m-1"},{"id":"m-2"}]}'])

@@ -25,6 +25,8 @@ from runners.load.schedule.worker import INDEX_BYTES, next_index
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
+pytestmark = pytest.mark.slow
+
 NONE = Speculation()
 PATIENCE_S = 60.0
 

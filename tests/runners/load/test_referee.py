@@ -20,6 +20,8 @@ from search_spaces.workload import OperatingPoint, Workload
 from . import referee
 from .test_simulated_server import simulated_server
 
+pytestmark = pytest.mark.slow
+
 CHAIN = Speculation("EAGLE3", 2, 1, 3)
 FLAGS = (
     *("--speculative-algorithm=EAGLE3", "--speculative-draft-model-path=draft"),

@@ -15,6 +15,8 @@ from search_spaces.workload import OperatingPoint, Workload
 
 from .timing import codes
 
+pytestmark = pytest.mark.slow
+
 POINT = OperatingPoint(2)
 LOAD = Workload((("chat", 1.0),), 32, (POINT,), requests=4)
 

@@ -14,6 +14,8 @@ from runners.simulated_server.engine.tokens import tokenize
 from search_spaces.configuration import Configuration
 from search_spaces.study_file.load import parse_study
 
+pytestmark = pytest.mark.slow
+
 STUDY = """\
 study: shared
 model: {path: some/model}

@@ -25,6 +25,8 @@ from search_spaces.workload import OperatingPoint, Workload
 from .caching_proxy import CachingProxy
 from .timing import codes
 
+pytestmark = pytest.mark.slow
+
 TIME_SCALE = 20
 POINT = OperatingPoint(1)
 LOAD = Workload((("chat", 0.5), ("code", 0.5)), 48, (POINT,), requests=6)

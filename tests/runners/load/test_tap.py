@@ -18,6 +18,8 @@ from runners.load.prompts.prompts import Prompt, PromptSource
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
+pytestmark = pytest.mark.slow
+
 STANDALONE = Speculation("STANDALONE", 3, 2, 6)
 POINT = OperatingPoint(2)
 LOAD = Workload((("chat", 1.0),), 32, (POINT,), warmup_requests=2)

@@ -27,6 +27,8 @@ from .windows import PLAIN, TOKENS, Load
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 TABLE = Path(__file__).parents[3] / "docs" / "validity.md"
 
 

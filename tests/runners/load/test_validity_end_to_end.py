@@ -21,6 +21,8 @@ from tuner.verdict.scores import Leaderboard, judge
 
 from .timing import TIMING
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 41
 REQUESTS = 12
 EAGLE3 = Speculation("EAGLE3", 3, 1, 4)

@@ -26,6 +26,8 @@ from search_spaces.workload import Goodput, OperatingPoint, Workload
 
 from .timing import codes
 
+pytestmark = pytest.mark.slow
+
 NONE = Speculation()
 CHAIN = Speculation("EAGLE3", 3, 1, 4)
 

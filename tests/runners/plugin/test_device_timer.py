@@ -18,6 +18,8 @@ from search_spaces.workload import OperatingPoint
 
 from ..fake_sglang import SERVES, write_sglang
 
+pytestmark = pytest.mark.slow
+
 PAGE = """\
 # HELP sglang:forward_execution_seconds_total Total time that GPU is busy
 # TYPE sglang:forward_execution_seconds_total counter

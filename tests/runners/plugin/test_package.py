@@ -15,6 +15,8 @@ from search_spaces.configuration import Configuration, Setting, Speculation
 
 from ..conftest import eagle3
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def at(with_sglang, monkeypatch):

@@ -23,6 +23,8 @@ from search_spaces.workload import OperatingPoint
 from ..conftest import STUDY, eagle3
 from ..misbehaviour_table import plugin_examples
 
+pytestmark = pytest.mark.slow
+
 POINT = OperatingPoint(1)
 SETTINGS = tuple(map(Setting, (2, 1, 5)))
 FORWARDS = ("draft", "draft_extend", "verify")

@@ -16,6 +16,8 @@ from runners.process.environment import (
     server_environment,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_interpreter_is_the_studys_then_the_variables_then_the_tuners(study, monkeypatch):
     monkeypatch.delenv("TUNER_SGLANG_PYTHON", raising=False)

@@ -22,6 +22,8 @@ from runners.process.gpu_locks import (
 )
 from runners.process.processes import MARK
 
+pytestmark = pytest.mark.slow
+
 HOLDER = """
 import sys, time
 from runners.process.gpu_locks import DeviceLocks

@@ -13,6 +13,8 @@ from runners.sglang.preflight.asking import ask
 
 from ...sglang_arguments import write_sglang
 
+pytestmark = pytest.mark.slow
+
 CHAIN = (
     "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 1 "
     "--speculative-num-draft-tokens 9"

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tree(start, speculation):

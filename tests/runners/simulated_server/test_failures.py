@@ -13,6 +13,8 @@ from runners.simulated_server.launch.environment import read_environment
 from runners.simulated_server.launch.flag_state import FlagsRefusedError, resolve
 from runners.simulated_server.launch.flags import parse_flags
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("flags", "last_line"),

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from runners.simulated_server.faults.misbehaviour import Misbehaviour
 from runners.simulated_server.launch.startup import nccl_refusal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def misbehaving(start):

@@ -9,6 +9,8 @@ import pytest
 
 from runners.plugin.protocol import bucket_seconds, token_of
 
+pytestmark = pytest.mark.slow
+
 MARK = "mark"
 STEPS = {"TUNER_SWITCHABLE_STEPS": "1,2,5", "TUNER_LAUNCH": MARK}
 TREES = STEPS | {"TUNER_SWITCHABLE_STEPS": "2/6,3/4,3/6"}

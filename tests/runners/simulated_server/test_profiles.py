@@ -9,6 +9,8 @@ from runners.simulated_server.engine.tokens import pack
 from runners.simulated_server.engine.walk import expected, walk
 from search_spaces.configuration import Configuration, Speculation
 
+pytestmark = pytest.mark.slow
+
 POINTS = ((1, 1, 2), (2, 1, 3), (5, 1, 6), (10, 1, 11), (3, 4, 8))
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH")
 

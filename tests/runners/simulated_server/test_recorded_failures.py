@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LOGS = Path(__file__).parents[2] / "data" / "failed"
 SETTLED = {"TUNER_SIM_TIME_SCALE": "1000"}
 

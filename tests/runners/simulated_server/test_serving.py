@@ -13,6 +13,8 @@ from runners.simulated_server.engine import tokens
 from runners.simulated_server.engine.noise import NoiseSource
 from runners.simulated_server.engine.profile import Noise
 
+pytestmark = pytest.mark.slow
+
 MARK = "mark"
 TOKEN = token_of(MARK)
 

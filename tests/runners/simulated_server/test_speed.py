@@ -8,6 +8,8 @@ from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
 
+pytestmark = pytest.mark.slow
+
 SCALE = 8.0
 PROMPTS = [f"Request {i}: " + "explain how a tide works. " * 30 for i in range(3)]
 BEST = {"NCCL_PROTO": "LL,LL128,Simple"}

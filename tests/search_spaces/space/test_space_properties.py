@@ -7,6 +7,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,8 @@ from ..drawn_studies import studies
 
 if TYPE_CHECKING:
     from search_spaces.space.parameters import Parameter
+
+pytestmark = pytest.mark.slow
 
 usual = settings(
     deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]

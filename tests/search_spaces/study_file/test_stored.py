@@ -12,6 +12,8 @@ from search_spaces.space.baselines import baselines
 from search_spaces.study_file.load import parse_study, shipped_text
 from search_spaces.study_file.stored import parse_stored
 
+pytestmark = pytest.mark.slow
+
 TEXT = """\
 study: mine
 model: {path: org/model, draft: org/draft}

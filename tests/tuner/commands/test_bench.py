@@ -24,6 +24,8 @@ from runners.load.generator import LoadGenerator
 from runners.process.ports import free_port_block
 from runners.sglang.facts import read_server_info
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 KEY = "a-key-that-nobody-may-see"

@@ -29,6 +29,8 @@ from tuner.commands.database_check import Kind
 from ...conftest import Tuner
 from ..conftest import small_text
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("sqlite", "postgres")
 
 

@@ -21,6 +21,8 @@ from ..conftest import small_text
 from ..replays import play, point, table
 from ..studies.test_identity import H200
 
+pytestmark = pytest.mark.slow
+
 OOM = Failure("oom", "kv_cache", "configuration", "no room for the KV cache")
 
 

@@ -20,6 +20,8 @@ from runners.simulated_server.engine.profile import PROFILES
 if TYPE_CHECKING:
     import subprocess
 
+pytestmark = pytest.mark.slow
+
 ONE = {"steps": "[1]", "protos": "[null]", "launches": 1}
 
 

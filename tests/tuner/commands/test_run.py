@@ -9,8 +9,11 @@ import sqlite3
 import time
 
 import optuna
+import pytest
 
 from results.store import Store
+
+pytestmark = pytest.mark.slow
 
 
 def change(folder, *statements: str) -> None:

@@ -23,6 +23,8 @@ from tuner.loop.replay import replay
 from ..conftest import small_text
 from ..replays import Odd, chains, play, table
 
+pytestmark = pytest.mark.slow
+
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 KEY, TOKEN = "sk-live-0123456789", "hf_0123456789abcdefghij"
 SERVER = f"""\

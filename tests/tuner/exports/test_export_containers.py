@@ -28,6 +28,8 @@ from .exported_servers import (
     words_of,
 )
 
+pytestmark = pytest.mark.slow
+
 ALL = "0.0.0.0"
 
 

@@ -15,6 +15,8 @@ from tuner.exports.exported import Secret
 
 from .exported_servers import environments, exported, flag_sets, removed, words_of
 
+pytestmark = pytest.mark.slow
+
 
 def shown(words):
     return [f"${word.name}" if isinstance(word, Secret) else word for word in words]

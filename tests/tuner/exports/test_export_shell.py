@@ -24,6 +24,8 @@ from .exported_servers import (
     words_of,
 )
 
+pytestmark = pytest.mark.slow
+
 STUB = f"""#!{sys.executable}
 import json, os, sys
 print(json.dumps([sys.argv, dict(os.environ)]))

@@ -27,6 +27,8 @@ from .exported_servers import (
 from .systemd_reader import expanded, lines_of, without_specifiers
 from .systemd_reader import words_of as split
 
+pytestmark = pytest.mark.slow
+
 SPLITTERS = sorted(glob.glob("/usr/lib/*/systemd/libsystemd-shared-*.so"))  # noqa: PTH207
 ANALYZE = shutil.which("systemd-analyze")
 

@@ -34,6 +34,8 @@ from ..replays import chains, play, point, table
 from ..reports.test_report import SCHEMA
 from .test_faithful import clock
 
+pytestmark = pytest.mark.slow
+
 REFUSED = Failure("switch_refused", "load", "configuration", "speculative_num_steps: refused")
 OOM = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
 

@@ -7,6 +7,7 @@ import time
 
 import jsonschema
 import psutil
+import pytest
 import yaml
 
 from results.store import Store
@@ -14,6 +15,8 @@ from runners.simulated_server.engine.profile import PROFILES
 from tuner.hot_switch.switching import read_switching
 
 from ..reports.test_report import SCHEMA
+
+pytestmark = pytest.mark.slow
 
 
 def plant(folder, **trouble) -> str:

@@ -21,6 +21,8 @@ from tuner.errors import CommandError
 
 from .init_machines import fake_nvidia_smi, topology
 
+pytestmark = pytest.mark.slow
+
 KIMI = (
     "NCCL_PROTO=LL python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 "
     "--trust-remote-code --speculative-algorithm EAGLE3 "

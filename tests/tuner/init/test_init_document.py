@@ -14,7 +14,11 @@ import tempfile
 from inspect import signature
 from pathlib import Path
 
+import pytest
+
 from tuner.cli.init import init
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "init.md"

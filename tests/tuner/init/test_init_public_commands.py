@@ -16,6 +16,8 @@ from search_spaces.study_file.warnings import warnings
 from tuner.cli.app import run
 from tuner.init.today import unresolved
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = sorted((Path(__file__).parents[2] / "data" / "commands").iterdir())
 # What stands for the variables of scripts, by their names.
 STAND_INS = (

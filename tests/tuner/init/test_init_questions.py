@@ -15,6 +15,8 @@ from search_spaces.study_file.load import load_study
 
 from .init_machines import fake_nvidia_smi, topology
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 120
 # Ctrl-C reaches the session that the terminal belongs to.
 _AT_A_TERMINAL = """

@@ -17,6 +17,8 @@ from tuner.reports.text import render
 
 from ..replays import Odd, chains, play, point, table
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_configuration_that_cannot_run_is_infeasible_and_the_search_goes_on(small, store):
     study = small()

@@ -23,6 +23,8 @@ from tuner.loop.interrupts import Interrupts, noted
 from tuner.loop.progress import Silent
 from tuner.studies import assembly
 
+pytestmark = pytest.mark.slow
+
 TRACED = {
     m.__file__
     for m in (tuner.loop.interrupts, tuner.loop.judging, tuner.loop.launching, tuner.loop.sweep)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 MISBEHAVE = "TUNER_SIM_MISBEHAVE"
 LOSES_COUNTS = {"kind": "acceptance_missing", "when": {"num_steps": 3}}
 """The baseline `default` has 3 steps, and the space of these studies has 1."""

@@ -16,6 +16,8 @@ from tuner.planners.registry import PLANNERS
 
 from ..replays import chains, play, point, table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("switch", [None, chains])

@@ -19,6 +19,8 @@ from tuner.planners.registry import choose_planner, make_planner
 
 from .. import replays
 
+pytestmark = pytest.mark.slow
+
 
 class TestExhaustive(PlannerConformance):
     def make(self, space, launches, seed):

@@ -15,6 +15,8 @@ from tuner.cli.app import run
 from tuner.preflight.workload import check_prompts
 from tuner.studies.assembly import build_problem, describe_new, make_servers
 
+pytestmark = pytest.mark.slow
+
 STUDY = """\
 study: mine
 model: {path: some/model}

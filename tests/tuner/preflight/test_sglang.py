@@ -22,6 +22,8 @@ from tuner.studies import assembly
 
 from ...sglang_arguments import write_sglang
 
+pytestmark = pytest.mark.slow
+
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 STUDY = """\
 study: s

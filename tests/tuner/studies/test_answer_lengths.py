@@ -16,6 +16,8 @@ from tuner.studies.identity import study_differences
 
 from ..conftest import small_text
 
+pytestmark = pytest.mark.slow
+
 DATABASES = Path(__file__).parents[2] / "data" / "databases"
 NOTE = "answers of equal length"
 
@@ -95,7 +97,7 @@ class TestForks:
         assert "workload.output_tokens.spread: was 0.0, now 0.5" in refused
         _, told = call("resume", *at, "--fork", "new", "--launches", "1")
         assert "changed: workload.output_tokens.spread: was 0.0, now 0.5" in told
-        assert "begins anew" in told
+        assert "reuses no result" in told
         assert NOTE not in told
         assert fingerprints(old, "new") != fingerprints(old, "cut")
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from search_spaces.configuration import Configuration
 from tuner.formatting import describe_system
 
 from ..conftest import small_text
+
+pytestmark = pytest.mark.slow
 
 SERVE = (
     "python -m sglang.launch_server --model moonshotai/Kimi-K2.5 --tp 8 "

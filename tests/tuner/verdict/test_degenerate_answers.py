@@ -9,6 +9,8 @@ import pytest
 from results.records import TrialState
 from results.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def sweep(call, write_small, monkeypatch):
