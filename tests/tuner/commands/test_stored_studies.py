@@ -102,6 +102,6 @@ def test_a_file_names_the_studies_that_were_made_of_it(call, tmp_path):
         (text,) = database.execute("SELECT text FROM tuner_studies").fetchone()
     (tmp_path / "old.yaml").write_text(text)
     at = ("--study", str(tmp_path / "old.yaml"), "--storage", f"sqlite:///{path}")
+    _, told = call("show", *at, code=2)
     assert "no study named 'old'" in told
-    assert "created from this file: monday. Use --study monday" in told
     assert "created from this file: monday. Use --study monday" in told
