@@ -26,6 +26,7 @@ from results.store import Store
 from search_spaces.problems import StudyFileError
 from search_spaces.study_file.load import load_study
 from tuner.formatting import describe
+from tuner.reports.build_report import make_report
 from tuner.studies import assembly
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def read(store: Store, study: Study, way: str) -> tuple[Way, StudyReport]:
     """What is stored of one way."""
     stored = store.study(f"{study.name}-{way}")
     servers = assembly.reopen_servers(store, stored, study)
-    report = assembly.make_report(store, stored.name, study, servers)
+    report = make_report(store, stored.name, study, servers)
     return spent(store, report, way, servers.time_scale), report
 
 

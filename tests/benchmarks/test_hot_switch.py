@@ -12,6 +12,7 @@ from results.store import Store
 from tests.tuner.conftest import small, store  # noqa: F401 - fixtures
 from tests.tuner.hot_switch.test_hot_switch import Switchable, clocked
 from tests.tuner.replays import play
+from tuner.reports.build_report import make_report
 from tuner.studies import assembly
 
 
@@ -58,7 +59,7 @@ def test_a_way_that_failed_takes_nothing_from_the_other(small, store, tmp_path, 
     problem = assembly.build_problem(study, runner, hot_switch=True)
     options = {"seed": 0, "planner": "auto", "hot_switch": True, "launches": None, "hours": None}
     store.create_study(assembly.describe_new(problem, runner, name="s", **options))
-    report = assembly.make_report(store, "s", study, runner)
+    report = make_report(store, "s", study, runner)
     nothing = spent(store, report, "switched")
     assert (nothing.launches, nothing.real_s, nothing.windows) == (0, 0.0, 0)
     assert "| launches | 0 | 0 |" in tables([nothing, replace(nothing, way="alone")], [])

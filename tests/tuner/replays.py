@@ -10,6 +10,7 @@ from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.progress import Silent
+from tuner.reports.build_report import make_report
 from tuner.studies import assembly
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def play(study, store, runner, *, planner="auto", hot_switch=False, name="s", he
         shielded=contextlib.nullcontext,
     )
     loop.run()
-    return assembly.make_report(store, name, problem.study, runner)
+    return make_report(store, name, problem.study, runner)
 
 
 class Odd(ReplayRunner):

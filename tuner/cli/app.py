@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from enum import StrEnum
 from typing import Annotated
 
+import click
 import typer
 
 from tuner.cli import bench, database, export, init
 from tuner.cli.options import DEFAULT_STORAGE, JsonOption, RunnerKind, ShownOption, StorageOption
 from tuner.errors import CommandError, Exit, copyable, remember
 from tuner.loop.interrupts import noted
+from tuner.planners.registry import AUTO, planner_help, planner_names
 
 app = typer.Typer(
     name="tuner",
@@ -27,15 +28,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-class PlannerKind(StrEnum):
-    """Search strategies."""
-
-    AUTO = "auto"
-    EXHAUSTIVE = "exhaustive"
-    RANDOM = "random"
-    TPE = "tpe"
 
 
 FileOption = Annotated[
@@ -98,11 +90,9 @@ def sweep(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for prompts, search and simulation.")] = 0,
     planner: Annotated[
-        PlannerKind,
-        typer.Option(
-            help="Search strategy. auto: exhaustive if the budget covers all points, else tpe."
-        ),
-    ] = PlannerKind.AUTO,
+        str,
+        typer.Option(click_type=click.Choice((AUTO, *planner_names())), help=planner_help()),
+    ] = AUTO,
     hot_switch: Annotated[
         bool,
         typer.Option(
@@ -130,7 +120,7 @@ def sweep(
             launches=launches,
             hours=hours,
             seed=seed,
-            planner=planner.value,
+            planner=planner,
             hot_switch=hot_switch,
             dry=dry_run,
             wait=wait,

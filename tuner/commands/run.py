@@ -30,6 +30,7 @@ from tuner.loop.progress import Lines
 from tuner.loop.sweep import Outcome
 from tuner.preflight.sglang import heeded
 from tuner.preflight.workload import check_prompts
+from tuner.reports.build_report import make_report
 from tuner.studies import assembly
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def run_study(
         # If the release fails, the study belongs to a dead process and can be claimed.
         with contextlib.suppress(StoreError):
             store.release(stored.id)
-    report = assembly.make_report(store, stored.name, problem.study, servers)
+    report = make_report(store, stored.name, problem.study, servers)
     if as_json and outcome.stopped in {"interrupted", "fault"}:
         progress.message(f"stopped: {outcome.reason}")
     print_report(report, as_json=as_json)

@@ -14,6 +14,7 @@ from results.store import Store
 from search_spaces.problems import StudyFileError
 from search_spaces.study_file.load import load_study
 from tuner.errors import CommandError, Exit
+from tuner.reports.build_report import make_report
 from tuner.reports.json_text import dump
 from tuner.studies import assembly
 
@@ -148,7 +149,7 @@ def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: 
 def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, StudyReport]:
     """The runner of a stored study, and its report."""
     servers = assembly.reopen_servers(store, stored, study)
-    return servers, assembly.make_report(store, stored.name, study, servers)
+    return servers, make_report(store, stored.name, study, servers)
 
 
 def trial_of(report: StudyReport, number: int) -> Trial:

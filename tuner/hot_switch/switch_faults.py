@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from results.records import Launch
+    from results.records import Failure, Launch
 
 UNFAITHFUL = "unfaithful"
 """Kind of the failure of a launch whose anchor was not as in its own launch, or of which a state is
@@ -38,3 +38,13 @@ SWITCH_FAULTS = frozenset(
 def unfaithful(launch: Launch, found: str) -> str:
     """What is said of a switched server that is another one than a launch of its own."""
     return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
+
+
+def describe_fault(launch: Launch, failure: Failure) -> str:
+    """Name the cause of a failed launch: `"a fault of the host"`.
+
+    A failure that only a switched server can have is not a fault of the configuration.
+    """
+    if launch.intent.settings and failure.kind in SWITCH_FAULTS | {NOT_COMPARED}:
+        return "a fault of the switched server"
+    return f"a fault of the {failure.fault}"

@@ -7,21 +7,17 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from runners.sglang.gpu_links import Link, link_of, parse_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-Link = Literal["nvlink", "pcie"]
+    from collections.abc import Sequence
 
 MOST_GPUS = 64
 """Most GPUs of one machine that are believed; a larger number is a model name (`4090`)."""
 
 _COUNT = re.compile(r"(\d+)(?:\s*[x×*]\s*|\s+|$)(.*)", re.IGNORECASE)  # noqa: RUF001 - people write it
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_GPU = re.compile(r"GPU(\d+)")
-_NVLINK = re.compile(r"NV\d+")
-_PCIE = {"PIX", "PXB", "PHB", "NODE", "SYS"}
 _NVLINK_NAMES = re.compile(
     r"SXM|HBM3|\bH200(?! ?NVL)|\bH20\b|\bH800\b|\bGH200|\bGB[23]00|\bB[123]00\b|\bHGX|\bDGX",
     re.IGNORECASE,
@@ -86,7 +82,7 @@ class Hardware:
     def subset(self, used: Sequence[int]) -> Hardware:
         """The machine as a server sees it that uses only these GPUs."""
         kinds = [kind for pair, kind in self.links if set(pair) <= set(used)]
-        link = _link_of(kinds) if self.links else self.link
+        link = link_of(kinds) if self.links else self.link
         return replace(self, gpus=len(used), link=link if len(used) > 1 else None)
 
 
@@ -140,37 +136,8 @@ def detect() -> Hardware:
     if len(names) == 1:
         return Hardware(1, name, None, "nvidia-smi")
     links = parse_topology(_ask(command, "topo", "-m"))
-    link = _link_of(kind for _, kind in links) or link_of_name(name)
+    link = link_of(kind for _, kind in links) or link_of_name(name)
     return Hardware(len(names), name, link, "nvidia-smi", links)
-
-
-def parse_topology(text: str) -> tuple[tuple[tuple[int, int], str], ...]:
-    """The kinds of link between pairs of GPUs, from `nvidia-smi topo -m`."""
-    rows = [_ANSI.sub("", line).split() for line in text.splitlines()]
-    header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row[:2]), [])
-    columns = [int(found[1]) for word in header if (found := _GPU.fullmatch(word))]
-    out: list[tuple[tuple[int, int], str]] = []
-    for row in rows:
-        # The row's name and then one word per GPU; network cards and CPUs come after those.
-        if row is header or not row or not (found := _GPU.fullmatch(row[0])):
-            continue
-        own = int(found[1])
-        cells = zip(columns, row[1:], strict=False)
-        out += [((own, other), kind) for other, kind in cells if own < other]
-    return tuple(out)
-
-
-def joined_by_nvlink(topology: str) -> bool:
-    """Whether `nvidia-smi topo -m` shows NVLink between every two GPUs of a machine."""
-    return _link_of(kind for _, kind in parse_topology(topology)) == "nvlink"
-
-
-def _link_of(kinds: Iterable[str]) -> Link | None:
-    """NVLink where every pair has it: SGLang's own kernel asks for no less (0.5.23)."""
-    known = [kind for kind in kinds if _NVLINK.fullmatch(kind) or kind in _PCIE]
-    if not known:
-        return None
-    return "nvlink" if all(_NVLINK.fullmatch(kind) for kind in known) else "pcie"
 
 
 def visible(devices: str | None, used: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure, LaunchState, TrialState
 from runners.sglang.all_reduce_log import own_kernel_in
+from runners.sglang.gpu_links import joined_by_nvlink
 from search_spaces.nccl.knobs import nccl_knobs, without_nccl
 from search_spaces.nccl.own_all_reduce import (
     MIB,
@@ -171,6 +172,4 @@ class SameServers:
 
 
 def _nvlink(machine: Machine | None) -> bool:
-    from tuner.init.hardware import joined_by_nvlink  # noqa: PLC0415 - few studies ask
-
     return machine is not None and joined_by_nvlink(machine.topology or "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tuner.errors import copyable
 from tuner.formatting import counted, describe, describe_speeds, shorten
-from tuner.reports.launch_text import describe_fault
+from tuner.hot_switch.switch_faults import describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from runners.replay.runner import ReplayRunner
 from tuner.loop.progress import Silent
+from tuner.reports.build_report import make_report
 from tuner.studies import assembly
 
 if TYPE_CHECKING:
@@ -69,4 +70,4 @@ def replay(
         problem, stored, store, runner, Silent(), mirror=None, shielded=contextlib.nullcontext
     )
     sweep.run()
-    return assembly.make_report(store, name, study, runner)
+    return make_report(store, name, study, runner)

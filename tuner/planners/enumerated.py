@@ -1,4 +1,4 @@
-"""Planners over the enumerated space: all points in order, or unseen points at random."""
+"""Planners that list the space: all points in order, or in random order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Purpose
 from tuner.planners.base import LaunchPlan, Observation, PlannedTrial, Planner, Stop
+from tuner.planners.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class _EnumeratedPlanner(Planner):
-    """Keeps the unseen points; a subclass picks the next one."""
+    """Keeps the points without a result; a subclass picks the next point."""
 
-    def __init__(self, space: Space, launches: LaunchBuilder) -> None:
+    def __init__(self, space: Space, launches: LaunchBuilder, *, seed: int) -> None:
+        self._seed = seed
         self._unseen = dict.fromkeys(space)
         self._seen: set[str] = set()
         self._launches = launches
@@ -40,8 +42,9 @@ class _EnumeratedPlanner(Planner):
         self._unseen.pop(observation.configuration, None)
 
 
+@register("exhaustive", "all points in order", auto="all")
 class ExhaustivePlanner(_EnumeratedPlanner):
-    """Every legal point once, in the order of the space."""
+    """Proposes every legal point once, in the order of the space."""
 
     def _pick(self) -> Configuration:
         return next(iter(self._unseen))
@@ -50,16 +53,13 @@ class ExhaustivePlanner(_EnumeratedPlanner):
         return self._launches.launches_left(self._unseen)
 
 
+@register("random", "all points in random order")
 class RandomPlanner(_EnumeratedPlanner):
-    """Unseen legal points, uniformly at random: the control for every cleverer planner."""
-
-    def __init__(self, space: Space, launches: LaunchBuilder, *, seed: int) -> None:
-        super().__init__(space, launches)
-        self._seed = seed
+    """Proposes legal points uniformly at random. Other planners must beat this one."""
 
     def _pick(self) -> Configuration:
-        # Seeded by what was seen, not by a running generator: a resumed study goes on as if it
-        # had never been interrupted.
+        # The seed depends on the number of results, not on a running generator, so that a resumed
+        # study continues with the same points.
         rng = random.Random(f"{self._seed}/{len(self._seen)}")  # noqa: S311 - not a secret
         return rng.choice(tuple(self._unseen))
 

@@ -1,19 +1,21 @@
-"""Optuna's TPE over the conditional space."""
+"""Planner with Optuna's TPE sampler. Optuna takes 0.3 s to import, so functions import it."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import warnings
 import zlib
 from typing import TYPE_CHECKING
 
-import optuna
-
 from results.records import Purpose, TrialState
 from tuner.planners.base import LaunchPlan, Observation, PlannedTrial, Planner, Stop
+from tuner.planners.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
+
+    import optuna
 
     from search_spaces.configuration import Configuration, Value
     from search_spaces.space.parameters import Parameter
@@ -21,20 +23,21 @@ if TYPE_CHECKING:
     from tuner.planners.launches import LaunchBuilder
 
 ASKS = 64
-"""Samples drawn before falling back to an unseen point at random: TPE repeats itself on small
-discrete spaces by design, and illegal points are drawn and thrown away."""
+"""Maximum number of samples per proposal, before the planner proposes a random new point. TPE
+repeats itself on small discrete spaces by design, and illegal samples are discarded."""
 
 
+@register("tpe", "Optuna's TPE sampler", auto="some")
 class TPEPlanner(Planner):
-    """Optuna's multivariate, grouped TPE; random until `startup` launches' worth is known.
+    """Samples with Optuna's multivariate, grouped TPE; at random for the first `startup` launches.
 
-    Settings that share a launch differ in one knob: eight of them are one server, not a start.
+    The start counts launches, not settings: settings that share a launch differ in one knob only.
 
-    Optuna's study is this planner's own, in memory, rebuilt from observations: the study's
-    persistent Optuna tables are a mirror, written by the store.
+    This planner builds an Optuna study in memory from its observations. The store writes the
+    persistent Optuna tables; this planner does not read them.
 
-    Infeasible trials are told as completed with the worst value seen and a violated constraint,
-    since TPE never sees FAIL (Optuna 5.0.0, `TPESampler._get_states`).
+    Infeasible trials count as complete with the worst score and a violated constraint, because
+    TPE ignores FAIL (Optuna 5.0.0, `TPESampler._get_states`).
     """
 
     def __init__(
@@ -68,39 +71,42 @@ class TPEPlanner(Planner):
         return self._launches.plan(PlannedTrial(pick, Purpose.SEARCH), self._seen)
 
     def _sample(self) -> Configuration | None:
+        import optuna  # noqa: PLC0415
+
         study = self._study()
         for _ in range(ASKS):
             trial = study.ask()
             configuration = self._space.sample(lambda parameter, t=trial: _suggest(t, parameter))  # type: ignore[misc]
-            # Not RUNNING: a constant liar would hold duplicates and illegal draws against
-            # their neighbourhood.
+            # A RUNNING trial would make TPE avoid the region of a duplicate or illegal sample.
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             if configuration.key not in self._seen and configuration in self._space:
                 return configuration
         return None
 
     def _study(self) -> optuna.Study:
-        told = [
+        import optuna  # noqa: PLC0415
+
+        known = [
             o
             for o in self._observations
-            # A baseline that is no point has no parameters.
+            # A baseline outside the space has no parameters.
             if o.state in {TrialState.COMPLETE, TrialState.INFEASIBLE}
             and o.configuration in self._space
         ]
-        known = self._launches.launches_left(o.configuration for o in told)
+        launches = self._launches.launches_left(o.configuration for o in known)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
                 multivariate=True,
                 group=True,
-                n_startup_trials=0 if known >= self._startup else len(told) + 1,
+                n_startup_trials=0 if launches >= self._startup else len(known) + 1,
                 seed=zlib.crc32(f"{self._seed}/{len(self._observations)}".encode()),
             )
         with _quiet():
             study = optuna.create_study(direction="maximize", sampler=sampler)
         scores = [o.score for o in self._observations if o.score is not None]
         worst = min(scores, default=0.0)
-        for observation in told:
+        for observation in known:
             infeasible = observation.state is TrialState.INFEASIBLE
             parameters = self._space.parameters_of(observation.configuration)
             values = self._space.assignments(observation.configuration)
@@ -116,9 +122,9 @@ class TPEPlanner(Planner):
 
 
 def _is_ladder(parameter: Parameter) -> bool:
-    """Whether the choices are consecutive integers, so that distance between them means something.
+    """Whether the choices are consecutive integers.
 
-    Powers of two and other gaps stay categorical: Optuna's integers know only a constant step.
+    Powers of two and lists with gaps stay categorical: Optuna's integers need a constant step.
     """
     choices = parameter.choices
     return (
@@ -130,6 +136,8 @@ def _is_ladder(parameter: Parameter) -> bool:
 
 
 def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
+    import optuna  # noqa: PLC0415
+
     if _is_ladder(parameter):
         low, high = parameter.choices[0], parameter.choices[-1]
         return optuna.distributions.IntDistribution(int(low), int(high))  # type: ignore[arg-type]
@@ -142,12 +150,12 @@ def _suggest(trial: optuna.Trial, parameter: Parameter) -> Value:
     return trial.suggest_categorical(parameter.name, parameter.choices)
 
 
-class _quiet:  # noqa: N801 - used as a with statement's word
-    """Optuna announces every study it creates; restores its verbosity on leaving."""
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide Optuna's message about each new study."""
+    import optuna  # noqa: PLC0415
 
-    def __enter__(self) -> None:
-        self._before = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        optuna.logging.set_verbosity(self._before)
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    yield
+    optuna.logging.set_verbosity(before)

@@ -1,14 +1,13 @@
-"""Launches in words: what one was for a trial, and whose fault it was that one failed."""
+"""Describe what a launch did for a trial."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from results.records import LaunchState
-from tuner.hot_switch.switch_faults import NOT_COMPARED, SWITCH_FAULTS
 
 if TYPE_CHECKING:
-    from results.records import Failure, Launch, Trial
+    from results.records import Launch, Trial
 
 
 def describe_role(launch: Launch, trial: Trial) -> str:
@@ -43,10 +42,3 @@ def _is_anchor(launch: Launch, trial: Trial) -> bool:
     """Whether it measured again what another one had judged before."""
     judged_before = trial.judged_in is not None and trial.judged_in < launch.id
     return judged_before and bool(launch.intent.settings) and launch.trials[:1] == (trial.number,)
-
-
-def describe_fault(launch: Launch, failure: Failure) -> str:
-    """`"a fault of the host"`; what only a switched server has is no configuration's."""
-    if launch.intent.settings and failure.kind in SWITCH_FAULTS | {NOT_COMPARED}:
-        return "a fault of the switched server"
-    return f"a fault of the {failure.fault}"

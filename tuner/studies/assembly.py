@@ -14,7 +14,6 @@ from results.studies import NewStudy
 from runners.process.environment import EnvironmentUnusableError
 from runners.registry import make_runner
 from search_spaces.rules.legality import violations
-from search_spaces.safety_warnings import safety_warnings
 from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.baselines import PRODUCTION, default_baseline
 from search_spaces.space.baselines import baselines as baselines_of
@@ -22,18 +21,15 @@ from search_spaces.space.space import Space, SpaceTooLargeError
 from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.stored import StoredFile, parse_stored
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
-from tuner.analysis.selected_trial import NothingToExplain, choose
 from tuner.errors import CommandError
-from tuner.formatting import counted, fixed_names
+from tuner.formatting import counted
 from tuner.hot_switch.anchors import Anchors
-from tuner.hot_switch.report import hot_switch_report
 from tuner.loop.equivalent_configurations import SameServers
 from tuner.loop.launching import Launcher
 from tuner.loop.next_launch import Agenda
 from tuner.loop.sweep import Sweep
 from tuner.planners.launches import LaunchBuilder, everything
-from tuner.planners.registry import choose_planner, make_planner
-from tuner.reports.report import StudyReport
+from tuner.planners.registry import AUTO, auto_planner, choose_planner, make_planner
 from tuner.verdict.scores import Leaderboard
 
 if TYPE_CHECKING:
@@ -133,7 +129,7 @@ def build_problem(
             f"cannot place the draft apart from the target yet"
             + ("" if left else "; no configuration with a draft is left")
         )
-    if (assumed := _assumed_profile(study, runner)) is not None:
+    if (assumed := assumed_profile(study, runner)) is not None:
         notes.append(assumed)
     names = {p.algorithm: p.canonical_algorithm for p in study.space.speculation}
     notes += (f"{a} is another name of {b}, as reports have it" for a, b in names.items() if a != b)
@@ -196,7 +192,7 @@ def describe_new(
         runner=runner.name,
         simulated=runner.simulated,
         seed=seed,
-        planner=problem.planner(budget) if planner == "auto" else planner,
+        planner=problem.planner(budget) if planner == AUTO else planner,
         hot_switch=hot_switch,
         budget_launches=budget,
         budget_hours=hours if hours is not None else study.budget.hours,
@@ -285,10 +281,10 @@ def make_sweep(
     )
     # Counted with switching: who asked for all points beyond the budget gets what was asked for.
     counted_on_it = (
-        stored.planner == "exhaustive"
+        stored.planner == auto_planner("all")
         and problem.launches.hot_switch
         and stored.budget_launches is not None
-        and problem.planner(stored.budget_launches) == "exhaustive"
+        and problem.planner(stored.budget_launches) == stored.planner
     )
     launcher = Launcher(
         stored=stored,
@@ -310,7 +306,13 @@ def make_sweep(
         agenda=Agenda(problem.baselines, planner, problem.launches, problem.anchors(), same),
         planner=planner,
         otherwise=(
-            partial(make_planner, "tpe", problem.space, problem.launches, seed=stored.seed)
+            partial(
+                make_planner,
+                auto_planner("some"),
+                problem.space,
+                problem.launches,
+                seed=stored.seed,
+            )
             if counted_on_it
             else None
         ),
@@ -324,33 +326,6 @@ def make_sweep(
         shielded=shielded,
     )
     return sweep, launcher
-
-
-def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyReport:
-    """Everything stored about a study, judged.
-
-    It asks nothing of the space: what was measured is told whatever today's rules say of it.
-    """
-    stored = store.study(name)
-    launches = store.launches(stored.id)
-    standing = make_standing(store, stored, study)
-    best = standing.best
-    owner = store.owner(stored.id)
-    return StudyReport(
-        study=stored,
-        standing=standing,
-        launches=launches,
-        launches_spent=store.launches_spent(stored.id),
-        command=runner.command(best.configuration) if best is not None else None,
-        owner_lives=owner is not None and owner.may_live(),
-        fixed=fixed_names(study),
-        profile=runner.profile,
-        notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
-        cautions=safety_warnings(best.configuration, study) if best is not None else (),
-        hot_switch=hot_switch_report(store, stored, standing.trials, launches),
-        simulated_acceptance=simulates_acceptance(study),
-        explainable=_explainable(standing, study),
-    )
 
 
 def make_standing(store: Store, stored: StoredStudy, study: Study) -> Leaderboard:
@@ -370,15 +345,7 @@ def compares_answers(study: Study) -> bool:
     return not simulates_acceptance(study)
 
 
-def _explainable(standing: Leaderboard, study: Study) -> bool:
-    try:
-        choose(standing, study)
-    except NothingToExplain:
-        return False
-    return True
-
-
-def _assumed_profile(study: Study, runner: Runner) -> str | None:
+def assumed_profile(study: Study, runner: Runner) -> str | None:
     """What is said where a study is simulated that does not say of which machine."""
     if runner.profile is None or "profile" in study.simulated.model_fields_set:
         return None

@@ -22,7 +22,7 @@ from tuner.analysis.contributions import contributions
 from tuner.hot_switch.report import hot_switch_report
 from tuner.hot_switch.switching import read_switching
 from tuner.loop.progress import Silent
-from tuner.planners.registry import PLANNERS
+from tuner.planners.registry import planner_names
 from tuner.reports.json_text import dump
 from tuner.reports.text import render, render_trial
 from tuner.studies import assembly
@@ -76,7 +76,7 @@ def steps(intent):
     return [s.num_steps for s in intent.settings]
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_the_default_is_the_anchor_and_is_measured_first(small, store, planner):
     study = small(steps="{from: 1, to: 5}")
     runner = Switchable(study, clocked)
@@ -146,7 +146,7 @@ def of_trees(intents):
     return [list(map(str, i.settings)) for i in intents if i.configuration.speculation.topk == 2]
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_chains_and_trees_have_a_check_each(small, store, planner):
     study = small(steps="[1, 2, 3]", topk="[1, 2]", protos="[null]")
     runner = Switchable(study, clocked)
@@ -253,7 +253,7 @@ def test_todays_command_has_a_launch_of_its_own(store):
     assert len(report.standing.trials) == 10
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_without_a_baseline_in_reach_a_trial_of_the_search_is_launched_alone(small, store, planner):
     # The default has no protocol, and the space always sets one.
     study = small(steps="{from: 1, to: 5}", protos="[LL, LL128]")
@@ -271,7 +271,7 @@ def test_without_a_baseline_in_reach_a_trial_of_the_search_is_launched_alone(sma
     assert 2 <= steps(hot[0])[0] < 5
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_unfaithful_nothing_is_scored_and_every_setting_gets_a_launch(small, store, planner):
     study = small(steps="{from: 1, to: 5}")
     scored = []
@@ -500,7 +500,7 @@ def test_a_plugin_that_refuses_sends_the_study_back_once(small, store, kind):
 
 
 @pytest.mark.parametrize("kind", ["plugin_refused", "hot_switch_memory"])
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_one_group_that_cannot_be_switched_leaves_the_others_as_they_are(
     small, store, kind, planner
 ):

@@ -10,7 +10,7 @@ import pytest
 from results.records import TrialState
 from search_spaces.configuration import Setting, largest
 from search_spaces.study_file.load import parse_study
-from tuner.planners.registry import PLANNERS
+from tuner.planners.registry import planner_names
 from tuner.studies import assembly
 
 from ..conftest import small_text
@@ -94,7 +94,7 @@ WIDE, DEEP = Setting(2, 6), Setting(3, 4)
 """Neither has room for the other."""
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_where_nobody_measures_the_start_one_is_launched_by_itself_first(store, planner):
     study = trees(WIDE, DEEP, Setting(1, 3))
     runner = Switchable(study, lying)

@@ -12,7 +12,7 @@ from runners.replay.runner import ReplayRunner
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.replay import replay
-from tuner.planners.registry import PLANNERS
+from tuner.planners.registry import planner_names
 from tuner.reports.text import render
 
 from ..replays import Odd, chains, play, point, table
@@ -166,7 +166,7 @@ def test_a_study_goes_on_against_the_other_baseline(small, store, lost, left):
     assert f"'{left}' is missing" not in reason
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_a_baseline_whose_knob_is_ignored_is_left_out_of_the_comparison(small, store, planner):
     study = small()
     default = baselines(study)["default"]
@@ -187,7 +187,7 @@ def test_a_baseline_whose_knob_is_ignored_is_left_out_of_the_comparison(small, s
     assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 @pytest.mark.parametrize("steps", [2, 3])
 def test_what_a_fault_of_the_study_stopped_is_measured_once_it_is_mended(
     small, store, planner, steps

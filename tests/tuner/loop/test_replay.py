@@ -12,14 +12,14 @@ from search_spaces.space.space import Space
 from tuner.loop.progress import Silent
 from tuner.loop.replay import replay
 from tuner.planners.launches import LaunchBuilder
-from tuner.planners.registry import PLANNERS
+from tuner.planners.registry import planner_names
 
 from ..replays import chains, play, point, table
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 @pytest.mark.parametrize("switch", [None, chains])
 def test_every_planner_finds_the_best_and_repeats_nothing(small, store, planner, switch):
     study = small()
@@ -85,7 +85,7 @@ def test_many_replays_share_one_store(small, store):
     assert 8 < right < 40  # 2 % of noise hides a lead of 1 %, sometimes
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_what_sglang_refuses_is_no_baseline_of_the_report(small, store, planner):
     def heed(problem):
         refused = problem.baselines["default"]
@@ -102,7 +102,7 @@ def test_what_sglang_refuses_is_no_baseline_of_the_report(small, store, planner)
     assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 def test_baselines_need_not_be_points_of_the_space(small, store, planner):
     # Neither "not set" nor 3 steps is searched: both baselines stand outside.
     study = small(steps="[1, 2]", protos='["LL,LL128,Simple", LL]', launches=24)
@@ -121,7 +121,7 @@ def test_a_budget_that_just_reaches_every_point_ends_exhausted(small, store):
     assert (one_less.study.stopped, one_less.launches_spent) == ("budget", 7)
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", planner_names())
 @pytest.mark.parametrize("launches", [4, 99])
 @pytest.mark.parametrize("hot_switch", [False, True])
 def test_time_left_is_told_from_the_second_launch_on(
