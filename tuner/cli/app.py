@@ -11,7 +11,6 @@ import sys
 import traceback
 from typing import Annotated
 
-import click
 import typer
 
 from tuner.cli import bench, database, export, init
@@ -28,6 +27,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+_PLANNER_CHOICES = (AUTO, *planner_names())
+
+
+def _known_planner(name: str) -> str:
+    if name not in _PLANNER_CHOICES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(_PLANNER_CHOICES)}")
+    return name
 
 
 FileOption = Annotated[
@@ -91,7 +99,9 @@ def sweep(
     seed: Annotated[int, typer.Option(help="Seed for prompts, search and simulation.")] = 0,
     planner: Annotated[
         str,
-        typer.Option(click_type=click.Choice((AUTO, *planner_names())), help=planner_help()),
+        typer.Option(
+            callback=_known_planner, metavar="|".join(_PLANNER_CHOICES), help=planner_help()
+        ),
     ] = AUTO,
     hot_switch: Annotated[
         bool,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _EnumeratedPlanner(Planner):
     """Keeps the points without a result; a subclass picks the next point."""
 
-    def __init__(self, space: Space, launches: LaunchBuilder, *, seed: int) -> None:
+    def __init__(self, space: Space, launches: LaunchBuilder, *, seed: int = 0) -> None:
         self._seed = seed
         self._unseen = dict.fromkeys(space)
         self._seen: set[str] = set()
