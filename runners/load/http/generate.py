@@ -1,9 +1,10 @@
-"""Reading `/generate`'s event stream at a small, constant cost per chunk.
+"""SGLang's `/generate` endpoint: requests, and a stream reader with a small cost per chunk.
 
-SGLang's chunks are cumulative: each repeats the whole text and all token ids so far, so decoding
-every chunk costs time quadratic in the answer's length, on the cores that feed the server. Of a
-chunk that is not the last only the count of tokens is needed, and it is found by a search from
-the chunk's end. With `--incremental-streaming-output` each has what is new only: then all are kept.
+SGLang's chunks are cumulative: each repeats the whole text and all token ids so far. Decoding every
+chunk would cost time quadratic in the answer's length, on the cores that feed the server. The reader
+needs only the token count of a chunk, and finds it by a search from the chunk's end. Only the last
+chunk is decoded. With `--incremental-streaming-output` each chunk has only new tokens; then the
+reader keeps and decodes all chunks.
 """
 
 from __future__ import annotations
@@ -14,9 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from runners.load.http.answer import Answer, count_of, counts_of, first_of
-from runners.load.http.endpoint import Endpoint, MalformedStreamError, StreamReader
-from runners.load.window.acceptance import acceptance_of
+from runners.load.http.acceptance import acceptance_of
+from runners.load.http.endpoint import (
+    Answer,
+    Endpoint,
+    MalformedStreamError,
+    StreamReader,
+    count_of,
+    counts_of,
+    first_value,
+)
 
 if TYPE_CHECKING:
     from runners.load.prompts.prompts import Prompt
@@ -26,16 +34,16 @@ _KEY = b'"completion_tokens":'
 _NUMBER = re.compile(rb"\s*(\d{1,18})(?!\d)")
 _DATA = b"data:"
 _DONE = b"[DONE]"
-# Newest first: 0.5.17 and 0.5.23; 0.5.9, where it is a request's own count all the same.
+# Newest first: 0.5.17 and 0.5.23, then 0.5.9. All are counts of one request.
 _RETRACTIONS = ("num_retractions", "total_retractions")
 
 
 def completion_tokens(chunk: bytes) -> int | None:
-    r"""The cumulative `meta_info.completion_tokens` of a chunk, without decoding it.
+    r"""Return the cumulative `meta_info.completion_tokens` of a chunk without decoding it.
 
-    Safe against any generated text: within a JSON string a quote is escaped (`\"`), so the key
-    with both its quotes and its colon can only be a key. The last one is taken: `meta_info` comes
-    after `text` and `output_ids` (0.5.9 to 0.5.23).
+    Generated text cannot forge the count: a JSON string escapes its quotes (`\"`), so the key with
+    both quotes and the colon is always a key. The last match is used, because `meta_info` follows
+    `text` and `output_ids` (0.5.9 to 0.5.23).
     """
     at = chunk.rfind(_KEY)
     if at < 0:
@@ -45,26 +53,25 @@ def completion_tokens(chunk: bytes) -> int | None:
 
 
 class GenerateReader(StreamReader):
-    """Reads one `/generate` stream; see `StreamReader`."""
+    """Read one `/generate` stream; see `StreamReader`."""
 
     __slots__ = ("_earlier", "_last", "_parts")
 
     def __init__(self) -> None:
-        """Starts before the first byte."""
         self._parts: list[bytes] = []
         self._last = b""
         self._earlier: list[bytes] | None = []
-        """Events before the last, of a stream of increments; `None` once it is known to be none."""
+        """Earlier events of an incremental stream; `None` if the stream is cumulative."""
 
     def feed(self, raw: bytes) -> int | None:
-        """See `StreamReader.feed`; the newest event that the piece completes counts."""
+        """See `StreamReader.feed`; the newest complete event counts."""
         if (
             raw.endswith(b"\n\n")
             and raw.startswith(_DATA)
             and raw.find(b"\n") == len(raw) - 2
             and not self._parts
         ):
-            # One whole event, as nearly every piece is: nothing to cut, nothing to copy.
+            # Fast path: nearly every piece is one whole event, which needs no copy.
             if len(raw) < 32 and raw[len(_DATA) :].strip() == _DONE:
                 return None
             self._keep(raw)
@@ -79,33 +86,21 @@ class GenerateReader(StreamReader):
             self._parts.clear()
         if end + 1 < len(raw):
             self._parts.append(raw[end + 1 :])
-        if self._earlier is not None:
-            return self._read_all(block)
-        # Events of one piece arrived at one time: only the newest matters.
-        stop = len(block)
-        while stop > 0:
-            start = block.rfind(b"\n", 0, stop) + 1
-            line = block[start:stop]
-            stop = start - 1
-            if not line.startswith(_DATA):
-                continue
-            if len(line) < 32 and line[len(_DATA) :].strip() == _DONE:
-                continue
+        lines = [
+            line
+            for line in block.split(b"\n")
+            if line.startswith(_DATA) and not (len(line) < 32 and line[5:].strip() == _DONE)
+        ]
+        if not lines:
+            return None
+        # A cumulative stream needs only its newest event. All events of a piece arrived together.
+        for line in lines if self._earlier is not None else lines[-1:]:
             self._keep(line)
-            return completion_tokens(line)
-        return None
-
-    def _read_all(self, block: bytes) -> int | None:
-        count = None
-        for line in block.split(b"\n"):
-            if line.startswith(_DATA) and line[len(_DATA) :].strip() != _DONE:
-                self._keep(line)
-                count = completion_tokens(line)
-        return count
+        return completion_tokens(lines[-1])
 
     def _keep(self, line: bytes) -> None:
         if self._earlier is not None and self._last:
-            # The second event shows which kind of stream it is.
+            # The second event shows the kind of stream.
             if self._earlier or _is_increment(line):
                 self._earlier.append(self._last)
             else:
@@ -113,24 +108,26 @@ class GenerateReader(StreamReader):
         self._last = line
 
     def answer(self) -> Answer:
-        """See `StreamReader.answer`; the last event is decoded in full."""
-        answer = answer_of(self._event())
+        """See `StreamReader.answer`."""
+        if not self._last:
+            raise MalformedStreamError("the stream ended without a single event")
+        answer = answer_of(decode_event(self._last[len(_DATA) :]))
         if not self._earlier:
             return answer
-        events = [_decoded(line) for line in self._earlier]
+        events = [decode_event(line[len(_DATA) :]) for line in self._earlier]
         ids = [n for event in events for n in counts_of(event.get("output_ids"), "output_ids")]
         text = "".join(str(event.get("text") or "") for event in events)
         return replace(answer, output_ids=(*ids, *answer.output_ids), text=text + answer.text)
 
-    def _event(self) -> dict[str, Any]:
-        if not self._last:
-            raise MalformedStreamError("the stream ended without a single event")
-        return _decoded(self._last)
 
+def decode_event(data: bytes) -> dict[str, Any]:
+    """Decode the JSON object of one event.
 
-def _decoded(line: bytes) -> dict[str, Any]:
+    Raises:
+        MalformedStreamError: The data is not a JSON object.
+    """
     try:
-        event = orjson.loads(line[len(_DATA) :])
+        event = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise MalformedStreamError(f"an event of the stream is not JSON: {error}") from error
     if not isinstance(event, dict):
@@ -139,9 +136,9 @@ def _decoded(line: bytes) -> dict[str, Any]:
 
 
 def _is_increment(line: bytes) -> bool:
-    """Whether an event that is not the first has fewer ids than there are tokens so far."""
+    """Whether an event after the first one has fewer ids than there are tokens so far."""
     try:
-        ids = _decoded(line).get("output_ids")
+        ids = decode_event(line[len(_DATA) :]).get("output_ids")
     except MalformedStreamError:
         return False
     return isinstance(ids, list) and len(ids) < (completion_tokens(line) or 0)
@@ -176,10 +173,10 @@ class GenerateEndpoint(Endpoint):
 
 
 def answer_of(event: dict[str, Any]) -> Answer:
-    """The accounts in a `/generate` answer, or in the last event of its stream.
+    """Read the report in a `/generate` answer, or in the last event of its stream.
 
     Raises:
-        MalformedStreamError: What should be a count is none.
+        MalformedStreamError: A value that must be a count is not a count.
     """
     if (error := event.get("error")) is not None:
         message = error.get("message", error) if isinstance(error, dict) else error
@@ -190,22 +187,18 @@ def answer_of(event: dict[str, Any]) -> Answer:
     reason = meta.get("finish_reason")
     problem = None
     if not isinstance(reason, dict):
-        problem = "the stream ended before the answer did"
+        problem = "the stream ended before the answer was complete"
     elif reason.get("type") == "abort":
         problem = f"aborted by the server: {reason.get('message')}"
-    accepted = acceptance_of(meta)
-    retractions = first_of(meta, _RETRACTIONS)
+    retractions = first_value(meta, _RETRACTIONS)
     return Answer(
         completion_tokens=count_of(meta.get("completion_tokens"), "completion_tokens"),
         prompt_tokens=count_of(meta.get("prompt_tokens"), "prompt_tokens"),
         cached_tokens=count_of(meta.get("cached_tokens"), "cached_tokens"),
         finish_reason=str(reason.get("type")) if isinstance(reason, dict) else None,
-        verify_calls=accepted.verify_calls,
-        correct_drafts=accepted.correct_drafts,
-        proposed_drafts=accepted.proposed_drafts,
-        histogram=accepted.histogram,
         retractions=count_of(retractions, _RETRACTIONS[0]) or 0,
         output_ids=counts_of(event.get("output_ids"), "output_ids"),
         text=str(event.get("text") or ""),
         error=problem,
+        **acceptance_of(meta)._asdict(),
     )

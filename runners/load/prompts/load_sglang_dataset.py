@@ -1,15 +1,15 @@
-"""Loads a data set with SGLang's own code; its text is run by the server environment's Python.
+"""Helper script: load a data set with SGLang's code in the Python of the server's environment.
 
-Reads `{"model_path", "trust_remote_code", "dataset", "options", "seed"}` from stdin and writes one
-JSON line `{"prompts"}` to stdout: each a text, a list of token ids, or a list of turns. Nothing of
-the tuner can be imported there.
+The script reads `{"model_path", "trust_remote_code", "dataset", "options", "seed"}` from stdin and
+writes one JSON line `{"prompts"}` to stdout. A prompt is a text, a list of token ids, or a list of
+turns. The tuner is not installed there.
 """
 
 from __future__ import annotations
 
 import sys
 
-# Run by `-c`, the working directory comes first on the path: it must shadow nothing.
+# With `-c` the working directory is first on the path; its files must not shadow modules.
 sys.path[:] = [path for path in sys.path if path]
 
 import json  # noqa: E402
@@ -17,12 +17,12 @@ from typing import Any  # noqa: E402
 
 
 def arguments(serving: Any, request: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The command line of `sglang.benchmark.serving`, read by SGLang itself (0.5.23).
+    """Parse a command line of `sglang.benchmark.serving` with SGLang's own parser (0.5.23).
 
-    Its parser lives inside the function that goes on to run the benchmark, which is caught there.
+    The parser is inside the function that then runs the benchmark, so the benchmark is replaced.
     """
     if not hasattr(serving, "cli_main"):
-        raise SystemExit("this SGLang's benchmark is not that of 0.5.23: it has no cli_main")
+        raise SystemExit("this SGLang has no sglang.benchmark.serving.cli_main; use SGLang 0.5.23")
     caught: list[Any] = []
     serving.run_benchmark = caught.append
     words = ["--dataset-name", request["dataset"], "--seed", str(request["seed"])]
@@ -34,12 +34,12 @@ def arguments(serving: Any, request: dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def main() -> None:
-    """Answers one request."""
+    """Answer one request."""
     request = json.load(sys.stdin)
     import random  # noqa: PLC0415
 
     import numpy as np  # noqa: PLC0415
-    from sglang.benchmark import serving  # noqa: PLC0415 - seconds, and only in that environment
+    from sglang.benchmark import serving  # noqa: PLC0415 - slow, and only there
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     args = arguments(serving, request)

@@ -1,13 +1,12 @@
-"""Acceptance of drafts from a request's `meta_info`, in the words of every supported version."""
+"""Acceptance of draft tokens: counts from a server's reports, accept length and accept rate."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runners.load.http.answer import count_of, counts_of, first_of
+from runners.load.http.endpoint import count_of, counts_of, first_value
 from search_spaces.algorithms import ADAPTIVE_STEPS
 
 if TYPE_CHECKING:
@@ -15,25 +14,20 @@ if TYPE_CHECKING:
 
     from search_spaces.configuration import Speculation
 
-# Newest spelling first: 0.5.23 and 0.5.17; the alias of 0.5.12 to 0.5.17; 0.5.9.
+# Newest name first: 0.5.23 and 0.5.17, then the alias of 0.5.12 to 0.5.17, then 0.5.9.
 _CORRECT = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
 _PROPOSED = ("spec_num_proposed_drafts", "spec_draft_token_num")
 _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
-# Their verify checks the whole block at once, so draft tokens alone are the bound.
+# These algorithms verify the whole block at once: draft tokens alone are the bound.
 _BLOCK_ALGORITHMS = frozenset({"NGRAM", "DFLASH", "DSPARK"})
 
 
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """Drafts of one request.
+class Acceptance(NamedTuple):
+    """Draft counts of one request, with the fields of `Answer`.
 
-    Attributes:
-        verify_calls: Verify forwards; 0 where the server reported none.
-        correct_drafts: Accepted draft tokens, bonus tokens excluded.
-        histogram: `histogram[k]` verify calls accepted exactly k drafts.
-        proposed_drafts: Draft tokens that were proposed; 0 where the server does not say. SGLang
-            counts them with the width of its start, which is wrong after a switch (0.5.23).
+    `proposed_drafts` is 0 where the server reports none. SGLang counts proposed drafts with the
+    width at its start, which is wrong after a switch (0.5.23).
     """
 
     verify_calls: int = 0
@@ -43,38 +37,40 @@ class Acceptance:
 
 
 def acceptance_of(meta_info: Mapping[str, Any]) -> Acceptance:
-    """Reads the counts; never `spec_accept_length`, which counts the prefill's token too.
+    """Read the draft counts of one request, by the names of any supported version.
+
+    `spec_accept_length` is not used, because it counts the prefill's token too.
 
     Raises:
-        MalformedStreamError: One of them is no count.
+        MalformedStreamError: A value is not a count.
     """
-    correct = count_of(first_of(meta_info, _CORRECT), _CORRECT[0])
+    correct = count_of(first_value(meta_info, _CORRECT), _CORRECT[0])
     verify = count_of(meta_info.get("spec_verify_ct"), "spec_verify_ct")
     if not verify or correct is None:
-        # 0.5.x reports nothing, or zeros, where an algorithm does not count: that is "missing".
+        # If an algorithm does not count, 0.5.x reports nothing, or zeros.
         return Acceptance()
-    histogram = counts_of(first_of(meta_info, _HISTOGRAM), _HISTOGRAM[0])
-    proposed = count_of(first_of(meta_info, _PROPOSED), _PROPOSED[0]) or 0
+    histogram = counts_of(first_value(meta_info, _HISTOGRAM), _HISTOGRAM[0])
+    proposed = count_of(first_value(meta_info, _PROPOSED), _PROPOSED[0]) or 0
     return Acceptance(verify, correct, histogram, proposed)
 
 
 def accept_length(verify_calls: int, correct_drafts: int) -> float | None:
-    """Tokens per verify, the bonus token included; `None` without a verify."""
+    """Tokens per verify, including the bonus token; `None` without a verify."""
     return 1 + correct_drafts / verify_calls if verify_calls else None
 
 
 def largest_accept_length(
     speculation: Speculation, adaptive_steps: Sequence[int] = ()
 ) -> int | None:
-    """The bound that no real accept length exceeds; `None` where it is not known.
+    """Return the upper bound of the accept length; `None` if the bound is unknown.
 
     Args:
-        speculation: What the server says it runs.
-        adaptive_steps: Draft steps between which it switches by itself: then the largest of them
-            is the bound, whatever it runs just now.
+        speculation: The server's current setting.
+        adaptive_steps: Draft steps that an adaptive server chooses from. Their maximum sets the
+            bound, whatever the current setting is.
     """
     if adaptive_steps:
-        # Adaptive speculation is for chains only (0.5.23), which draft `steps + 1` tokens.
+        # Adaptive speculation supports only chains (0.5.23), which draft `steps + 1` tokens.
         return max(adaptive_steps) + 1
     bounds = [speculation.num_draft_tokens]
     if speculation.algorithm not in _BLOCK_ALGORITHMS and speculation.num_steps is not None:
@@ -85,32 +81,30 @@ def largest_accept_length(
 def accept_rate(
     correct_drafts: int, verify_calls: int, speculation: Speculation, proposed_drafts: int
 ) -> float | None:
-    """Correct drafts per proposed draft; `None` where it is not known what was proposed.
+    """Correct drafts per proposed draft; `None` if the number of proposed drafts is unknown.
 
-    Every verify proposes all draft tokens but the root. What the server reports is taken only
-    where their number is not known: SGLang counts with the width of its start, also after a switch
-    to other steps (0.5.23).
+    Each verify proposes all draft tokens except the root. The server's own count is used only if
+    the width is unknown: SGLang counts with the width at its start, even after a switch (0.5.23).
 
     Args:
-        correct_drafts: Of all requests.
-        verify_calls: Of all requests.
-        speculation: What the server runs; steps that it switches by itself are not known.
-        proposed_drafts: What the server reports of all requests; 0 for nothing.
+        correct_drafts: Sum over all requests.
+        verify_calls: Sum over all requests.
+        speculation: The server's setting; `num_draft_tokens` is `None` for an adaptive server.
+        proposed_drafts: The server's count, summed over all requests; 0 if not reported.
     """
     if (width := speculation.num_draft_tokens) is not None:
         if speculation.topk == 1:
-            # A chain is as wide as its steps, also where the width of its start is still shown.
+            # After a switch the server still reports its first width; a chain's steps are right.
             width = largest_accept_length(speculation) or width
         proposed_drafts = verify_calls * (width - 1)
     return correct_drafts / proposed_drafts if proposed_drafts else None
 
 
 def adaptive_steps_of(server_info: Mapping[str, Any]) -> tuple[int, ...]:
-    """Draft steps between which a server switches by itself; empty where they are fixed.
+    """Return all draft steps that an adaptive server chooses from; empty for fixed steps.
 
-    They are the union over its batch sizes, as `--speculative-adaptive-config` lists them; the
-    file may lie where only the server can read it, then SGLang's default and what it runs now
-    stand for them.
+    The steps are the union over the batch sizes of `--speculative-adaptive-config`. If only the
+    server can read this file, SGLang's default steps are used. The current steps are added.
     """
     if not server_info.get("speculative_adaptive"):
         return ()

@@ -1,11 +1,11 @@
-"""Finds when a client process did not run: it was stopped, short of CPU, or busy itself.
+"""Detect when a client process did not run: stopped, short of CPU, or busy.
 
 A process that does not run sees an answer end too late, sends the next request too late, and reads
 its clock too late. So every figure of the window can be wrong.
 
-The event loop of each client process has a beat: a timer at random times. A beat that runs late
-shows a pause. Random times make the beats a fair sample: an event at any moment of the window is
-noticed as late as a beat at that moment. So short pauses need not all be seen.
+The event loop of each client process has a timer at random times, the beat. A late beat shows a
+pause. Because the times are random, the beats are a fair sample: on average an event in the window is
+noticed as late as a beat. So the monitor need not see every short pause.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ BEAT_S = 0.04
 """Mean real seconds between two beats: 25 beats a second use less than 0.5 % of a core."""
 
 _SAMPLE = 3
-"""Late beats from which on they are a sample of the window."""
+"""Fewest late beats that count as a sample of the window."""
 
 _TOLERANCE_S = 0.0015
-"""A beat this late is on time: asyncio rounds its timers up to whole milliseconds."""
+"""Largest delay of a beat that counts as on time: asyncio rounds timers up to milliseconds."""
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 _CPU_STATS = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"))
 
 
 class Pause(NamedTuple):
-    """One late beat; readings of the clock.
+    """One late beat; times are clock readings.
 
     Attributes:
-        due: When the beat was due.
-        ran: When it ran.
-        cpu_s: CPU seconds of the event loop's thread since the beat before.
+        due: Scheduled time of the beat.
+        ran: Actual time of the beat.
+        cpu_s: CPU seconds of the event loop's thread since the previous beat.
     """
 
     due: float
@@ -53,13 +53,13 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientPauses:
-    """The pauses of one client process in a window, or of several together.
+    """Pauses of one or several client processes in a window.
 
     Attributes:
-        pauses: The late beats.
+        pauses: Late beats.
         seconds: Real seconds of the window, times the number of processes.
-        opened: When the window opened; earlier pauses are the ramp's.
-        queued_s: Seconds in which other processes had the CPU.
+        opened: Start of the window; earlier pauses are in the ramp.
+        queued_s: Seconds in which the process waited for a CPU.
         throttled_s: Seconds in which the container's CPU limit stopped the process.
     """
 
@@ -73,15 +73,15 @@ class ClientPauses:
     def of(
         cls, parts: Iterable[ClientPauses], begun: float, opened: float, closed: float
     ) -> ClientPauses:
-        """The pauses of several processes together, as they matter to one window.
+        """Combine the pauses of several processes in one window.
 
-        Pauses of the ramp count too: lanes that a pause delayed together stay in lock-step.
+        Pauses in the ramp count too: lanes that a pause delayed together stay in lock-step.
 
         Args:
-            parts: The pauses of each process.
-            begun: When the first request of the load was sent.
-            opened: When the window opened.
-            closed: When it closed.
+            parts: Pauses of each process.
+            begun: Time of the load's first request.
+            opened: Start of the window.
+            closed: End of the window.
         """
         parts = tuple(parts)
         return cls(
@@ -98,33 +98,33 @@ class ClientPauses:
         )
 
     def paused_share(self) -> float:
-        """Share of the window in which the client did not run."""
+        """Return the share of the window in which the client did not run."""
         return self._per_second(weight for _, weight in self._late(self._of_window()))
 
     def mean_late_s(self) -> float:
-        """Mean real seconds by which the client noticed an event of the window late."""
+        """Return the mean delay with which the client noticed events, in real seconds."""
         return self._per_second(weight * each for each, weight in self._late(self._of_window()))
 
     def lost_share(self, request_s: float) -> float:
-        """Upper estimate of the share of a lane's time that pauses took.
+        """Return an upper estimate of the share of a lane's time that was lost to pauses.
 
-        A pause delays the answer that ends in it, and with it the lane's next request. Chance
-        decides whether one ends there, so two standard deviations are added to the mean. Lanes
-        count as one: answers may end together.
+        A pause delays an answer that ends in it, and the lane's next request. Whether an answer
+        ends in the pause is chance, so two standard deviations are added to the mean. All lanes
+        count as one, because answers may end together.
 
         Args:
-            request_s: Real seconds that a request takes.
+            request_s: Real seconds per request.
         """
         if not self.pauses or request_s <= 0 or self.seconds <= 0:
             return 0.0
-        # Only one answer of a lane can end in a pause: in its first `request_s`, if at all.
+        # At most one answer of a lane ends in a pause, within the first `request_s`.
         late = list(self._late(self.pauses, request_s))
         mean = sum(weight * each for each, weight in late) / request_s
         variance = sum(weight * each**2 for each, weight in late) / request_s
         return (mean + 2 * math.sqrt(variance)) / self.seconds
 
     def _of_window(self) -> list[Pause]:
-        """The pauses that touch the window; the ramp's move none of its latencies."""
+        """Pauses inside the window; pauses in the ramp change no latency."""
         return [
             pause._replace(due=max(pause.due, self.opened))
             for pause in self.pauses
@@ -134,14 +134,14 @@ class ClientPauses:
     def _late(
         self, pauses: Sequence[Pause], longest_s: float = math.inf
     ) -> Iterator[tuple[float, float]]:
-        """How late each beat was, and the seconds of the window that it stands for.
+        """Yield the delay of each beat, and the seconds of the window that it represents.
 
-        A pause swallows the beats that were due in it; they count too. Few late beats are no
-        sample: each then stands for no more than was seen of its pause.
+        Beats that were due within a pause count too. If there are too few late beats for a sample,
+        each represents only the observed part of its pause.
 
         Args:
-            pauses: The late beats.
-            longest_s: Leave out beats that were due later than this in a pause.
+            pauses: Late beats.
+            longest_s: Skip beats that were due later than this after the start of a pause.
         """
         few = len(pauses) < _SAMPLE
         for due, ran, _ in pauses:
@@ -154,9 +154,9 @@ class ClientPauses:
         return sum(values) / self.seconds if self.seconds > 0 else 0.0
 
     def cause(self) -> str:
-        """Why the client did not run, in words."""
+        """Describe why the client did not run, with the remedy."""
         paused_s = sum(pause.ran - pause.due for pause in self.pauses)
-        # `cpu_s` is since the beat before: what a beat's own interval can hold proves nothing.
+        # `cpu_s` covers the time since the previous beat, which includes one normal interval.
         own_s = sum(
             min(max(0.0, pause.cpu_s - BEAT_S), pause.ran - pause.due) for pause in self.pauses
         )
@@ -166,11 +166,11 @@ class ClientPauses:
             return "the client itself was busy: use more client processes"
         if 2 * self.queued_s > paused_s:
             return "other processes used the CPU: stop them, or give the client a core"
-        return "the process was stopped or the machine stood still"
+        return "the process was stopped, or the machine was suspended"
 
 
 class PauseMonitor(contextlib.AbstractContextManager["PauseMonitor"]):
-    """Beats in the running event loop while it is entered."""
+    """Run the beat in the current event loop inside a `with` block."""
 
     def __init__(self) -> None:
         self._pauses: list[Pause] = []
@@ -189,7 +189,7 @@ class PauseMonitor(contextlib.AbstractContextManager["PauseMonitor"]):
             self._timer.cancel()
 
     def report(self) -> ClientPauses:
-        """The pauses so far."""
+        """Return the pauses so far."""
         queued, throttled = self._begun
         return ClientPauses(
             tuple(self._pauses),
@@ -211,7 +211,7 @@ class PauseMonitor(contextlib.AbstractContextManager["PauseMonitor"]):
 
 
 def _queued_s() -> float:
-    """Seconds that this thread waited in the run queue so far; 0 where Linux does not say."""
+    """Seconds that this thread has waited in the run queue; 0 if Linux does not report them."""
     try:
         with _SCHEDSTAT.open("rb", buffering=0) as file:
             return int(file.read().split()[1]) / 1e9
@@ -220,7 +220,7 @@ def _queued_s() -> float:
 
 
 def _throttled_s() -> float:
-    """Seconds that the CPU limit of this container stopped it so far; 0 where it cannot be read."""
+    """Seconds that this container's CPU limit has stopped its processes; 0 if unreadable."""
     for path in _CPU_STATS:
         with contextlib.suppress(OSError, ValueError):
             stat = dict(line.split() for line in path.read_text().splitlines())

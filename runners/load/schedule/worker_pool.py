@@ -1,6 +1,6 @@
-"""Several processes for one load, where one core is not enough to read its streams.
+"""Several client processes for one load, when one core is too slow for all streams.
 
-A client that is short of CPU reads late, and what it reads late it reports as a slow server.
+A client without enough CPU reads tokens late, and the server then looks slow.
 """
 
 from __future__ import annotations
@@ -14,61 +14,54 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from results.records import Failure
 from runners.base import RunnerError
-from runners.load.http.client import clock
+from runners.load.http.client import clock, load_error
 from runners.load.schedule.ipc import Alive, Done, Failed, Go, Order, Ready, encode, receive
-from runners.load.schedule.loops import stall, together, watched
+from runners.load.schedule.loops import run_all, run_watched, stall_error
 from runners.load.schedule.worker import ALIVE_S, INDEX_BYTES
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from runners.load.http.client import ClientSettings
-    from runners.load.schedule.loops import LoopReport
-    from runners.load.schedule.plan import Plan
-    from runners.load.window.in_flight import InFlightRequest
+    from runners.load.http.in_flight import InFlightRequest
+    from runners.load.schedule.loops import LoopReport, Plan
 
-_ENOUGH = 0.6
-"""Share of a core from which on one process is not enough: bursts come on top of the mean."""
+_FULL = 0.6
+"""Share of a core above which more processes are started: bursts exceed the mean."""
 _COMFORTABLE = 0.4
-"""Share of a core that each of several is to have."""
+"""Intended share of a core per process, if there are several."""
 _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0
 _LEAD_S = 0.05
-"""From the word to the start, so that all have heard it."""
+"""Real seconds between the `Go` message and the start, so that all workers have received it."""
 
 
 def processes_for(cpu_share: float, processes: int = 1) -> int:
-    """How many processes a load should have; as many as there are cores at most.
+    """Return the number of processes for a load, limited by the number of cores.
 
     Args:
-        cpu_share: CPU per second of the busiest process, as it was seen.
-        processes: With how many processes it was seen.
+        cpu_share: Measured CPU seconds per second of the busiest process.
+        processes: Number of processes in that measurement.
     """
-    if cpu_share <= _ENOUGH:
+    if cpu_share <= _FULL:
         return processes
     wanted = math.ceil(processes * cpu_share / _COMFORTABLE)
-    return max(processes, min(wanted, _cores()))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(processes, min(wanted, cores or 1))
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-class Crew:
+class WorkerPool:
     """Worker processes for one load; an async context manager, bound to one event loop.
 
-    However it is left, no worker lives on: also where this process is killed, for they read from
-    a pipe that ends with it.
+    All workers end with the pool. If this process is killed, the workers end too, because their
+    standard input closes.
 
     Args:
-        processes: How many.
-        client: How they speak to the server.
-        plan: The load.
-        flights: Its requests; each is replaced by what became of it.
+        processes: Number of processes.
+        client: Settings of their clients.
+        plan: Plan of the load.
+        flights: Requests of the load; `run` replaces each by the request that a worker sent.
     """
 
     def __init__(
@@ -79,8 +72,8 @@ class Crew:
         self._flights = flights
         self._parts = min(processes, len(plan.offsets))
         self._workers: list[asyncio.subprocess.Process] = []
-        self._queue = tempfile.TemporaryFile()  # noqa: SIM115 - closed when left
-        self._heard: dict[int, float] = {}
+        self._queue = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __aexit__
+        self._silent_since: dict[int, float] = {}
         self._latest = -math.inf
 
     async def __aenter__(self) -> Self:
@@ -89,10 +82,10 @@ class Crew:
                 await self._start()
         except TimeoutError:
             await self._end()
-            raise _lost("did not start in time") from None
+            raise _worker_lost("did not start in time") from None
         except OSError as error:
             await self._end()
-            raise _lost(f"cannot be started ({error})") from error
+            raise _worker_lost(f"could not be started ({error})") from error
         except BaseException:
             await self._end()
             raise
@@ -107,7 +100,7 @@ class Crew:
         await self._end()
 
     async def run(self, stall_timeout_s: float) -> list[LoopReport]:
-        """Runs the load to its end.
+        """Run the load to its end.
 
         Raises:
             RunnerError: The server is gone or hangs, or a worker was lost.
@@ -115,8 +108,8 @@ class Crew:
         go = encode(Go(clock() + _LEAD_S))
         for worker in self._workers:
             _stdin(worker).write(go)
-        everybody = together([self._finish(part) for part in range(self._parts)])
-        return await watched(everybody, self._watch(stall_timeout_s))
+        work = run_all([self._finish(part) for part in range(self._parts)])
+        return await run_watched(work, self._watch(stall_timeout_s))
 
     async def _start(self) -> None:
         waiting = range(len(self._plan.offsets), len(self._flights))
@@ -134,10 +127,10 @@ class Crew:
             with contextlib.suppress(ConnectionError):
                 await _stdin(worker).drain()
             if not isinstance(await receive(_stdout(worker)), Ready):
-                raise _lost("died before the load began")
+                raise _worker_lost("ended before the load started")
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        # Not from the current folder, whatever lies there, but from where this package is.
+        # Workers import this package from its own folder, not from the current folder.
         here = str(Path(__file__).parents[3])
         known = os.environ.get("PYTHONPATH")
         path = os.pathsep.join((here, known) if known else (here,))
@@ -148,35 +141,35 @@ class Crew:
             stdout=asyncio.subprocess.PIPE,
             pass_fds=(queue,),
             env=os.environ | {"PYTHONPATH": path},
-            # A Ctrl-C at the terminal is the parent's to handle.
+            # Only the parent handles a Ctrl-C at the terminal.
             start_new_session=True,
         )
 
     async def _finish(self, part: int) -> LoopReport:
         while True:
-            said = await receive(_stdout(self._workers[part]))
-            if isinstance(said, Alive):
-                self._heard[part] = said.silent_since
-                if said.silent_since < math.inf:
-                    self._latest = max(self._latest, said.silent_since)
-            elif isinstance(said, Done):
-                self._heard[part] = math.inf
-                for index, flown in said.flown.items():
-                    self._flights[index] = flown
-                return said.report
-            elif isinstance(said, Failed):
-                raise RunnerError(said.failure)
+            message = await receive(_stdout(self._workers[part]))
+            if isinstance(message, Alive):
+                self._silent_since[part] = message.silent_since
+                if message.silent_since < math.inf:
+                    self._latest = max(self._latest, message.silent_since)
+            elif isinstance(message, Done):
+                self._silent_since[part] = math.inf
+                for index, flight in message.sent.items():
+                    self._flights[index] = flight
+                return message.report
+            elif isinstance(message, Failed):
+                raise RunnerError(message.failure)
             else:
-                raise _lost("died under load")
+                raise _worker_lost("ended under load")
 
     async def _watch(self, stall_timeout_s: float) -> None:
-        # What a worker says of itself is up to `ALIVE_S` old.
+        # A worker's last message is up to `ALIVE_S` old.
         limit = stall_timeout_s + ALIVE_S
         while True:
-            waits = any(since < math.inf for since in self._heard.values())
+            waits = any(since < math.inf for since in self._silent_since.values())
             silence = clock() - self._latest if waits else 0.0
             if silence >= limit:
-                raise stall(stall_timeout_s)
+                raise stall_error(stall_timeout_s)
             await asyncio.sleep(min(limit, limit - silence))
 
     async def _end(self) -> None:
@@ -184,7 +177,7 @@ class Crew:
             _stdin(worker).close()
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
-                await asyncio.gather(*(_emptied(worker) for worker in self._workers))
+                await asyncio.gather(*map(_wait_for_end, self._workers))
         except TimeoutError:
             pass
         finally:
@@ -196,15 +189,15 @@ class Crew:
                 await worker.wait()
 
 
-async def _emptied(worker: asyncio.subprocess.Process) -> None:
-    """Waits for its end; what it still says is read, so that it cannot be stuck saying it."""
+async def _wait_for_end(worker: asyncio.subprocess.Process) -> None:
+    """Read a worker's output until it ends, so that a full pipe cannot block it."""
     while await _stdout(worker).read(1 << 16):
         pass
     await worker.wait()
 
 
 def _stdin(worker: asyncio.subprocess.Process) -> asyncio.StreamWriter:
-    assert worker.stdin is not None  # noqa: S101 - it was started with a pipe
+    assert worker.stdin is not None  # noqa: S101 - the process has a pipe
     return worker.stdin
 
 
@@ -213,8 +206,9 @@ def _stdout(worker: asyncio.subprocess.Process) -> asyncio.StreamReader:
     return worker.stdout
 
 
-def _lost(what: str) -> RunnerError:
-    message = f"a process of the load generator {what}: measure again; if it happens again, look "
-    return RunnerError(
-        Failure("worker_lost", "load", "client", message + "for what ends processes here (memory?)")
+def _worker_lost(reason: str) -> RunnerError:
+    message = (
+        f"a process of the load generator {reason}: measure again; if it happens again, check "
+        "whether this machine kills processes, for example for lack of memory"
     )
+    return load_error("worker_lost", "client", message)

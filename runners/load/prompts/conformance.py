@@ -1,4 +1,4 @@
-"""The prompt source contract as tests: inherit, say how to make one, and get them all.
+"""Tests for the contract of `PromptSource`: inherit them and implement `make`.
 
 class TestMine(PromptSourceConformance):
     def make(self) -> PromptSource:
@@ -17,59 +17,59 @@ if TYPE_CHECKING:
 
 
 class PromptSourceConformance(abc.ABC):
-    """What every `PromptSource` must keep; see its docstring."""
+    """Tests that every `PromptSource` must pass."""
 
     large = 24
-    """A count that the source can serve."""
+    """A number of prompts that the source has."""
     too_many = 10**6
-    """A count that it cannot; 0 if it never runs out."""
+    """A number of prompts that the source does not have; 0 for an endless source."""
 
     @abc.abstractmethod
     def make(self) -> PromptSource:
-        """A new source, equal to every other that this method makes."""
+        """Return a new source; all sources that this method returns are equal."""
 
     def test_count(self) -> None:
-        """As many as asked for."""
+        """A selection has the requested number of prompts."""
         for count in (0, 1, 2, self.large):
             assert len(self.make().select(count, seed=1)) == count
 
     def test_same_seed_same_prompts(self) -> None:
-        """Pairs measurements, also between two sources made alike."""
+        """Equal sources select the same prompts for the same seed."""
         assert self.make().select(self.large, seed=5) == self.make().select(self.large, seed=5)
 
     def test_a_selection_begins_with_every_shorter_one(self) -> None:
-        """So that warm-up prompts do not change the window's."""
+        """Warm-up prompts do not change the window's prompts."""
         source = self.make()
         whole = source.select(self.large, seed=7)
         for count in range(self.large):
             assert source.select(count, seed=7) == whole[:count]
 
     def test_another_seed_gives_another_selection(self) -> None:
-        """A seed does something."""
+        """Different seeds select different prompts."""
         source = self.make()
         selections = {source.select(self.large, seed=seed) for seed in range(5)}
         assert len(selections) > 1
 
     def test_distinct(self) -> None:
-        """In id and in content: a repeated prompt would be served from the cache."""
+        """All ids and contents differ: a cache would serve a repeated prompt."""
         prompts = self.make().select(self.large, seed=3)
         assert len({prompt.id for prompt in prompts}) == self.large
         assert len({(prompt.text, prompt.input_ids) for prompt in prompts}) == self.large
 
     def test_an_id_names_one_prompt(self) -> None:
-        """Under every seed."""
+        """An id has the same prompt under every seed."""
         source = self.make()
         seen: dict[str, object] = {}
         for seed in range(5):
             for prompt in source.select(self.large, seed=seed):
                 assert seen.setdefault(prompt.id, prompt) == prompt
 
-    def test_asking_for_too_many_is_an_error(self) -> None:
-        """Never a repetition."""
+    def test_too_many_prompts_raise_an_error(self) -> None:
+        """A source never repeats a prompt."""
         if not self.too_many:
             return
         try:
             self.make().select(self.too_many, seed=1)
         except NotEnoughPromptsError:
             return
-        raise AssertionError(f"{self.too_many} prompts were given")
+        raise AssertionError(f"the source returned {self.too_many} prompts")
