@@ -80,7 +80,7 @@ def test_a_migration_that_fails_leaves_nothing(new_address):
 
 OPEN = """
 import sys
-from results import Store
+from results.store import Store
 import alembic.command
 print("ready", flush=True)
 sys.stdin.readline()
@@ -122,7 +122,7 @@ def test_paths_with_odd_characters_work(tmp_path, new_study):
 def test_alembic_is_not_loaded_for_a_current_database(new_address):
     Store.open(new_address).close()
     code = (
-        "import sys; from results import Store; Store.open(sys.argv[1]).close(); "
+        "import sys; from results.store import Store; Store.open(sys.argv[1]).close(); "
         "assert not {'alembic', 'optuna'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, new_address], check=True)

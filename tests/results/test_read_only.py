@@ -25,7 +25,8 @@ _CAP_DAC_OVERRIDE = 1
 
 READ = """
 import sys
-from results import Store, StoreError
+from results.store import Store
+from results.errors import StoreError
 try:
     with Store.open(sys.argv[1], read_only=True) as store:
         print(*(len(store.trials(study.id)) for study in store.studies()))

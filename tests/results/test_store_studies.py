@@ -143,7 +143,8 @@ def test_taking_over_does_not_reach_the_living_here(store, study, other_process)
 
 CLAIM = """
 import sys, time
-from results import Store, StudyBusy
+from results.store import Store
+from results.errors import StudyBusy
 store = Store.open(sys.argv[1], create=False)
 study = store.study("kimi")
 print("ready", flush=True)

@@ -24,7 +24,7 @@ from runners.process.processes import MARK
 
 HOLDER = """
 import sys, time
-from runners.gpu_locks import DeviceLocks
+from runners.process.gpu_locks import DeviceLocks
 import subprocess
 with DeviceLocks(sys.argv[2:], sys.argv[1]):
     # As a server does: it outlives its tuner's SIGKILL, and holds nothing.

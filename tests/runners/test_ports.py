@@ -12,7 +12,7 @@ from runners.process import ports
 
 CHOOSE = """
 import sys
-from runners import ports
+from runners.process import ports
 ports._LOWEST, ports._HIGHEST = int(sys.argv[1]), int(sys.argv[1]) + 2 * ports.BLOCK
 print(ports.free_port_block(), flush=True)
 sys.stdin.read()

@@ -193,7 +193,7 @@ def test_it_ends_with_the_tuner(tmp_path, stage):
     script = (
         "import pathlib, select, sys, time\n"
         "from runners.base import LaunchCommand\n"
-        "from runners.prepared import PreparedLauncher\n"
+        "from runners.process.prepared import PreparedLauncher\n"
         f"command = LaunchCommand({command(site).argv!r}, {command(site).env!r})\n"
         f"made = PreparedLauncher.start(command, pathlib.Path({str(tmp_path)!r}))\n"
         f"if {stage == 'imported'}: select.select([made._channel], [], [])\n"  # not read yet

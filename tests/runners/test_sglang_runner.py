@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-import runners
 from runners.load.prompts.prompts import Prompt
 from runners.plugin.package import FOLDER
 from runners.registry import make_runner
@@ -179,20 +177,3 @@ def test_make_runner(study, tmp_path):
         assert make_runner(kind, study, seed=0, log_dir=tmp_path).name == kind
     with pytest.raises(ValueError, match="unknown runner 'gpu'"):
         make_runner("gpu", study, seed=0, log_dir=tmp_path)
-
-
-def test_public_names():
-    assert sorted(runners.__all__) == runners.__all__
-    for name in runners.__all__:
-        assert getattr(runners, name) is not None
-    with pytest.raises(AttributeError):
-        _ = runners.no_such_name
-
-
-def test_importing_the_package_is_light():
-    heavy = "{'httpx', 'pydantic', 'psutil', 'orjson', 'optuna', 'sqlalchemy'}"
-    script = f"import sys, runners; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, check=True, text=True
-    )
-    assert done.stdout.strip() == "[]"

@@ -461,9 +461,9 @@ def test_what_a_killed_tuner_leaves_is_ended(study, tmp_path):
     """A tuner that is killed with -9 while its server runs, and the next one that cleans up."""
     script = (
         "import sys\n"
-        "from runners import make_runner\n"
+        "from runners.registry import make_runner\n"
         "from runners.conformance import Launcher\n"
-        "from search_spaces.study import parse_study\n"
+        "from search_spaces.study_file.study import parse_study\n"
         "from search_spaces.configuration import Configuration\n"
         "from pathlib import Path\n"
         "study = parse_study(sys.stdin.read(), 'quick')\n"

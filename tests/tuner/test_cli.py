@@ -29,7 +29,7 @@ def test_help_names_every_command(capsys):
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from tuner.cli import run; run(['--help']);"
+        "import sys; from tuner.cli.app import run; run(['--help']);"
         f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -195,7 +195,7 @@ def test_too_few_prompts_are_known_before_any_launch(command, tmp_path, monkeypa
 def test_a_database_in_memory_would_keep_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["sweep", "--study", "kimi-demo", "--storage", "sqlite://"]) == 2
-    assert "keeps nothing" in capsys.readouterr().err
+    assert "in-memory database" in capsys.readouterr().err
 
 
 def test_an_unknown_profile_is_refused_before_any_launch(tmp_path, monkeypatch, capsys):

@@ -178,9 +178,9 @@ def test_a_copy_is_never_mixed_into_a_study_of_its_name(swept, copied):
     _, refused = swept.run("db", "copy", "--to", copied, code=2)
     assert "has a study of that name already: small" in refused
     _, itself = swept.run("db", "copy", "--to", swept.storage, code=2)
-    assert "is the database itself" in itself
+    assert "is the same database" in itself
     _, kept = swept.run("db", "copy", "--to", "sqlite://", code=2)
-    assert "keeps nothing" in kept
+    assert "in-memory database" in kept
 
 
 def test_the_list_tells_the_best(swept):
@@ -324,7 +324,7 @@ def test_a_backup_while_a_sweep_runs(tuner, write_small, tmp_path):
         listed = json.loads(command("db", "list", "--storage", kept, "--json")[0])
         assert [(s["name"], s["state"]) for s in listed["studies"]] == [("small", "running")]
         _, said = command("db", "copy", "--to", copy, "--storage", storage)
-        assert "the copy has what was stored until now" in said
+        assert "is running" in said
         # Nobody may go on with a copy, and end the servers in it, while its tuner lives.
         for other in (kept, copy):
             _, said = command("resume", "--study", "small", "--storage", other, code=2)
@@ -365,7 +365,7 @@ def test_damage_is_told(tmp_path):
     checked = json.loads(command("db", "check", "--json", "--storage", storage, code=4)[0])
     assert {problem["kind"] for problem in checked["problems"]} == {"damaged"}
     assert "refers to a row of tuner_" in checked["problems"][0]["message"]
-    assert "go back to a backup" in command("db", "check", "--storage", storage, code=4)[0]
+    assert "restore a backup" in command("db", "check", "--storage", storage, code=4)[0]
     # A study file that this tuner does not understand is listed all the same.
     listed = json.loads(command("db", "list", "--json", "--storage", storage)[0])
     (study,) = listed["studies"]
@@ -455,7 +455,7 @@ def test_optunas_tables_out_of_step_are_told(tmp_path):
             assert "trials 1, 2" in behind.message
             assert "tuner resume --study kept" in behind.advice
             store.stop_study(study.id, "exhausted", "all")
-            assert "optuna-dashboard shows less" in next(iter(problems_of(store))).advice
+            assert "tuner show" in next(iter(problems_of(store))).advice
             mirror.sync([trial(n) for n in range(3)])
             assert list(problems_of(store)) == []
             mirror.sync([trial(n) for n in range(4)])

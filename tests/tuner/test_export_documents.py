@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from search_spaces.space.options import options
-from tuner.exports import FORMATS, format_of, json_document, sglang_config, yaml_document
+from tuner.exports import FORMATS, documents, format_of, sglang_config, yaml_document
 from tuner.exports.exported import Secret
 
 from .exported_servers import environments, exported, flag_sets, removed, words_of
@@ -24,7 +24,7 @@ def shown(words):
 @given(flag_sets, environments, removed)
 def test_json_and_yaml_hold_exactly_that(flags, env, unset):
     server = exported(flags, env, unset, secrets=True)
-    document = json.loads(json_document.write(server))
+    document = json.loads(documents.write(server))
     assert document["argv"] == shown(words_of(server))
     assert document["env"] == {**env, "HF_TOKEN": "$HF_TOKEN"}
     assert document["unset"] == sorted(unset)

@@ -20,7 +20,7 @@ PATIENCE_S = 120
 _AT_A_TERMINAL = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from tuner.cli import run
+from tuner.cli.app import run
 sys.exit(run(sys.argv[1:]))
 """
 LLAMA = "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct"

@@ -23,7 +23,10 @@ from tuner.loop.interrupts import Interrupts, noted
 from tuner.loop.progress import Silent
 from tuner.studies import assembly
 
-TRACED = {m.__file__ for m in (tuner.interrupts, tuner.judging, tuner.launching, tuner.sweep)}
+TRACED = {
+    m.__file__
+    for m in (tuner.loop.interrupts, tuner.loop.judging, tuner.loop.launching, tuner.loop.sweep)
+}
 
 
 class Watched(ReplayRunner):
@@ -151,7 +154,7 @@ def test_a_signal_in_a_shielded_section_waits_for_its_end(capfd):
 
 CHILD = """
 import os, signal, sys
-from tuner.interrupts import Interrupts, noted
+from tuner.loop.interrupts import Interrupts, noted
 def second():
     print("second", flush=True)
     raise RuntimeError("it went wrong")

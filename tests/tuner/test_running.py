@@ -30,7 +30,7 @@ def test_a_sweep_with_everything_around_it_going_wrong(tuner, write_small, call)
     study = write_small(launches=1)
     done = tuner.run("sweep", "--study", study, "--json")
     assert json.loads(done.stdout)["budget"]["stopped"] == "budget"
-    assert "going on without Optuna's tables" in done.stderr
+    assert "continuing without Optuna's tables" in done.stderr
     assert len(foreign.trials) == 1
 
     # A tuner on a machine that is gone: only its user can know.
@@ -110,11 +110,11 @@ def test_the_only_study_need_not_be_named(tuner, write_small, call):
     tuner.run("sweep", "--study", study, "--name", "other")
     for command in ("show", "export"):
         _, several = call(command, code=2)
-        assert "2 studies are stored in sqlite:///tuner.db; name one with --study" in several
+        assert "choose one with --study: small, other" in several
         assert "small" in several
         assert "other" in several
 
 
 def test_a_database_without_a_study_says_so(tuner, call):
     Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}").close()
-    assert "no study is stored in sqlite:///tuner.db" in call("show", code=2)[1]
+    assert "create one with `tuner sweep`" in call("show", code=2)[1]

@@ -1,7 +1,7 @@
-"""The command line: options and help. What the commands do is in `tuner.commands`.
+"""Command line: options and help of every command. `tuner.commands` has the implementations.
 
-Nothing heavy is imported here: `tuner --help` must feel instant, so each command imports what it
-needs when it runs.
+Importing this module must stay cheap, because `tuner --help` pays for it. Each command imports its
+implementation when it runs.
 """
 
 from __future__ import annotations
@@ -14,25 +14,14 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import (
-    bench as cli_bench,
-)
-from tuner.cli import (
-    database as cli_db,
-)
-from tuner.cli import (
-    export as cli_export,
-)
-from tuner.cli import (
-    init as cli_init,
-)
+from tuner.cli import bench, database, export, init
 from tuner.cli.options import DEFAULT_STORAGE, JsonOption, RunnerKind, ShownOption, StorageOption
 from tuner.errors import CommandError, Exit, copyable, remember
 from tuner.loop.interrupts import noted
 
 app = typer.Typer(
     name="tuner",
-    help="Finds the fastest SGLang launch command for one model, machine and workload.",
+    help="Find the fastest SGLang launch command for one model, machine and workload.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,7 +30,7 @@ app = typer.Typer(
 
 
 class PlannerKind(StrEnum):
-    """How configurations are chosen."""
+    """Search strategies."""
 
     AUTO = "auto"
     EXHAUSTIVE = "exhaustive"
@@ -50,13 +39,16 @@ class PlannerKind(StrEnum):
 
 
 FileOption = Annotated[
-    str, typer.Option("--study", help="A shipped study (`tuner spaces`), or the path of a file.")
+    str,
+    typer.Option(
+        "--study", help="Name of a shipped study (see `tuner spaces`) or path of a study file."
+    ),
 ]
 StoredOption = Annotated[
-    str, typer.Option("--study", help="A stored study's name, or the file it was made from.")
+    str, typer.Option("--study", help="Name of a stored study, or path of its study file.")
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait for another tuner on this study or these GPUs.")
+    bool, typer.Option("--wait", help="Wait while another tuner uses this study or these GPUs.")
 ]
 
 
@@ -73,10 +65,10 @@ def options(
     debug: Annotated[
         bool, typer.Option("--debug", envvar="TUNER_DEBUG", help="Show tracebacks.")
     ] = False,
-    version: Annotated[  # noqa: ARG001 - its callback does it
+    version: Annotated[  # noqa: ARG001 - the callback prints it
         bool,
         typer.Option(
-            "--version", help="Print the version and leave.", is_eager=True, callback=_print_version
+            "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
         ),
     ] = False,
 ) -> None:
@@ -90,41 +82,47 @@ def sweep(
     study: FileOption,
     *,
     runner: Annotated[
-        RunnerKind | None, typer.Option(help="Real or simulated servers; the study's by default.")
+        RunnerKind | None, typer.Option(help="Kind of server to start. [default: from the study]")
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     name: Annotated[
-        str | None, typer.Option(help="Store it under another name than the file's.")
+        str | None, typer.Option(help="Name of the stored study. [default: from the study file]")
     ] = None,
     launches: Annotated[
-        int | None, typer.Option(min=1, help="Budget of launches; the study's by default.")
+        int | None,
+        typer.Option(min=1, help="Stop after this many launches. [default: from the study]"),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="Budget of hours at work; the study's by default.")
+        float | None,
+        typer.Option(help="Stop after this many hours of running time. [default: from the study]"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of prompts, planner and simulation.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for prompts, search and simulation.")] = 0,
     planner: Annotated[
         PlannerKind,
-        typer.Option(help="How to search; auto: exhaustive where the budget reaches all points."),
+        typer.Option(
+            help="Search strategy. auto: exhaustive if the budget covers all points, else tpe."
+        ),
     ] = PlannerKind.AUTO,
     hot_switch: Annotated[
         bool,
-        typer.Option(help="Measure in one launch what a running server can be switched to."),
+        typer.Option(
+            help="Measure several settings on one server where SGLang can switch between them."
+        ),
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be launched, and launch nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan without launching a server.")
     ] = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a study and run it to its end.
+    """Create a study and run it.
 
-    It prints the table of all trials, the verdict, and the launch command of the best.
+    Prints all trials, the verdict and the best launch command.
     """
-    from tuner.commands import run as running  # noqa: PLC0415
+    from tuner.commands import run as command  # noqa: PLC0415
 
     _leave(
-        running.sweep(
+        command.sweep(
             study,
             runner=runner.value if runner else None,
             storage=storage,
@@ -148,7 +146,10 @@ def resume(
     storage: StorageOption = DEFAULT_STORAGE,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="The tuner that had it, on another machine, is gone."),
+        typer.Option(
+            "--take-over",
+            help="Take over a study from a dead tuner on another machine.",
+        ),
     ] = False,
     wait: WaitOption = False,
     fork: Annotated[
@@ -156,30 +157,31 @@ def resume(
         typer.Option(
             "--fork",
             metavar="NEW",
-            help="Begin a study of this name with what still holds of it: after a change, or to "
-            "go on beyond its target.",
+            help="Create a study of this name that reuses the results that are still valid.",
         ),
     ] = None,
-    launches: Annotated[int | None, typer.Option(min=1, help="Of the fork: its budget.")] = None,
-    hours: Annotated[float | None, typer.Option(help="Of the fork: its hours at work.")] = None,
+    launches: Annotated[int | None, typer.Option(min=1, help="Launch budget of the fork.")] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="Budget of the fork in hours of running time.")
+    ] = None,
     no_hot_switch: Annotated[
         bool,
         typer.Option(
             "--no-hot-switch",
-            help="Of the fork: a launch per setting, also of those that were measured switched.",
+            help="Launch every setting of the fork separately.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a stored study to its original target.
+    """Continue a stored study to its original target.
 
-    It first cleans up what a killed run left. It refuses where engine, GPUs, space or workload are
-    others than it was measured with, and says which; --fork goes on with what still holds.
+    Stops servers that a killed run left behind. Refuses if the engine, GPUs, search space or
+    workload changed; use --fork to reuse the results that are still valid.
     """
-    from tuner.commands import resume as resuming  # noqa: PLC0415
+    from tuner.commands import resume as command  # noqa: PLC0415
 
     _leave(
-        resuming.resume(
+        command.resume(
             study,
             storage=storage,
             take_over=take_over,
@@ -198,13 +200,15 @@ def show(
     *,
     study: ShownOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    trial: Annotated[int | None, typer.Option(help="All that is known of one trial.")] = None,
+    trial: Annotated[
+        int | None, typer.Option(help="Print everything stored about this trial.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a study: its trials, the best, and why others failed."""
-    from tuner.commands import show as stored  # noqa: PLC0415
+    """Print a study: trials, best result, failures with advice."""
+    from tuner.commands import show as command  # noqa: PLC0415
 
-    _leave(stored.show(study, storage=storage, trial=trial, as_json=as_json))
+    _leave(command.show(study, storage=storage, trial=trial, as_json=as_json))
 
 
 @app.command()
@@ -214,17 +218,17 @@ def explain(
     storage: StorageOption = DEFAULT_STORAGE,
     trial: Annotated[
         int | None,
-        typer.Option(help="Another one than the best speculative trial at default settings."),
+        typer.Option(help="Trial to explain. [default: the best speculative trial]"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a cycle's time goes, and what is worth a launch."""
-    from tuner.commands import explain as explaining  # noqa: PLC0415
+    """Explain where decoding time goes and what each knob gains."""
+    from tuner.commands import explain as command  # noqa: PLC0415
 
-    _leave(explaining.explain(study, storage=storage, trial=trial, as_json=as_json))
+    _leave(command.explain(study, storage=storage, trial=trial, as_json=as_json))
 
 
-app.command()(cli_export.export)
+app.command()(export.export)
 
 
 @app.command()
@@ -234,41 +238,41 @@ def validate(
     sglang: Annotated[
         bool,
         typer.Option(
-            help="Ask SGLang, where the study says it is installed, what it would refuse or "
-            "rewrite; nothing is launched."
+            help="Ask the study's SGLang installation which configurations it would reject or "
+            "change."
         ),
     ] = True,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The GPU that is meant (h100, b200, ...), where there is none here."),
+        typer.Option(help="GPU to assume on a machine without one (h100, b200, ...)."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a study file, and count its legal configurations."""
-    from tuner.commands import validate as study_files  # noqa: PLC0415
+    """Check a study file and count its legal configurations."""
+    from tuner.commands import validate as command  # noqa: PLC0415
 
-    _leave(study_files.validate(study, as_json=as_json, ask=sglang, gpu=gpu))
+    _leave(command.validate(study, as_json=as_json, ask=sglang, gpu=gpu))
 
 
 @app.command()
 def spaces(*, as_json: JsonOption = False) -> None:
     """List the shipped studies."""
-    from tuner.commands import validate as study_files  # noqa: PLC0415
+    from tuner.commands import validate as command  # noqa: PLC0415
 
-    _leave(study_files.spaces(as_json=as_json))
+    _leave(command.spaces(as_json=as_json))
 
 
-app.command()(cli_init.init)
-app.command()(cli_bench.bench)
-app.add_typer(cli_db.app)
+app.command()(init.init)
+app.command()(bench.bench)
+app.add_typer(database.app)
 
 
 @app.command()
 def doctor(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
-    """Check this machine: SGLang, GPUs, the database."""
-    from tuner.commands import doctor  # noqa: PLC0415
+    """Check this machine: SGLang, GPUs and database."""
+    from tuner.commands import doctor as command  # noqa: PLC0415
 
-    _leave(doctor.doctor(storage=storage, as_json=as_json))
+    _leave(command.doctor(storage=storage, as_json=as_json))
 
 
 def _leave(code: Exit) -> None:
@@ -276,19 +280,19 @@ def _leave(code: Exit) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs a command line; returns its exit code. Errors are one message on stderr."""
+    """Run a command line and return its exit code. Errors become one message on stderr."""
     try:
         with noted():
-            # Typer hands a command's exit code back as a value here.
+            # With standalone_mode off, Typer returns the exit code.
             code = app(arguments, standalone_mode=False)
     except CommandError as error:
         return _failed(str(error), error.code)
     except KeyboardInterrupt:
         return _failed("interrupted", Exit.INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
+    except Exception as error:  # noqa: BLE001 - a message instead of a traceback
         return _unexpected(error)
     finally:
-        remember(None)  # of this command line alone
+        remember(None)  # --storage belongs to this command line only
     return int(code or Exit.DONE)
 
 
@@ -300,7 +304,7 @@ def _failed(message: str, code: Exit) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    # Typer's own usage errors know how to show themselves.
+    # Typer's usage errors print themselves.
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         return int(error.exit_code)
@@ -310,7 +314,7 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, StudyFileError | StoreError):
         return _failed(str(error), Exit.USAGE)
     return _failed(
-        f"an error that nobody expected ({type(error).__name__}: {error}); "
-        f"`tuner --debug ...` shows where",
+        f"internal error ({type(error).__name__}: {error}); run `tuner --debug ...` for the "
+        "traceback and report it",
         Exit.FAULT,
     )

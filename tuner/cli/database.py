@@ -11,7 +11,7 @@ from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption
 
 app = typer.Typer(
     name="db",
-    help="Look after the database: list, check, back up, move.",
+    help="List, check, back up or copy the database.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
-    """List the stored studies: state, trials, launches spent, the best."""
+    """List the stored studies with their state, trials, launches and best result."""
     from tuner.commands import database  # noqa: PLC0415
 
     raise typer.Exit(int(database.list_studies(storage=storage, as_json=as_json)))
@@ -27,7 +27,10 @@ def list_(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = Fal
 
 @app.command()
 def check(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
-    """Look for damage, launches without an end, lost or changed logs. Exit code 4 if any."""
+    """Check the database for damage, unfinished launches and missing logs.
+
+    Exits with code 4 if it finds a problem.
+    """
     from tuner.commands import database  # noqa: PLC0415
 
     raise typer.Exit(int(database.check(storage=storage, as_json=as_json)))
@@ -37,13 +40,13 @@ def check(*, storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = Fal
 def backup(
     file: Annotated[
         Path | None,
-        typer.Argument(help="The SQLite file to write; named by the time if left out."),
+        typer.Argument(help="SQLite file to write. [default: a name with the current time]"),
     ] = None,
     *,
     storage: StorageOption = DEFAULT_STORAGE,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the whole database into one SQLite file, also while a sweep runs."""
+    """Write the whole database to one SQLite file. Works while a sweep runs."""
     from tuner.commands import database  # noqa: PLC0415
 
     raise typer.Exit(int(database.backup(file, storage=storage, as_json=as_json)))
@@ -53,13 +56,15 @@ def backup(
 def copy(
     to: Annotated[
         str,
-        typer.Option(help="The other database: sqlite:///FILE or postgresql://..., made if new."),
+        typer.Option(
+            help="Target database: sqlite:///FILE or postgresql://... Created if missing."
+        ),
     ],
     *,
     storage: StorageOption = DEFAULT_STORAGE,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy all studies into another database: from SQLite to PostgreSQL, back, or alike."""
+    """Copy all studies to another database (SQLite or PostgreSQL)."""
     from tuner.commands import database  # noqa: PLC0415
 
     raise typer.Exit(int(database.copy(storage=storage, to=to, as_json=as_json)))

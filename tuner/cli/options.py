@@ -11,7 +11,7 @@ from tuner.errors import remember
 
 
 class RunnerKind(StrEnum):
-    """Where servers come from."""
+    """Kinds of server."""
 
     SGLANG = "sglang"
     SIMULATED = "simulated"
@@ -41,7 +41,6 @@ ShownOption = Annotated[
     str | None,
     typer.Option(
         "--study",
-        help="A stored study's name, or the file it was made from. May be left out where there "
-        "is only one.",
+        help="Name of a stored study, or path of its study file. [default: the only study]",
     ),
 ]

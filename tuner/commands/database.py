@@ -1,4 +1,4 @@
-"""`tuner db`: list, check, back up and move what is stored."""
+"""`tuner db`: list, check, back up and copy the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def list_studies(*, storage: str, as_json: bool) -> Exit:
-    """Prints one line per study."""
+    """Print one line per study."""
     with _reading(storage) as store:
         studies = [_summary(store, stored) for stored in store.studies()]
         shown = store.shown
@@ -39,7 +39,7 @@ def list_studies(*, storage: str, as_json: bool) -> Exit:
         sys.stdout.write(dump({"storage": shown, "studies": studies}))
         return Exit.DONE
     if not studies:
-        sys.stdout.write(f"no study is stored in {shown}; `tuner sweep` begins one\n")
+        sys.stdout.write(f"{shown} has no study; create one with `tuner sweep`\n")
     width = max((len(study["name"]) for study in studies), default=0)
     for study in studies:
         mark = " (simulated)" if study["simulated"] else ""
@@ -56,9 +56,9 @@ def list_studies(*, storage: str, as_json: bool) -> Exit:
 def _best_line(study: dict[str, Any]) -> str:
     best = study["best"]
     if study["unreadable"] is not None:
-        return f"not known: {study['unreadable']}"
+        return f"unreadable study file: {study['unreadable']}"
     if best is None:
-        return "no best yet"
+        return "no result yet"
     return f"best: trial {best['trial']}, {best['configuration']}, {best['output_tok_s']:.1f} tok/s"
 
 
@@ -69,7 +69,7 @@ def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
     try:
         _, report = report_of(store, stored, assembly.stored_study_file(stored).study)
     except (StudyFileError, CommandError) as error:
-        # Written by a tuner that knew other words; its figures are still there.
+        # Created by another version of the tuner; its results are still stored.
         unreadable = str(error).splitlines()[0]
     else:
         simulated_acceptance = report.simulated_acceptance
@@ -96,19 +96,17 @@ def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
 
 
 def check(*, storage: str, as_json: bool) -> Exit:
-    """Prints what is wrong, and what to do about it."""
+    """Print problems of the database and how to solve them."""
     try:
         with Store.open(storage, read_only=True) as store:
             shown = store.shown
             studies = len(store.studies())
             problems = tuple(problems_of(store))
     except StoreMissing as error:
-        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
+        raise CommandError(f"{error}; create a study with `tuner sweep`") from error
     except StoreOutdated as error:
         shown, studies = shown_address(storage), 0
-        problems = (
-            Problem("outdated", None, str(error), "then `tuner db check` looks at the rest"),
-        )
+        problems = (Problem("outdated", None, str(error), "then run `tuner db check` again"),)
     if as_json:
         listed = [asdict(problem) for problem in problems]
         sys.stdout.write(
@@ -119,12 +117,12 @@ def check(*, storage: str, as_json: bool) -> Exit:
             about = f"study {problem.study}: " if problem.study is not None else ""
             sys.stdout.write(copyable(f"{about}{problem.message}\n  {problem.advice}\n"))
         if not problems:
-            sys.stdout.write(f"{shown}: {_count(studies)}, nothing wrong\n")
+            sys.stdout.write(f"{shown}: {_count(studies)}, no problem found\n")
     return Exit.FAULT if problems else Exit.DONE
 
 
 def backup(file: Path | None, *, storage: str, as_json: bool) -> Exit:
-    """Writes the whole database into one SQLite file."""
+    """Write the whole database to one SQLite file."""
     with _reading(storage) as store:
         sqlite = make_url(store.url).get_backend_name() == "sqlite"
         file = (file or _named_by_time(store, beside=sqlite)).absolute()
@@ -143,8 +141,8 @@ def backup(file: Path | None, *, storage: str, as_json: bool) -> Exit:
         )
     else:
         sys.stdout.write(
-            f"wrote {file}: {_count(len(studies))}, {size / 1e6:.1f} MB, Optuna's tables included; "
-            f"read it with --storage {shlex.quote(address_of(file))}\n"
+            f"wrote {file}: {_count(len(studies))}, {size / 1e6:.1f} MB, with Optuna's tables; "
+            f"open it with --storage {shlex.quote(address_of(file))}\n"
         )
     return Exit.DONE
 
@@ -158,23 +156,23 @@ def _named_by_time(store: Store, *, beside: bool) -> Path:
 
 
 def copy(*, storage: str, to: str, as_json: bool) -> Exit:
-    """Copies all studies into another database."""
+    """Copy all studies to another database."""
     with _reading(storage) as source, Store.open(to) as target:
         if target.in_memory:
-            raise CommandError(f"--to {to} keeps nothing; name a file, or a PostgreSQL database")
+            raise CommandError(
+                f"--to {to} is an in-memory database; use a file or a PostgreSQL database"
+            )
         if target.url == source.url:
-            raise CommandError("--to is the database itself; name another one")
-        at_work = [
+            raise CommandError("--to is the same database as --storage; use another one")
+        running = [
             study.name
             for study in source.studies()
             if (owner := source.owner(study.id)) is not None and owner.may_live()
         ]
         copied = copy_studies(source, target)
         shown = source.shown, target.shown
-    for name in at_work:
-        sys.stderr.write(
-            f"note: a tuner works on study {name}; the copy has what was stored until now\n"
-        )
+    for name in running:
+        sys.stderr.write(f"note: study {name} is running; the copy has its results up to now\n")
     if as_json:
         studies = [{"name": c.name, **asdict(c.counts), "optuna": c.mirrored} for c in copied]
         sys.stdout.write(dump({"from": shown[0], "to": shown[1], "studies": studies}))
@@ -182,15 +180,15 @@ def copy(*, storage: str, to: str, as_json: bool) -> Exit:
         for study in copied:
             sys.stdout.write(_copied_line(study))
         sys.stdout.write(
-            f"{_count(len(copied))} copied to {shown[1]}, and still in {shown[0]}; go on with one "
-            "of the two only\n"
+            f"copied {_count(len(copied))} to {shown[1]}; {shown[0]} still has them. Continue "
+            "each study in one of the two databases only.\n"
         )
     return Exit.DONE
 
 
 def _copied_line(study: CopiedStudy) -> str:
     counts = study.counts
-    optuna = "Optuna's view included" if study.mirrored else "Optuna's tables did not have it"
+    optuna = "with Optuna's tables" if study.mirrored else "not in Optuna's tables"
     return (
         f"{study.name}: {counted(counts.trials, 'trial')}, "
         f"{counted(counts.launches, 'launch')}, {counted(counts.measurements, 'measurement')}, "
@@ -206,4 +204,4 @@ def _reading(storage: str) -> Store:
     try:
         return Store.open_to_read(storage)
     except StoreMissing as error:
-        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
+        raise CommandError(f"{error}; create a study with `tuner sweep`") from error

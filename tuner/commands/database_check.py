@@ -1,4 +1,4 @@
-"""What may be wrong with a database, and what to do about each."""
+"""Problems of a database, each with advice."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Kind = Literal[
     "mirror_behind",
     "mirror_foreign",
 ]
-"""Short stable codes of what may be wrong (`docs/database.md`)."""
+"""Stable codes of problems (`docs/database.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong.
+    """A problem of the database.
 
     Attributes:
-        kind: What it is.
-        study: The study that it is about; `None` for the database itself.
-        message: What was found.
-        advice: What to do.
+        kind: Stable code.
+        study: Name of the study; `None`: the whole database.
+        message: The finding.
+        advice: How to solve it.
     """
 
     kind: Kind
@@ -51,42 +51,42 @@ class Problem:
 
 
 def problems_of(store: Store) -> Iterator[Problem]:
-    """Looks through a database; changes nothing."""
+    """Find all problems of a database without changing it."""
     for damage in store.damage():
         yield Problem(
             "damaged",
             None,
             damage,
-            "stop every tuner, keep a copy of the file as it is, and go back to a backup",
+            "stop every tuner, copy the damaged file, and restore a backup",
         )
     mirrors = store.optuna_states()
     for study in store.studies():
         owner = store.owner(study.id)
-        at_work = owner is not None and owner.may_live()
+        running = owner is not None and owner.may_live()
         launches = store.launches(study.id)
-        if not at_work:
-            yield from _without_end(study, launches)
+        if not running:
+            yield from _unfinished(study, launches)
         yield from _logs(study, launches)
-        if not at_work and study.name in mirrors:
+        if not running and study.name in mirrors:
             yield from _mirror(study, _trials(store, study), mirrors[study.name])
 
 
 def _trials(store: Store, study: StoredStudy) -> tuple[Trial, ...]:
-    """Trials as `Leaderboard.of` judges them; as stored where the study file is unreadable."""
+    """Judged trials, or the stored trials if the study file is unreadable."""
     try:
         return make_standing(store, study, stored_study_file(study).study).trials
     except StudyFileError:
         return store.trials(study.id)
 
 
-def _without_end(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Problem]:
+def _unfinished(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Problem]:
     for launch in launches:
         if launch.state is LaunchState.RUNNING:
             yield Problem(
                 "launch_without_end",
                 study.name,
-                f"launch {launch.id} has no end: its tuner was killed",
-                f"`tuner resume --study {study.name}` ends what is left of it",
+                f"launch {launch.id} did not finish: its tuner was killed",
+                f"run `tuner resume --study {study.name}`, which stops its processes",
             )
 
 
@@ -95,7 +95,7 @@ def _logs(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Problem]
     for launch in launches:
         host = launch.process.host if launch.process is not None else ""
         if launch.log_digest is None or host not in {"", here}:
-            continue  # never recorded, or on a disk that can't be seen from here
+            continue  # not recorded, or on another machine
         try:
             with Path(launch.intent.log).open("rb") as log:
                 digest = hashlib.file_digest(log, "sha256").hexdigest()
@@ -103,22 +103,21 @@ def _logs(study: StoredStudy, launches: tuple[Launch, ...]) -> Iterator[Problem]
             yield Problem(
                 "log_missing",
                 study.name,
-                f"the log of launch {launch.id} cannot be read: {launch.intent.log} "
+                f"cannot read the log of launch {launch.id}: {launch.intent.log} "
                 f"({error.strerror or error})",
-                "bring it back from where it was moved to; figures do not depend on it, but what "
-                "the server said is lost without it",
+                "restore the file; results do not depend on it",
             )
             continue
         if digest != launch.log_digest:
             yield Problem(
                 "log_changed",
                 study.name,
-                f"the log of launch {launch.id} is not what it was at its end: {launch.intent.log}",
-                "do not rely on it; something has written to it since",
+                f"the log of launch {launch.id} changed after the launch: {launch.intent.log}",
+                "do not rely on this log; results do not depend on it",
             )
 
 
-_OPTUNAS: Final = {
+_OPTUNA_STATES: Final = {
     TrialState.COMPLETE: "COMPLETE",
     TrialState.INFEASIBLE: "COMPLETE",
     TrialState.INVALID: "FAIL",
@@ -134,10 +133,10 @@ def _mirror(
         yield Problem(
             "mirror_foreign",
             study.name,
-            f"Optuna's tables hold trials that the study does not have: {_some(foreign)}",
-            "something else wrote into them; `tuner show` is right, optuna-dashboard is not",
+            f"Optuna's tables have trials that are not in the study: {_some(foreign)}",
+            "another program wrote them; trust `tuner show`, not optuna-dashboard",
         )
-    # A trial with figures is told once its baselines are known, which may be never.
+    # The mirror gets a measured trial only after its baselines are known.
     scored = any(
         states.get(t.number) == "COMPLETE" for t in trials if t.state is TrialState.COMPLETE
     )
@@ -146,17 +145,17 @@ def _mirror(
         for trial in trials
         if trial.state is not TrialState.RUNNING
         and (scored or not comparable(trial))
-        and states.get(trial.number) != _OPTUNAS[trial.state]
+        and states.get(trial.number) != _OPTUNA_STATES[trial.state]
     ]
     if behind:
-        at_rest = study.stopped in {"exhausted", "budget", "converged"}
+        finished = study.stopped in {"exhausted", "budget", "converged"}
         yield Problem(
             "mirror_behind",
             study.name,
-            f"Optuna's tables are not in step with the study: trials {_some(behind)}",
-            "`tuner show` is right, optuna-dashboard shows less"
-            if at_rest
-            else f"`tuner resume --study {study.name}` brings them up to date",
+            f"Optuna's tables lack results of trials {_some(behind)}",
+            "use `tuner show`; optuna-dashboard is incomplete"
+            if finished
+            else f"run `tuner resume --study {study.name}`, which updates them",
         )
 
 

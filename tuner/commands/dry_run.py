@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 _ASSUMED_MIN = 5
-"""Minutes of a launch with its windows, where nothing is known: a guess, and called one."""
+"""Assumed minutes per launch, with its windows. The output says that it is an assumption."""
 
 
 def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
-    """Says what a sweep would search, how long that may take, and what it would launch first."""
+    """Print the search space, the estimated time and the first launches."""
     points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
     switched = switch_plan(problem, servers.no_switch())
     notes = [*problem.notes, *servers.remarks()]
@@ -63,12 +63,12 @@ def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: 
     head = (
         f"study {problem.study.name}: {counted(points, 'legal configuration')}, "
         f"planner {new.planner}, at most {counted(launches, 'launch')} ({needed} would measure "
-        "them all, baselines included)"
+        "all of them and the baselines)"
     )
     head += f"; {MARK}" if simulates_acceptance(problem.study) else ""
     lines = [
         head,
-        # Its line says why nothing is switched.
+        # The hot switch line has this remark already.
         *(f"note: {note}" for note in notes if note != switched.remark),
         *switched.lines(),
         *_duration(launches, hours, servers, most=switched.most_settings),
@@ -78,28 +78,27 @@ def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: 
     ]
     for name, configuration in problem.baselines.items():
         described = describe(configuration, fixed_names(problem.study))
-        lines += ["", f"first, baseline '{name}': {described}"]
+        lines += ["", f"first launches: baseline '{name}': {described}"]
         lines += _wrapped(servers.command(configuration))
-    lines += ["", "Trial servers listen on an address and port of their own."]
+    lines += ["", "Trial servers get their own address and port."]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _duration(launches: int, hours: float | None, servers: Runner, *, most: int) -> Iterator[str]:
     minutes = launches * _ASSUMED_MIN
     whole = f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.3g} hours"
-    many = f", and more where one measures up to {most} settings" if most > 1 else ""
-    limit = f"; budget.hours ends it after {hours:g} hours at work" if hours is not None else ""
+    many = f", or more, because one launch measures up to {most} settings" if most > 1 else ""
+    limit = f"; budget.hours stops the study after {hours:g} hours" if hours is not None else ""
     yield (
-        "time: not known before the first launch. A large model takes minutes to start, and its "
-        f"windows come on top: at {_ASSUMED_MIN} minutes each {counted(launches, 'launch')} would "
-        f"take {whole}{many}{limit}"
+        "time: unknown before the first launch. Assuming "
+        f"{_ASSUMED_MIN} minutes each, {counted(launches, 'launch')} take {whole}{many}{limit}"
     )
     if servers.simulated:
-        yield f"  (of the study's clock, which runs {servers.time_scale:g} times as fast simulated)"
+        yield f"  (simulated time, which runs {servers.time_scale:g} times as fast)"
 
 
 def _wrapped(command: LaunchCommand) -> Iterator[str]:
-    """A trial server's command, a flag on each line, without what only an export has."""
+    """A server's launch command, one flag per line, without flags that only exports have."""
     start, flags = command.argv[:3], command.argv[3:]
     lines = [shell(replace(command, argv=start))]
     if command.env or command.unset:
@@ -119,14 +118,14 @@ def _wrapped(command: LaunchCommand) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One drafter's launches for several settings.
+    """Launches of one drafter that measure several settings.
 
     Attributes:
-        drafter: Its algorithm and topk.
-        launches: So many.
-        configurations: Measured in them, the anchor's among them.
-        settings: Of those, ascending.
-        anchor: The baseline whose own launch is the anchor; `None`: one of the search.
+        drafter: Algorithm and topk.
+        launches: Number of launches.
+        configurations: Number of configurations measured in them.
+        settings: Their settings, ascending.
+        anchor: Name of the baseline that is the reference run; `None`: a point of the search.
     """
 
     drafter: Drafter
@@ -136,7 +135,7 @@ class Shared:
     anchor: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """An entry of `shared` in a dry run's JSON."""
+        """Entry of `shared` in the JSON output."""
         return {
             "algorithm": self.drafter.algorithm,
             "topk": self.drafter.topk,
@@ -149,7 +148,7 @@ class Shared:
 
     @property
     def described(self) -> str:
-        """`"steps 1, 2, 5"`; of trees with their draft tokens."""
+        """`"steps 1, 2, 5"`, or steps with draft tokens for trees."""
         if self.drafter.topk == 1:
             return "steps " + ", ".join(str(s.num_steps) for s in self.settings)
         shapes = ", ".join(f"{s.num_steps}/{s.num_draft_tokens}" for s in self.settings)
@@ -158,13 +157,13 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan:
-    """What hot switching will do for a study.
+    """Plan of hot switching for a study.
 
     Attributes:
-        asked: Whether it may.
-        needed: Launches with and without it.
-        shared: By drafter.
-        impossible: Why no server of the study can be switched; `None`: some can.
+        asked: Whether the user allows hot switching.
+        needed: Number of launches with and without it.
+        shared: Shared launches per drafter.
+        impossible: Why no server can be switched; `None`: at least one can.
     """
 
     asked: bool
@@ -174,19 +173,19 @@ class SwitchPlan:
 
     @property
     def remark(self) -> str | None:
-        """What the runner says of it where nothing can be switched: the lines say it shorter."""
+        """The runner's remark on a study without hot switching."""
         return launches_alone(self.impossible) if self.impossible is not None else None
 
     @property
     def most_settings(self) -> int:
-        """Of one launch."""
+        """Largest number of settings in one launch."""
         shared = {drafter.drafter for drafter in self.shared if drafter.launches}
         return max(
             (len(g) for g in self.needed.shared if g[0].speculation.drafter in shared), default=1
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """`hot_switch` of a dry run's JSON."""
+        """`hot_switch` in the JSON output."""
         return {
             "asked": self.asked,
             "launches": self.needed.launches,
@@ -195,7 +194,7 @@ class SwitchPlan:
         }
 
     def lines(self) -> Iterator[str]:
-        """The same in words."""
+        """The plan as text."""
         if not self.asked:
             yield NOT_ASKED
             return
@@ -203,36 +202,35 @@ class SwitchPlan:
             yield f"hot switch: off: {self.impossible}"
             return
         if not self.shared:
-            yield "hot switch: no launch can be shared"
+            yield "hot switch: no settings can share a launch"
             return
         shared = [part for part in self.shared if part.launches]
         if not shared:
-            yield "hot switch: no launch can be shared here, an anchor's own left aside"
+            yield "hot switch: no settings can share a launch"
             return
         yield (
-            f"hot switch: {counted(self.needed.launches, 'launch')} for all of it in place of "
-            f"{self.needed.alone}:"
+            f"hot switch: {counted(self.needed.launches, 'launch')} instead of "
+            f"{self.needed.alone} for the whole space:"
         )
         for part in shared:
             yield (
                 f"  {part.drafter}: {part.configurations} configurations ({part.described}), "
-                f"{counted(part.launches, 'launch')} to be switched through"
+                f"{counted(part.launches, 'launch')}"
             )
-            first = (
-                f"baseline '{part.anchor}'"
-                if part.anchor is not None
-                else "one of its settings, searched first"
-            )
-            yield f"  its anchor: {first}, launched by itself, then measured again, switched to"
-        yield "  nothing switched is scored before an anchor agrees; else each has its own launch"
+            first = f"baseline '{part.anchor}'" if part.anchor is not None else "its first setting"
+            yield f"  reference run: {first}, launched separately and measured again after a switch"
+        yield (
+            "  Switched results count only if the reference check passes; otherwise every setting "
+            "is launched separately."
+        )
 
 
 def switch_plan(problem: TuningProblem, impossible: str | None = None) -> SwitchPlan:
-    """Works it out from the space.
+    """Plan hot switching from the search space.
 
     Args:
-        problem: What is to be solved.
-        impossible: `Runner.no_switch`.
+        problem: The tuning problem.
+        impossible: Result of `Runner.no_switch`.
     """
     needed = problem.needed()
     by_drafter: dict[Drafter, list[tuple[Configuration, ...]]] = {}
@@ -252,7 +250,7 @@ def switch_plan(problem: TuningProblem, impossible: str | None = None) -> Switch
 
 
 def _switched(groups: list[tuple[Configuration, ...]]) -> int:
-    """Launches for several settings; what is left of two, one of them launched alone, is one."""
+    """Number of shared launches. A group of two needs none: one of them is the reference run."""
     if len(groups) == 1 and len(groups[0]) == 2:
         return 0
     return len(groups)
@@ -261,5 +259,5 @@ def _switched(groups: list[tuple[Configuration, ...]]) -> int:
 def _anchor(problem: TuningProblem, groups: list[tuple[Configuration, ...]]) -> str | None:
     known = {c for group in groups for c in group if may_anchor(c, group)}
     names = [name for name, c in problem.baselines.items() if c in known]
-    # Measured in this order; today's command last.
+    # Baselines are measured in this order, today's command last.
     return min(names, key=lambda name: name == PRODUCTION, default=None)

@@ -1,4 +1,4 @@
-"""Whether what is measured now may stand beside what a stored study has measured."""
+"""`tuner resume --fork`: create a study that reuses valid results of another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results.records import Machine
 from search_spaces.simulated_acceptance import undeclared_simulation
 from search_spaces.study_file.yaml_nodes import dotted
 from tuner.commands.run import check_options, holding, run_study
-from tuner.commands.show import told
+from tuner.commands.show import problem_line
 from tuner.errors import CommandError, Exit
 from tuner.formatting import counted
 from tuner.preflight.sglang import heeded
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 def differences_of_machine(
     store: Store, stored: StoredStudy, servers: Runner
 ) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
-    """What of engine and machine differs from where the study was measured."""
+    """Differences between this machine and the one that measured the study, and notes."""
     known = [x.machine for x in store.launches(stored.id) if x.machine is not None]
     now = servers.machine()
     if not known:
-        # Of a database older than these facts, or before the first launch.
+        # No launch yet, or a database that is older than machine facts.
         return machine_differences(Machine(sglang=stored.sglang_version), now, uses_gpus=False)
     uses_gpus = servers.devices() != ("cpu",)
     found, _ = machine_differences(known[0], now, uses_gpus=uses_gpus)
-    # What only deserves a word is told once: compared with the last launch.
+    # Notes compare with the last launch, so that each is printed once.
     _, notes = machine_differences(known[-1], now, uses_gpus=uses_gpus)
     return found, notes
 
@@ -52,22 +52,24 @@ def differences_of_machine(
 def differences_of_load(
     store: Store, stored: StoredStudy, study: Study, servers: Runner
 ) -> tuple[Difference, ...]:
-    """Whether the prompts that would be sent are others, whatever the file says."""
+    """Differences between the prompts sent now and the prompts measured before."""
     changed = SameLoad(stored, store).changed(servers, study.to_workload())
     return (
-        () if changed is None else (Difference("workload", f"workload: the prompts at {changed}"),)
+        ()
+        if changed is None
+        else (Difference("workload", f"workload: the prompts differ at {changed}"),)
     )
 
 
 def refuse_unread(stored: StoredStudy, read: StoredFile) -> None:
-    """Raises where launches would be of another study than the stored one."""
+    """Raise if this version does not understand the whole stored study file."""
     if read.unread:
-        lines = "\n".join(f"  {told(problem)}" for problem in read.unread)
+        lines = "\n".join(f"  {problem_line(problem)}" for problem in read.unread)
         raise CommandError(
-            f"study {stored.name} cannot go on: this version does not understand all of its "
-            f"stored file\n{lines}\n`tuner show` and `tuner export` still tell what it measured; "
-            "go on with the version of the tuner that began it, or with a corrected copy of its "
-            "file: `tuner resume --study FILE --fork NEW`"
+            f"study {stored.name} cannot continue: this version does not understand its stored "
+            f"study file\n{lines}\nUse the version of the tuner that created the study, or fork it "
+            "with a corrected study file: `tuner resume --study FILE --fork NEW`. `tuner show` and "
+            "`tuner export` still work."
         )
 
 
@@ -84,25 +86,25 @@ def start_fork(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    """Begins it, and runs it to its own target.
+    """Create the fork and run it to its target.
 
     Args:
         store: The open database.
-        stored: What is forked.
-        read: Its file, as far as it is understood today.
-        file: The file by which it was named, where that was changed since.
-        name: The new study's.
-        launches: Its budget; `None` is the file's or the stored study's.
-        hours: Likewise.
-        no_hot_switch: It launches each setting by itself, and takes over only what was.
-        wait: Wait for another tuner that has the devices.
-        as_json: Whether the report is JSON.
+        stored: The study to fork.
+        read: Its stored study file, as this version understands it.
+        file: The study file given on the command line, if it differs from the stored one.
+        name: Name of the fork.
+        launches: Launch budget. `None`: from the file or the stored study.
+        hours: Budget in hours. `None`: from the file or the stored study.
+        no_hot_switch: Launch every setting separately; reuse only results measured that way.
+        wait: Wait while another tuner holds the devices.
+        as_json: Print the report as JSON.
     """
     check_options("--fork", name, hours)
     if name in {study.name for study in store.studies()}:
         raise CommandError(
-            f"a study named {name!r} is stored already; `tuner resume --study {name}` goes on "
-            "with it, or give the fork another name"
+            f"study {name!r} exists already; choose another name, or continue it with "
+            f"`tuner resume --study {name}`"
         )
     old = read.study
     study = file or old
@@ -110,11 +112,11 @@ def start_fork(
         refuse_unread(stored, read)
         for path, message in undeclared_simulation(study):
             raise CommandError(
-                f"study {stored.name} cannot be forked as it is stored: {dotted(path)}: {message}. "
+                f"study {stored.name} cannot be forked unchanged: {dotted(path)}: {message}. "
                 f"Then run `tuner resume --study FILE --fork {name}` with the changed file"
             )
     file_notes = check_prompts(study)
-    # Whoever gave another runner at `sweep` meant it, unless the file has another one now.
+    # Keep the runner that `sweep --runner` chose, unless the file now names another one.
     kind = stored.runner if study.runner == old.runner else study.runner
     past = store.launches(stored.id)
     servers = assembly.make_servers(kind, study, seed=stored.seed, first_launch=len(past))
@@ -147,7 +149,7 @@ def start_fork(
             forked = store.fork(stored.id, new, inheritance.trials)
         except StudyExists as error:
             raise CommandError(f"{error}; give the fork another name") from error
-        _tell(store, stored, forked, inheritance, differences)
+        _print_reuse(store, stored, forked, inheritance, differences)
         locks = contextlib.nullcontext(held)
         return run_study(store, forked, problem, servers, locks=locks, notes=notes, as_json=as_json)
 
@@ -162,7 +164,7 @@ def _describe(
     launches: int | None,
     hours: float | None,
 ) -> NewStudy:
-    """The fork: the file's budget where a changed one was given, else what the study was given."""
+    """The fork, with the budget of the changed file if one was given, else the stored budget."""
     if file is None:
         launches = launches if launches is not None else stored.budget_launches
         hours = hours if hours is not None else stored.budget_hours
@@ -178,22 +180,21 @@ def _describe(
     )
 
 
-def _tell(
+def _print_reuse(
     store: Store,
     stored: StoredStudy,
     forked: StoredStudy,
     inheritance: Inheritance,
     differences: Iterable[Difference],
 ) -> None:
-    """Says what a fork took over, and why not the rest."""
+    """Print what the fork reuses and why it does not reuse other results."""
     trials, launches = len(inheritance.trials), len(store.launches(forked.id))
     lines = [
-        f"study {forked.name} goes on from {stored.name}: {trials} of its trials "
-        f"{'holds' if trials == 1 else 'hold'}, of {counted(launches, 'launch')} that need not be "
-        "made again"
+        f"study {forked.name} reuses {counted(trials, 'trial')} from "
+        f"{counted(launches, 'launch')} of {stored.name}"
         if trials
-        else f"study {forked.name} begins anew: nothing of {stored.name} holds"
+        else f"study {forked.name} reuses no result of {stored.name}"
     ]
     lines += [f"  changed: {difference.message}" for difference in differences]
-    lines += [f"  left out: {count} {why}" for why, count in inheritance.left.items()]
+    lines += [f"  not reused: {count} {why}" for why, count in inheritance.left.items()]
     sys.stderr.write("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""`tuner resume`: goes on with a study, or forks it where it can't."""
+"""`tuner resume`: continue a stored study, or fork it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.commands.fork import (
     start_fork,
 )
 from tuner.commands.run import holding, run_study
-from tuner.commands.show import opened, print_report, report_of, told
+from tuner.commands.show import opened, print_report, problem_line, report_of
 from tuner.errors import CommandError, Exit, copyable
 from tuner.preflight.sglang import heeded
 from tuner.preflight.workload import check_prompts
@@ -40,16 +40,16 @@ def resume(
     no_hot_switch: bool,
     as_json: bool,
 ) -> Exit:
-    """Goes on with a stored study, or with a fork of it."""
+    """Continue a stored study, or a fork of it."""
     if fork is None and no_hot_switch:
         raise CommandError(
-            "a study switches as it did from the beginning; --fork NEW begins one with a launch "
-            "per setting, with what this one measured so"
+            "hot switching of a stored study cannot be changed; add --fork NEW to create a study "
+            "that launches every setting separately and reuses results measured that way"
         )
     if fork is None and (launches is not None or hours is not None):
         raise CommandError(
-            "a study keeps the budget that it was created with; --fork NEW begins one with "
-            "--launches or --hours of its own, with what this one measured"
+            "the budget of a stored study cannot be changed; add --fork NEW to create a study "
+            "with another budget that reuses these results"
         )
     with opened(storage, name_or_path) as (store, stored, file):
         read = assembly.stored_study_file(stored, file)
@@ -93,18 +93,21 @@ def _go_on(
     as_json: bool,
 ) -> Exit:
     study = read.study
-    notes = [f"today's checks refuse its stored file: {told(p)}" for p in read.problems]
+    notes = [
+        f"the stored study file fails a check of this version: {problem_line(p)}"
+        for p in read.problems
+    ]
     found: list[Difference] = []
     if file is not None:
         found += study_differences(study, file, simulated=stored.simulated)
-        notes += _not_taken(shown, found)
+        notes += _ignored_changes(shown, found)
         found = [difference for difference in found if difference.matters]
         _refuse(stored, found, shown)
     if stored.stopped in _FINISHED:
         sys.stderr.write(
             copyable(
-                f"study {stored.name} is finished already: {stored.stop_reason}; `tuner resume "
-                f"--study {shown} --fork NEW --launches N` goes on from it\n"
+                f"study {stored.name} is finished: {stored.stop_reason}; continue from it with "
+                f"`tuner resume --study {shown} --fork NEW --launches N`\n"
             )
         )
         for note in notes:
@@ -123,7 +126,9 @@ def _go_on(
     differences, machine_notes = differences_of_machine(store, stored, servers)
     found += differences
     if problem.space.digest != stored.space_digest:
-        message = "space: this version of the tuner makes another one of the stored file"
+        message = (
+            "space: this version of the tuner derives a different search space from the stored file"
+        )
         found.append(Difference("space", message))
     found += differences_of_load(store, stored, study, servers)
     _refuse(stored, found, shown)
@@ -142,25 +147,25 @@ def _go_on(
 
 
 def _refuse(stored: StoredStudy, found: list[Difference], shown: str) -> None:
-    """Raises where figures from before and after could not stand in one study."""
+    """Raise if new results would not be comparable with the stored ones."""
     if not found:
         return
     lines = "\n".join(f"  {difference.message}" for difference in found)
     raise CommandError(
-        f"study {stored.name} cannot go on: its figures would not be comparable\n{lines}\n"
-        f"Bring back what it was measured with, or begin another study with what still holds of "
-        f"it: `tuner resume --study {shown} --fork NEW`"
+        f"study {stored.name} cannot continue: new results would not be comparable\n{lines}\n"
+        "Restore the original environment, or fork the study to reuse the results that are still "
+        f"valid: `tuner resume --study {shown} --fork NEW`"
     )
 
 
-def _not_taken(shown: str, found: list[Difference]) -> list[str]:
-    """What is said where the study goes on with its stored file although the given one differs."""
+def _ignored_changes(shown: str, found: list[Difference]) -> list[str]:
+    """Notes on changes of the study file that the stored study does not use."""
     if any(difference.matters for difference in found):
         return []
     if not found:
-        return [f"{shown} was changed, but only in comments or spelling; the stored file counts"]
+        return [f"{shown} differs from the stored study file only in comments or formatting"]
     return [
-        f"{difference.message}: what the study was created with counts; `tuner resume --study "
-        f"{shown} --fork NEW` takes the file's"
+        f"{difference.message}: the study keeps its stored value; use the new value with "
+        f"`tuner resume --study {shown} --fork NEW`"
         for difference in found
     ]

@@ -1,4 +1,4 @@
-"""`tuner sweep`, and what runs a study that is stored."""
+"""`tuner sweep`: create a study and run it. `resume` and `fork` run studies through `run_study`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from search_spaces.study_file.warnings import warnings
 from tuner.commands.dry_run import dry_run
 from tuner.commands.show import exit_code, print_report
 from tuner.errors import CommandError, Exit, copyable
-from tuner.formatting import fixed_names
+from tuner.formatting import counted, fixed_names
 from tuner.loop.interrupts import Interrupts
 from tuner.loop.leftovers import end_leftovers, seconds_seen
 from tuner.loop.progress import Lines
@@ -60,7 +60,7 @@ def sweep(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    """Creates a study and runs it."""
+    """Create a study and run it."""
     check_options("--name", name, hours)
     study = load_study(name_or_path)
     notes = check_prompts(study)
@@ -87,14 +87,15 @@ def sweep(
         return Exit.DONE
     if (missing := servers.check()) is not None:
         raise CommandError(missing)
-    # The devices first: a study that cannot begin is not created.
+    # Lock the devices first, so that a study that cannot start is not created.
     with (
         Store.open(storage) as store,
         holding(servers, name or study.name, store.shown, wait=wait) as held,
     ):
         if store.in_memory:
             raise CommandError(
-                f"--storage {store.shown} keeps nothing; name a file, such as sqlite:///tuner.db"
+                f"--storage {store.shown} is an in-memory database and would be lost; use a file, "
+                "for example sqlite:///tuner.db"
             )
         problem = heeded(problem, servers, held=True)
         problem = assembly.forecast(problem, servers)
@@ -102,28 +103,28 @@ def sweep(
             stored = store.create_study(described(problem))
         except StudyExists as error:
             raise CommandError(
-                f"{error}. `tuner resume --study {name or study.name}` goes on with it; "
-                f"`tuner sweep --study {name_or_path} --name NAME` begins another one."
+                f"{error}. Continue it with `tuner resume --study {name or study.name}`, or create "
+                f"another study with `tuner sweep --study {name_or_path} --name NAME`."
             ) from error
         locks = contextlib.nullcontext(held)
         return run_study(store, stored, problem, servers, locks=locks, as_json=as_json)
 
 
 def check_options(option: str, name: str | None, hours: float | None) -> None:
-    """Refuses what no study can be called, or last.
+    """Check a study name and a budget in hours.
 
     Args:
-        option: The one that gives the name.
-        name: Its value, if any.
-        hours: That of `--hours`, if any.
+        option: The option that gave the name, for the message.
+        name: Study name, if given.
+        hours: Value of `--hours`, if given.
 
     Raises:
-        CommandError: With what is wrong.
+        CommandError: The name or the budget is not valid.
     """
     if name is not None and (wrong := study_name_problem(name)) is not None:
         raise CommandError(f"{option} {name!r}: {wrong}")
     if hours is not None and not 0 < hours < float("inf"):
-        raise CommandError(f"--hours {hours:g}: it must be above 0")
+        raise CommandError(f"--hours {hours:g} is not valid; use a number above 0")
 
 
 def run_study(
@@ -138,21 +139,21 @@ def run_study(
     notes: Sequence[str] = (),
     as_json: bool,
 ) -> Exit:
-    """Runs a stored study to its target, and prints what came of it.
+    """Run a stored study to its target and print the report.
 
     Args:
         store: The open database.
         stored: The study.
-        problem: What it asks.
-        servers: Its runner.
+        problem: Its search space, baselines and launch builder.
+        servers: The runner.
         take_over: Replace an owner on another machine.
-        wait: Wait for another tuner that works on the study.
-        locks: Entered once the study is this tuner's.
-        notes: What its user should know beside what `problem` says.
-        as_json: Whether the report is JSON.
+        wait: Wait while another tuner runs this study.
+        locks: Device locks, entered after this tuner owns the study.
+        notes: Notes to print before those of `problem`.
+        as_json: Print the report as JSON.
 
     Raises:
-        CommandError: It could not be run, or stopped on a fault.
+        CommandError: The study could not run, or stopped on a fault.
     """
     launcher: Launcher | None = None
 
@@ -161,12 +162,12 @@ def run_study(
             servers.end_leftover(launcher.running)
 
     _claim(store, stored, take_over=take_over, wait=wait)
-    go_on = f"`tuner resume --study {stored.name}`"
+    resume = f"`tuner resume --study {stored.name}`"
     progress = Lines(simulated=stored.simulated, fixed=fixed_names(problem.study))
     try:
         with (
             locks as held,
-            Interrupts(end_at_once, copyable(f"; {go_on} cleans up and goes on")) as interrupts,
+            Interrupts(end_at_once, copyable(f"; {resume} cleans up and continues")) as interrupts,
             _mirrored(store, stored, problem, progress) as mirror,
         ):
             _clean_up(store, stored, servers, progress)
@@ -185,18 +186,20 @@ def run_study(
             )
             outcome = loop.run()
     except KeyboardInterrupt:
-        outcome = Outcome("interrupted", f"by a signal, before its first launch; {go_on} goes on")
+        outcome = Outcome(
+            "interrupted", f"interrupted before the first launch; continue with {resume}"
+        )
         store.stop_study(stored.id, outcome.stopped, outcome.reason)
     except StoreError as error:
         raise CommandError(str(error), Exit.FAULT) from error
     except RunnerError as error:
-        # Of ending what an earlier launch left: whatever ran next would be measured beside it.
+        # A leftover of an earlier launch still runs and would disturb every measurement.
         raise CommandError(
-            f"{error.failure.message}. End it by hand, then {go_on} goes on", Exit.FAULT
+            f"{error.failure.message}. Stop it by hand, then run {resume}", Exit.FAULT
         ) from error
     finally:
         progress.done()
-        # What is not released belongs to a process that is gone, and can be claimed.
+        # If the release fails, the study belongs to a dead process and can be claimed.
         with contextlib.suppress(StoreError):
             store.release(stored.id)
     report = assembly.make_report(store, stored.name, problem.study, servers)
@@ -207,28 +210,28 @@ def run_study(
 
 
 def _claim(store: Store, stored: StoredStudy, *, take_over: bool, wait: bool) -> None:
-    told = False
+    announced = False
     while True:
         try:
             return store.claim(stored.id, take_over=take_over)
         except StudyBusy as error:
-            # Of one on another machine it can't be seen when it is gone.
+            # Whether a process on another machine still runs cannot be seen from here.
             if error.host != socket.gethostname():
                 raise
             if not wait:
-                raise CommandError(f"{error}; --wait waits for it") from error
-            if not told:
-                sys.stderr.write(f"waiting for the tuner that works on it (pid {error.pid})\n")
-                told = True
+                raise CommandError(f"{error}; use --wait to wait for it") from error
+            if not announced:
+                sys.stderr.write(f"waiting for the tuner with pid {error.pid}\n")
+                announced = True
             time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager
 def holding(servers: Runner, study: str, storage: str, *, wait: bool) -> Iterator[DeviceLocks]:
-    """What the servers have of this machine, to themselves.
+    """Lock the devices that the servers use.
 
     Raises:
-        CommandError: Another tuner has it, and is not waited for.
+        CommandError: Another tuner holds a device and `wait` is false.
     """
 
     def tell(busy: DeviceBusyError) -> None:
@@ -242,40 +245,38 @@ def holding(servers: Runner, study: str, storage: str, *, wait: bool) -> Iterato
         except LeftServerError as error:
             raise CommandError(str(error)) from error
         except DeviceBusyError as error:
-            raise CommandError(f"{error}. Wait for it (--wait does), or stop it first") from error
+            raise CommandError(f"{error}. Wait for it with --wait, or stop it") from error
         except OSError as error:
             raise CommandError(
-                f"the devices cannot be locked against other tuners: {error}; name a folder that "
-                f"can be written as {FOLDER_VARIABLE}"
+                f"cannot lock the devices: {error}; set {FOLDER_VARIABLE} to a writable folder"
             ) from error
         yield held
 
 
 def _clean_up(store: Store, stored: StoredStudy, servers: Runner, progress: Lines) -> None:
-    """Ends what a killed run left, and says so."""
+    """Stop servers that a killed run left behind, and report them."""
     for launch, ended in end_leftovers(store, stored.id, servers):
-        # The run that was killed could not store it; its launch was work all the same.
+        # The killed run could not store this time, but it counts as running time.
         store.add_work(stored.id, seconds_seen(launch) * servers.time_scale)
-        were = "was still alive and is" if ended == 1 else "were still alive and are"
-        left = f"; {ended} of its processes {were} ended" if ended else ""
+        left = f"; stopped {counted(ended, 'process')} of it" if ended else ""
         process = launch.process
         if process is not None and process.host not in {"", socket.gethostname()}:
-            left = f"; see that nothing of it lives on {process.host}, out of reach from here"
-        progress.message(f"launch {launch.id} was lost when the tuner was killed{left}")
+            left = f"; check that none of its processes still runs on {process.host}"
+        progress.message(f"launch {launch.id} was lost because the tuner was killed{left}")
 
 
 @contextlib.contextmanager
 def _mirrored(
     store: Store, stored: StoredStudy, problem: TuningProblem, progress: Lines
 ) -> Iterator[Mirror | None]:
-    """Optuna's view of the study; without it, and with a word, where its tables can't be used."""
+    """Mirror the study to Optuna's tables; continue without them if they cannot be used."""
     from results.optuna_mirror import OptunaMirror  # noqa: PLC0415 - imports optuna
     from tuner.loop.optuna_mirror import Mirror  # noqa: PLC0415
 
     try:
         optuna_mirror = OptunaMirror(store.url, stored.name)
     except StoreError as error:
-        progress.message(f"going on without Optuna's tables: {error}")
+        progress.message(f"continuing without Optuna's tables: {error}")
         yield None
         return
     with optuna_mirror:

@@ -1,4 +1,4 @@
-"""`tuner show`, and what every command on a stored study shares."""
+"""`tuner show`, and how commands open a stored study."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ if TYPE_CHECKING:
 def existing(
     storage: str, name_or_path: str | None, *, read_only: bool = False
 ) -> Iterator[tuple[Store, StoredStudy, Study]]:
-    """A stored study by its name, or by a file that it was made from; `None` is the only one."""
+    """Open a stored study by name or study file. `None` means the only study of the database."""
     with opened(storage, name_or_path, read_only=read_only) as (store, stored, file):
         if file is not None and file.digest != stored.digest:
             raise CommandError(
-                f"{name_or_path} is not the file that study {stored.name} was created from. "
-                f"`tuner resume --study {stored.name}` goes on with the stored one; "
-                f"`tuner sweep --study {name_or_path} --name NAME` begins another."
+                f"{name_or_path} differs from the study file that created study {stored.name}. "
+                f"Use --study {stored.name} for the stored study, or create another one with "
+                f"`tuner sweep --study {name_or_path} --name NAME`."
             )
         read = assembly.stored_study_file(stored, file)
         for problem in read.unread:
-            sys.stderr.write(f"warning: not understood in the stored file: {told(problem)}\n")
+            sys.stderr.write(
+                f"warning: unknown key in the stored study file: {problem_line(problem)}\n"
+            )
         yield store, stored, read.study
 
 
@@ -50,17 +52,17 @@ def existing(
 def opened(
     storage: str, name_or_path: str | None, *, read_only: bool = False
 ) -> Iterator[tuple[Store, StoredStudy, Study | None]]:
-    """A stored study, and the file by which it was named, which may have been changed since."""
+    """Open a stored study; also yields the study file given, which may have changed since."""
     file, refused = _file_of(name_or_path)
     name = file.name if file is not None else name_or_path
     try:
         store = Store.open_to_read(storage) if read_only else Store.open(storage, create=False)
     except StoreMissing as error:
-        raise CommandError(f"{error}; `tuner sweep` begins a study") from error
+        raise CommandError(f"{error}; create a study with `tuner sweep`") from error
     with store:
         if refused is not None:
-            # Today's checks refuse what they took when the study was created.
-            name = _made_of(store, Path(name_or_path or ""), refused)
+            # Checks that are newer than the study refuse its file.
+            name = _created_from(store, Path(name_or_path or ""), refused)
         elif name is None:
             name = _only_study(store, shown_address(storage))
         try:
@@ -68,19 +70,19 @@ def opened(
         except StudyNotFound as error:
             others = ", ".join(s.name for s in store.studies()) or "none"
             same = [s.name for s in store.studies() if file and s.digest == file.digest]
-            if same:  # by `--name`, or as a fork
+            if same:  # stored under another name
                 raise CommandError(
-                    f"{error}; made of this file: {', '.join(same)}. Say which: --study {same[0]}"
+                    f"{error}; created from this file: {', '.join(same)}. Use --study {same[0]}"
                 ) from error
             raise CommandError(
-                f"{error}; stored there: {others}. `tuner sweep` begins a study, --storage names "
-                "another database"
+                f"{error}; stored studies: {others}. Create a study with `tuner sweep`, or choose "
+                "another database with --storage"
             ) from error
         yield store, stored, file
 
 
 def _file_of(name_or_path: str | None) -> tuple[Study | None, StudyFileError | None]:
-    """The file that a study is named by; or why it is none."""
+    """The study file, or why it cannot be read."""
     if name_or_path is None or not _is_path(name_or_path):
         return None, None
     try:
@@ -89,11 +91,11 @@ def _file_of(name_or_path: str | None) -> tuple[Study | None, StudyFileError | N
         return None, error
 
 
-def _made_of(store: Store, file: Path, refused: StudyFileError) -> str:
-    """The name of the stored study that was made of this very file.
+def _created_from(store: Store, file: Path, refused: StudyFileError) -> str:
+    """The name of the study that was created from exactly this file.
 
     Raises:
-        StudyFileError: None was; then what is wrong with the file counts.
+        StudyFileError: There is no such study; the error is that of the file.
     """
     try:
         digest = hashlib.sha256(file.read_text(encoding="utf-8-sig").encode()).hexdigest()
@@ -105,19 +107,18 @@ def _made_of(store: Store, file: Path, refused: StudyFileError) -> str:
     return names[0]
 
 
-def told(problem: Problem) -> str:
-    """A problem of a file in one line."""
+def problem_line(problem: Problem) -> str:
+    """One line for a problem of a study file."""
     return f"{problem.key}: {problem.message}" if problem.key else problem.message
 
 
 def _only_study(store: Store, storage: str) -> str:
     names = [study.name for study in store.studies()]
     if not names:
-        raise CommandError(f"no study is stored in {storage}; `tuner sweep` begins a study")
+        raise CommandError(f"{storage} has no study; create one with `tuner sweep`")
     if len(names) > 1:
         raise CommandError(
-            f"{len(names)} studies are stored in {storage}; name one with --study: "
-            f"{', '.join(names)}"
+            f"{storage} has {len(names)} studies; choose one with --study: {', '.join(names)}"
         )
     return names[0]
 
@@ -127,7 +128,7 @@ def _is_path(name_or_path: str) -> bool:
 
 
 def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
-    """Shows a stored study."""
+    """Print a stored study, or one trial of it."""
     with existing(storage, name_or_path, read_only=True) as (store, stored, study):
         _, report = report_of(store, stored, study)
         if trial is None:
@@ -151,21 +152,21 @@ def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, 
 
 
 def trial_of(report: StudyReport, number: int) -> Trial:
-    """The trial of that number.
+    """The trial with this number.
 
     Raises:
-        CommandError: The study has none.
+        CommandError: There is no such trial.
     """
     for trial in report.standing.trials:
         if trial.number == number:
             return trial
     count = len(report.standing.trials)
-    known = f"its last is {count - 1}" if count else "it has none yet"
+    known = f"use 0 to {count - 1}" if count else "it has no trial yet"
     raise CommandError(f"study {report.study.name} has no trial {number}; {known}")
 
 
 def print_report(report: StudyReport, *, as_json: bool) -> None:
-    """Prints a whole study."""
+    """Print the report of a study."""
     if as_json:
         sys.stdout.write(dump(report.to_dict()))
         return
@@ -175,7 +176,7 @@ def print_report(report: StudyReport, *, as_json: bool) -> None:
 
 
 def exit_code(report: StudyReport) -> Exit:
-    """How `sweep` and `resume` end."""
+    """Exit code of `sweep` and `resume`."""
     if report.study.stopped == "interrupted":
         return Exit.INTERRUPTED
     if report.study.stopped == "fault":

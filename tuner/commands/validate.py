@@ -18,13 +18,13 @@ from tuner.reports.json_text import dump
 
 
 def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | None = None) -> Exit:
-    """Checks a study file, and asks the SGLang that would run it.
+    """Check a study file, also with the SGLang installation that would run it.
 
     Args:
-        name_or_path: The study.
-        as_json: Whether programs read the result.
-        ask: Whether SGLang is asked, where it is installed.
-        gpu: The GPU that is meant, where there is none.
+        name_or_path: Name of a shipped study, or path of a study file.
+        as_json: Print JSON.
+        ask: Run the SGLang checks, if SGLang is installed.
+        gpu: GPU to assume on a machine without one.
     """
     try:
         study = load_study(name_or_path)
@@ -69,7 +69,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
 
 
 def spaces(*, as_json: bool) -> Exit:
-    """Lists the shipped studies."""
+    """List the shipped studies."""
     found = shipped()
     if as_json:
         sys.stdout.write(dump({"studies": [{"name": n, "about": about} for n, about in found]}))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "shell": "shell_script",
-    "json": "json_document",
+    "json": "documents",
     "yaml": "yaml_document",
     "sglang-config": "sglang_config",
     "compose": "compose_file",

@@ -198,7 +198,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(certificate):
 FEW_FILES = """
     import resource, sys
     from runners.base import RunnerError
-    from runners.load import BuiltInPrompts, LoadGenerator
+    from runners.load.prompts.prompts import BuiltInPrompts
+    from runners.load.generator import LoadGenerator
     from search_spaces.configuration import Speculation
     from search_spaces.workload import OperatingPoint, Workload
 

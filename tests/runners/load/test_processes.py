@@ -189,7 +189,8 @@ def test_workers_do_not_outlive_a_killed_parent(server, answer, tmp_path):
     server.generate = lambda _n, _b: endless(answer)
     script = tmp_path / "parent.py"
     script.write_text(
-        "from runners.load import BuiltInPrompts, LoadGenerator\n"
+        "from runners.load.prompts.prompts import BuiltInPrompts\n"
+        "from runners.load.generator import LoadGenerator\n"
         "from search_spaces.configuration import Speculation\n"
         "from search_spaces.workload import OperatingPoint, Workload\n"
         "point = OperatingPoint(2, requests=8)\n"
@@ -248,7 +249,7 @@ def test_the_queue_is_shared_without_a_lock(tmp_path):
     path.write_bytes(b"".join(n.to_bytes(INDEX_BYTES) for n in numbers))
     queue = os.open(path, os.O_RDONLY)
     program = (
-        "import sys; from runners.load.worker import next_index\n"
+        "import sys; from runners.load.schedule.worker import next_index\n"
         "while (n := next_index(int(sys.argv[1]))) is not None: print(n)\n"
     )
     argv = [sys.executable, "-c", program, str(queue)]

@@ -60,7 +60,7 @@ def test_the_order_of_the_shares_does_not_matter():
 
 def test_another_process_gives_the_same_selection():
     code = (
-        "from runners.load import BuiltInPrompts;"
+        "from runners.load.prompts.prompts import BuiltInPrompts;"
         "print([p.id for p in BuiltInPrompts((('chat', 1.0),)).select(20, 9)])"
     )
     env = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}
