@@ -40,14 +40,14 @@ STALL_TIMEOUT_S = 120.0
 FLUSH_TIMEOUT_S = 15.0
 
 _OPEN_ARRIVAL = (("x-tuner-arrival", "open"),)
-"""Tells a simulated server that a short pause before a request is an arrival, not a client's delay."""
+"""Tells a simulated server that a pause before a request is an arrival, not a client's delay."""
 
 
 class LoadGenerator:
     """Load one server and measure it, in closed or open loops. Owned by one thread.
 
-    Time-outs are in real seconds, measurements in server seconds. A generator belongs to one launch:
-    later measurements need a shorter warm-up.
+    Time-outs are in real seconds, measurements in server seconds. A generator belongs to one
+    launch: later measurements need a shorter warm-up.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class LoadGenerator:
         return warm
 
     def _arrivals(self, point: OperatingPoint) -> ArrivalProcess | None:
-        """Read the arrivals of an open loop before the warm-up, so that a bad trace costs nothing."""
+        """Read the arrivals of an open loop, before the warm-up to fail early."""
         if not point.is_open:
             return None
         try:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from runners.load.http.in_flight import InFlightRequest
 
 _STALE_REQUESTS = 6
-"""Answers with equal counts that cannot be a coincidence. At a fixed length and one draft step a count
-has one degree of freedom: two answers of 48 tokens agree in one of nine cases."""
+"""Answers with equal counts that cannot be a coincidence. At a fixed length and one draft step a
+count has one degree of freedom: two answers of 48 tokens agree in one of nine cases."""
 _STALE_VERIFIES = 16
 """Shorter answers may have equal counts by chance."""
 
@@ -169,7 +169,7 @@ def acceptance_stale(evidence: Evidence) -> str | None:
 
 @warns
 def low_acceptance(evidence: Evidence) -> str | None:
-    """Nearly no draft is accepted, as with a wrong draft model; the speed alone does not show it."""
+    """Nearly no draft is accepted, as with a wrong draft model; the speed may still look right."""
     length = evidence.mean_accept_length
     if not evidence.speculation.enabled or length is None or length > _LOW_ACCEPT_LENGTH:
         return None

@@ -24,8 +24,8 @@ _LOST = 0.03
 _LOST_S = 0.05
 """Real seconds that any machine takes from a client occasionally: 3 % of a window of 1.7 s."""
 _LATE = 0.25
-"""Mean delay, as a share of TTFT or of the decode time, above which both mean nothing. A few per cent
-are normal with a real server on the same two cores (`client_delayed`)."""
+"""Mean delay, as a share of TTFT or of the decode time, above which both mean nothing. A few per
+cent are normal with a real server on the same two cores (`client_delayed`)."""
 _DELAYED = 0.02
 """Mean delay, as a share of TTFT or of the decode time, that is worth a warning. With client and
 server on separate cores no median moved by more than 3 % at a share below 5 %."""

@@ -1,9 +1,9 @@
 """Checks of the server's pace: no trend, step, or slow requests, and no answers from a cache.
 
 The pace is the time between two chunks of a stream, per verify (per token without speculation). So
-acceptance does not change it. A prefill between two chunks does not count: each figure leaves out the
-longest gaps. Two kinds of load are exempt: open loops, where arrivals change the batch and so the
-pace, and adaptive servers, which change their own steps.
+acceptance does not change it. A prefill between two chunks does not count: each figure leaves out
+the longest gaps. Two kinds of load are exempt: open loops, where arrivals change the batch and so
+the pace, and adaptive servers, which change their own steps.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _FEWEST_GAPS = 8
 _UNEVEN_CLOCK_S = 1e-3
 
 _TOO_FAST = 5.0
-"""A server never becomes this many times faster than in its warm-up. The largest slowdown of a warm-up
-by other work was 3.1 times. A cache answers at least 20 times faster."""
+"""A server never becomes this many times faster than in its warm-up. The largest slowdown of a
+warm-up by other work was 3.1 times. A cache answers at least 20 times faster."""
 _FAST_SHARE = 0.1
 """Allowed share of answers that are too fast: fewer do not dominate the figures."""
 _SHORTEST_STEPS = 2

@@ -148,8 +148,6 @@ def _in_flight(samples: Sequence[RequestSample], length: float) -> list[float]:
     means = []
     for quarter in range(_PARTS):
         begin, end = quarter * length / _PARTS, (quarter + 1) * length / _PARTS
-        busy = sum(
-            max(0.0, min(end, s.sent_s + s.e2e_s) - max(begin, s.sent_s)) for s in samples
-        )
+        busy = sum(max(0.0, min(end, s.sent_s + s.e2e_s) - max(begin, s.sent_s)) for s in samples)
         means.append(busy / (end - begin))
     return means

@@ -27,7 +27,7 @@ _FEWEST_TOKENS = 32
 _FEWEST_VERIFIES = 4
 """Smaller claims prove nothing: a few verifies may accept all drafts."""
 _BURST = 0.1
-"""A chunk belongs to the previous chunk's burst if it follows within this share of a token's time."""
+"""A chunk that follows within this share of a token's time belongs to the same burst."""
 _CLOCK_S = 0.02
 """Real seconds by which a busy client may read late."""
 

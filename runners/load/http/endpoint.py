@@ -2,7 +2,8 @@
 
 An endpoint encodes requests and parses streamed responses. `GenerateEndpoint` is SGLang's own
 `/generate`. Studies use this endpoint: only its stream reports acceptance per request in all
-supported versions (0.5.9 to 0.5.23). `tuner bench` also measures the OpenAI endpoints of any server.
+supported versions (0.5.9 to 0.5.23). `tuner bench` also measures the OpenAI endpoints of any
+server.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ class StreamReader(abc.ABC):
         """Parse one piece of the body.
 
         Returns:
-            Tokens of the answer so far; `None` if the piece carries no new count. If chunks carry no
-            token counts, the number of chunks so far: the client then spreads the final token count
-            over the chunks.
+            Tokens of the answer so far; `None` if the piece carries no new count. If chunks carry
+            no token counts, the number of chunks so far: the client then spreads the final token
+            count over the chunks.
         """
 
     @property

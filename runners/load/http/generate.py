@@ -1,10 +1,10 @@
 """SGLang's `/generate` endpoint: requests, and a stream reader with a small cost per chunk.
 
 SGLang's chunks are cumulative: each repeats the whole text and all token ids so far. Decoding every
-chunk would cost time quadratic in the answer's length, on the cores that feed the server. The reader
-needs only the token count of a chunk, and finds it by a search from the chunk's end. Only the last
-chunk is decoded. With `--incremental-streaming-output` each chunk has only new tokens; then the
-reader keeps and decodes all chunks.
+chunk would cost time quadratic in the answer's length, on the cores that feed the server. The
+reader needs only the token count of a chunk, and finds it by a search from the chunk's end. Only
+the last chunk is decoded. With `--incremental-streaming-output` each chunk has only new tokens;
+then the reader keeps and decodes all chunks.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _counted(usage: object) -> int | None:
 class _OpenAIEndpoint(Endpoint):
     """Common part of both endpoints."""
 
-    def __init__(self, model: str, dialect: Dialect = Dialect()) -> None:  # noqa: B008 - frozen
+    def __init__(self, model: str, dialect: Dialect = Dialect()) -> None:
         """Set the model and the supported parameters.
 
         Args:

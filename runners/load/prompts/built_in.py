@@ -1,7 +1,7 @@
 """Texts of the built-in prompt sets.
 
-`chat`, `code` and `maths` are files of prompts. `summary` and `retrieval` are composed, always in the
-same way, from a library of passages that were written for this project. The library has sixty
+`chat`, `code` and `maths` are files of prompts. `summary` and `retrieval` are composed, always in
+the same way, from a library of passages that were written for this project. The library has sixty
 passages of five paragraphs each, with questions that they answer.
 """
 
@@ -53,7 +53,8 @@ def passages() -> tuple[Passage, ...]:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    text = (resources.files("runners.load.prompts") / "prompt_sets" / f"{name}.txt").read_text("utf-8")
+    folder = resources.files("runners.load.prompts") / "prompt_sets"
+    text = (folder / f"{name}.txt").read_text("utf-8")
     return tuple(part.strip("\n") for part in text.split(_SEPARATOR))
 
 

@@ -67,7 +67,8 @@ def _prompt(source: str, path: Path, number: int, line: bytes) -> Prompt:
         value = {"text": value}
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise PromptFileError(source, f"{where}: a prompt must be a string or an object, not a {kind}")
+        message = f"{where}: a prompt must be a string or an object, not a {kind}"
+        raise PromptFileError(source, message)
     given = [key for key in _KEYS if value.get(key) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none"

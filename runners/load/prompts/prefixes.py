@@ -22,9 +22,9 @@ _WORD = re.compile(r"\S+")
 class SharedPrefixPrompts(PromptSource):
     """Prompts of another source, distributed evenly over a number of prefixes.
 
-    In each block of `groups` prompts every prefix occurs once, in an order that depends on the seed.
-    So no prefix belongs to one prompt set. Warm-up prompts have the same prefixes, but the cache is
-    emptied before the window.
+    In each block of `groups` prompts every prefix occurs once, in an order that depends on the
+    seed. So no prefix belongs to one prompt set. Warm-up prompts have the same prefixes, but the
+    cache is emptied before the window.
     """
 
     def __init__(self, inner: PromptSource, shared: SharedPrefix) -> None:

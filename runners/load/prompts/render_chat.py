@@ -2,8 +2,9 @@
 
 The script reads `{"model_path", "trust_remote_code", "prefixes", "prompts"}` from stdin and writes
 one JSON line `{"used_template", "input_ids"}` to stdout. A prefix is `[text, tokens]`. A prompt has
-its `turns` and `text`, or `input_ids`, and the index of its `prefix` or null. The script imports only
-the standard library and transformers: the tuner is not installed there, and the Python may be older.
+its `turns` and `text`, or `input_ids`, and the index of its `prefix` or null. The script imports
+only the standard library and transformers: the tuner is not installed there, and the Python may be
+older.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Renderer:
             return self._encode(message)
         head, mark, rest = message.partition(MARK)
         if not mark:
-            raise SystemExit("the chat template drops the first message, so it cannot have a prefix")
+            raise SystemExit("the chat template drops the first message, and with it the prefix")
         return self._encode(head) + prefix + self._encode(rest.replace(MARK, ""))
 
     def _encode(self, text: str) -> list[int]:

@@ -52,8 +52,8 @@ class ChatTemplateRenderer(Renderer):
     """Apply the model's chat template with the `transformers` of the server's environment.
 
     A helper process renders the prompts, because the tuner's environment has neither transformers
-    nor the model. Rendered prompts are cached, so a study needs one process. Without a chat template,
-    texts are sent unchanged, and chats of several turns as text with role names.
+    nor the model. Rendered prompts are cached, so a study needs one process. Without a chat
+    template, texts are sent unchanged, and chats of several turns as text with role names.
     """
 
     def __init__(self, python: ServerPython, *, timeout_s: float = 300.0) -> None:

@@ -1,7 +1,7 @@
 """Selection of prompts, and lengths of their answers and of the ramp's answers.
 
-With equal answer lengths, lanes that end together stay together: their prompts share one prefill, and
-their answers end together again. Different lengths keep the lanes apart.
+With equal answer lengths, lanes that end together stay together: their prompts share one prefill,
+and their answers end together again. Different lengths keep the lanes apart.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def answer_lengths(workload: Workload, count: int, seed: int) -> tuple[int, ...]
 def ramp_lengths(lengths: Sequence[int], lanes: int) -> tuple[int, ...]:
     """Return the shortened length of each lane's first answer, so that the load is steady at once.
 
-    At a random moment of a steady load, a lane has `r` tokens of its answer left, with a probability
-    proportional to the number of answers longer than `r` (equilibrium distribution of a renewal
-    process; Cox, Renewal Theory, 1962, chapter 5). Lanes that start together with such lengths end
-    spread over the time of one request.
+    At a random moment of a steady load, a lane has `r` tokens of its answer left, with a
+    probability proportional to the number of answers longer than `r` (equilibrium distribution of a
+    renewal process; Cox, Renewal Theory, 1962, chapter 5). Lanes that start together with such
+    lengths end spread over the time of one request.
 
     Args:
         lengths: Output tokens of the window's answers.

@@ -36,7 +36,7 @@ class ServerPython:
         """Run a helper script of this package and return its answer.
 
         Args:
-            helper: File name of the script. It reads one JSON object from stdin, and writes one JSON
+            helper: File name of the script. It reads a JSON object from stdin, and writes a JSON
                 object in the last line of stdout.
             request: Input of the script; `model_path` and `trust_remote_code` are added.
             timeout_s: Limit in real seconds, including imports.

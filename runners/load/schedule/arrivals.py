@@ -78,8 +78,8 @@ def read_trace(path: str | Path) -> ArrivalProcess:
     """Read the arrival times in a file, one per line; empty lines are skipped.
 
     A line is a number, or a JSON object with a number `timestamp`. Times are ascending, in seconds,
-    from any origin. Rows with `input_length`, `output_length` or `hash_ids` are a Mooncake or AIPerf
-    trace: their unit is milliseconds, and their lengths are not used.
+    from any origin. Rows with `input_length`, `output_length` or `hash_ids` are a Mooncake or
+    AIPerf trace: their unit is milliseconds, and their lengths are not used.
 
     Raises:
         ArrivalTraceError: The file cannot be read, a line is not a valid time, or rows with and

@@ -4,8 +4,8 @@ A process that does not run sees an answer end too late, sends the next request 
 its clock too late. So every figure of the window can be wrong.
 
 The event loop of each client process has a timer at random times, the beat. A late beat shows a
-pause. Because the times are random, the beats are a fair sample: on average an event in the window is
-noticed as late as a beat. So the monitor need not see every short pause.
+pause. Because the times are random, the beats are a fair sample: on average an event in the window
+is noticed as late as a beat. So the monitor need not see every short pause.
 """
 
 from __future__ import annotations

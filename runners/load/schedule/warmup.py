@@ -56,9 +56,9 @@ class WarmupResult:
 def with_nonces(prompts: Sequence[Prompt]) -> list[Prompt]:
     """Change each prompt into a new prompt that no cache knows.
 
-    Caches that know the original prompts are proxies, or the prefix cache after an earlier pass. The
-    nonce follows the beginning that all prompts share. So a chat template stays whole, and a shared
-    prefix is cached as in the window.
+    Caches that know the original prompts are proxies, or the prefix cache after an earlier pass.
+    The nonce follows the beginning that all prompts share. So a chat template stays whole, and a
+    shared prefix is cached as in the window.
     """
     ids = [prompt.input_ids for prompt in prompts if prompt.input_ids is not None]
     texts = [prompt.turns[0][1] for prompt in prompts if prompt.input_ids is None]

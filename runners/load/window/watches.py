@@ -165,7 +165,7 @@ class ServerIdentityWatch(WindowWatch):
         before, after = identity_of(before_info), identity_of(after_info)
         reasons = []
         if self._launched is not None and (difference := _difference(self._launched, before)):
-            reasons.append(f"server_not_ours: another server answers than the launched one: {difference}")
+            reasons.append(f"server_not_ours: not the server that was launched: {difference}")
         if difference := _difference(before, after):
             reasons.append(f"server_restarted: the server changed during the window: {difference}")
         if behind := simulation_behind(after_info):

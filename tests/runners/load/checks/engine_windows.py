@@ -7,12 +7,12 @@ from array import array
 from typing import TYPE_CHECKING
 
 from results.records import RequestSample
-from runners.load.http.answer import Answer
-from runners.load.window.evidence import Evidence
-from runners.load.window.in_flight import InFlightRequest
+from runners.load.checks.evidence import Evidence
+from runners.load.http.endpoint import Answer
+from runners.load.http.in_flight import InFlightRequest
 from search_spaces.workload import OperatingPoint, Workload
 
-from .windows import EAGLE3, PLAIN
+from ..windows import EAGLE3, PLAIN  # noqa: TID252 - support of these tests
 
 if TYPE_CHECKING:
     import random

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from array import array
 from dataclasses import replace
@@ -13,18 +14,17 @@ from hypothesis import strategies as st
 
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
-from runners.load.http.answer import Answer
+from runners.load.http.endpoint import Answer
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.prompts import BuiltInPrompts, Prompt
-from runners.load.schedule.driver import window_of
-from runners.load.schedule.loops import LoopReport
-from runners.load.schedule.plan import closed_plan
-from runners.load.window.in_flight import InFlightRequest
+from runners.load.schedule.loops import LoopReport, closed_plan
+from runners.load.window.measurement import measurement_of
 from runners.load.window.watches import WindowWatch
-from runners.load.window.window import Window, end_of_burst, measurement_of
+from runners.load.window.window import Window, end_of_burst, percentile, window_of
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 
-from .timing import codes
+from ..timing import codes  # noqa: TID252 - support of these tests
 
 NONE = Speculation()
 CHAIN = Speculation("EAGLE3", 3, 1, 4)
@@ -464,3 +464,19 @@ class TestTimeOuts:
             generator(server, point, options=options).measure(point, speculation=NONE)
         assert caught.value.failure.kind == "stall"
         assert server.paths().count("/generate") < 20
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 100))
+def test_percentiles_lie_between_the_extremes(values, percent):
+    slack = 1e-6
+    assert min(values) - slack <= percentile(values, percent) <= max(values) + slack
+
+
+def test_percentiles_interpolate():
+    values = [4.0, 1.0, 3.0, 2.0]
+    assert percentile(values, 50) == 2.5
+    assert percentile(values, 95) == pytest.approx(3.85)
+    assert percentile(values, 0) == 1.0
+    assert percentile(values, 100) == 4.0
+    assert percentile([7.0], 95) == 7.0
+    assert math.isnan(percentile([], 95))

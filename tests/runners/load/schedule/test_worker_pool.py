@@ -18,10 +18,10 @@ import pytest
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import BuiltInPrompts
-from runners.load.schedule import processes as processes_module
+from runners.load.schedule import worker_pool
 from runners.load.schedule.arrivals import poisson
-from runners.load.schedule.processes import processes_for
 from runners.load.schedule.worker import INDEX_BYTES, next_index
+from runners.load.schedule.worker_pool import processes_for
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -124,7 +124,7 @@ def test_a_machine_that_starts_no_more_processes_is_named(server, monkeypatch):
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", no_second)
     point = OperatingPoint(2)
-    with pytest.raises(RunnerError, match=r"cannot be started .*unavailable") as caught:
+    with pytest.raises(RunnerError, match=r"could not be started .*unavailable") as caught:
         generator(server, point).measure(point, speculation=NONE)
     assert (caught.value.failure.kind, caught.value.failure.fault) == ("worker_lost", "client")
     assert workers() == []
@@ -199,7 +199,7 @@ def test_workers_do_not_outlive_a_killed_parent(server, answer, tmp_path):
         f"generator = LoadGenerator({server.url!r}, load, prompts, processes=2)\n"
         "generator.measure(point, speculation=Speculation())\n"
     )
-    root = str(Path(processes_module.__file__).parents[2])
+    root = str(Path(worker_pool.__file__).parents[2])
     parent = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"PYTHONPATH": root})
     try:
         until(lambda: server.in_flight == 2, "the load did not begin")
@@ -215,7 +215,7 @@ def test_workers_do_not_outlive_a_killed_parent(server, answer, tmp_path):
 
 
 def test_how_many_processes(monkeypatch):
-    monkeypatch.setattr(processes_module, "_cores", lambda: 6)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: range(6), raising=False)
     assert processes_for(0.0) == 1
     assert processes_for(0.6) == 1
     assert processes_for(0.7) == 2

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from runners.load.checks.drift import drift, uneven, unsteady
+from runners.load.checks.pace import drift, uneven, unsteady
 from search_spaces.workload import OperatingPoint
 
+from ..windows import PLAIN, Load  # noqa: TID252 - support of these tests
 from .engine_windows import window
-from .windows import PLAIN, Load
 
 LOADS = [(1, 16), (8, 40), (32, 96)]
 LENGTHS_S = {(1, False): 21.5, (8, False): 8.6, (32, False): 6.4,

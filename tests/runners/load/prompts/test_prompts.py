@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.conformance import PromptSourceConformance
 from runners.load.prompts.built_in import built_in_texts
+from runners.load.prompts.conformance import PromptSourceConformance
 from runners.load.prompts.prompts import (
     BUILT_IN_SETS,
     BuiltInPrompts,

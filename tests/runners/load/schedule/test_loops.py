@@ -8,7 +8,7 @@ from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import BuiltInPrompts
 from runners.load.schedule.arrivals import poisson
-from runners.load.schedule.plan import open_plan
+from runners.load.schedule.loops import open_plan
 from search_spaces.configuration import Speculation
 from search_spaces.workload import Goodput, OperatingPoint, Workload
 
@@ -73,7 +73,7 @@ def test_a_trace_is_replayed(server, tmp_path):
 
 def test_a_bad_trace_is_the_studys_fault(server, tmp_path):
     point = OperatingPoint(trace=str(tmp_path / "none.jsonl"), requests=4)
-    with pytest.raises(RunnerError, match="cannot be read") as caught:
+    with pytest.raises(RunnerError, match="cannot read") as caught:
         generator(server, point).measure(point, speculation=NONE)
     assert (caught.value.failure.kind, caught.value.failure.fault) == ("bad_trace", "study")
     assert "/generate" not in server.paths()

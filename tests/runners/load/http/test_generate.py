@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.load.http.endpoint import MalformedStreamError
-from runners.load.http.stream import GenerateReader, completion_tokens
+from runners.load.http.generate import GenerateReader, answer_of, completion_tokens
 
 HOSTILE = st.one_of(
     st.text(),
@@ -69,7 +69,7 @@ def test_recorded_chunks_count_as_their_full_decode(bodies, name):
         decoded = json.loads(event.removeprefix(b"data: "))
         assert reader.feed(event + b"\n\n") == decoded["meta_info"]["completion_tokens"]
     assert reader.feed(events[-1] + b"\n\n") is None
-    assert reader._event() == decoded
+    assert reader.answer() == answer_of(decoded)
 
 
 @given(
@@ -88,7 +88,7 @@ def test_cuts_do_not_matter(texts, cuts, ending):
             counts.append(count)
     assert counts == sorted(set(counts))
     assert counts[-1] == len(texts)
-    assert reader._event() == orjson.loads(events[-1])
+    assert reader.answer() == answer_of(orjson.loads(events[-1]))
 
 
 @given(
@@ -131,4 +131,4 @@ def test_a_stream_that_is_none(body):
     reader = GenerateReader()
     reader.feed(body)
     with pytest.raises(MalformedStreamError):
-        reader._event()
+        reader.answer()

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.http.answer import Answer, count_of, counts_of
+from runners.load.http.acceptance import acceptance_of
 from runners.load.http.connection import NotHttpError, ResponseParser
-from runners.load.http.endpoint import MalformedStreamError
+from runners.load.http.endpoint import Answer, MalformedStreamError, count_of, counts_of
+from runners.load.http.generate import GenerateReader, answer_of, completion_tokens
 from runners.load.http.openai import OpenAIReader
-from runners.load.http.stream import GenerateReader, answer_of, completion_tokens
-from runners.load.window.acceptance import acceptance_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),

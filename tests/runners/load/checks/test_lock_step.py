@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from runners.load.checks.lock_step import company, lock_step
-from runners.load.http.answer import Answer
+from runners.load.checks.evidence import Evidence
+from runners.load.checks.lock_step import lock_step, neighbours
+from runners.load.http.endpoint import Answer
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.selection import answer_lengths, ramp_lengths
-from runners.load.window.evidence import Evidence
-from runners.load.window.in_flight import InFlightRequest
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
-ROWS = Path(__file__).parents[3] / "benchmarks" / "data" / "h200-noise-requests.csv"
+ROWS = Path(__file__).parents[4] / "benchmarks" / "data" / "h200-noise-requests.csv"
 """Requests of one H200 whose answers were all of 64 tokens (see the folder's README)."""
 PLAIN, EAGLE = "5c1939c568ffda76", "c2f580a355f20001"
 
@@ -63,7 +63,7 @@ def windows(concurrency):
 
 def share_of(evidence):
     sends = sorted(f.sent for f in evidence.flights if 0 < f.sent <= evidence.closed)
-    return company(sends, 0.002) / (evidence.point.concurrency - 1)
+    return neighbours(sends, 0.002) / (evidence.point.concurrency - 1)
 
 
 def test_all_windows_of_an_h200_at_32_users_are_named():

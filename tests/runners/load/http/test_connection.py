@@ -19,7 +19,7 @@ from runners.base import RunnerError
 from runners.load.http import connection
 from runners.load.http.client import ClientSettings, LoadClient
 from runners.load.http.connection import Address, ConnectionLostError, ConnectionPool
-from runners.load.window.in_flight import InFlightRequest
+from runners.load.http.in_flight import InFlightRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

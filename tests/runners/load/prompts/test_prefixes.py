@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.base import RunnerError
-from runners.load.checks.validity import shared_prefixes
-from runners.load.conformance import PromptSourceConformance
+from runners.load.checks.tokens import shared_prefixes
+from runners.load.prompts.conformance import PromptSourceConformance
 from runners.load.prompts.prefixes import SharedPrefixPrompts, first_words, prefix_text
 from runners.load.prompts.prompts import BuiltInPrompts, Prefix, Prompt
 from runners.load.prompts.rendering import IdentityRenderer
@@ -87,7 +87,7 @@ def test_a_chat_has_its_prefix_in_the_first_turn():
 
 def test_token_ids_need_a_tokenizer():
     prompt = Prompt("x", input_ids=(1, 2), prefix=Prefix("one two", 2))
-    with pytest.raises(RunnerError, match="leave shared_prefix out") as caught:
+    with pytest.raises(RunnerError, match="remove shared_prefix") as caught:
         IdentityRenderer().render([prompt])
     assert caught.value.failure.fault == "study"
 

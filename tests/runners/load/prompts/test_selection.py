@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runners.load.prompts.prompts import BuiltInPrompts, Prompt
 from runners.load.prompts.rendering import IdentityRenderer
 from runners.load.prompts.selection import answer_lengths, ramp_lengths, select_prompts
-from runners.load.window.digest import fingerprint
+from runners.load.window.measurement import fingerprint
 from search_spaces.workload import OperatingPoint, Workload
 
 MEANS = st.integers(1, 4096)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
-from runners.load.http.answer import Answer
+from runners.load.http.endpoint import Answer
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.prompts import BuiltInPrompts, Prompt
 from runners.load.schedule.loops import LoopReport
-from runners.load.schedule.warmup import agree, check, warmth_of, with_nonces
-from runners.load.window.in_flight import InFlightRequest
+from runners.load.schedule.warmup import WarmupResult, check, result_of, with_nonces
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -147,7 +147,7 @@ def test_decoding_is_timed_without_the_prefills_between():
     for flight in flights:
         for later in range(6, 9):
             flight.chunk_times[later] += 5.0  # the prefill of another request
-    warm = warmth_of(flights, 100, 0.0)
+    warm = result_of(flights, 100, 0.0)
     assert warm.decode_s == pytest.approx(0.02)
     assert warm.pace_s > 1
 
@@ -163,26 +163,25 @@ def test_no_warmup_requests_no_warmup():
 def test_speculation_is_timed_by_the_verify():
     few = flown(InFlightRequest("a", b""), 0.01, tokens=9, verify_calls=4)
     many = flown(InFlightRequest("b", b""), 0.01, tokens=9, verify_calls=8)
-    assert warmth_of([few], 100, 0.0).pace_s == pytest.approx(0.02)
-    assert warmth_of([many], 100, 0.0).pace_s == pytest.approx(0.01)
-    assert warmth_of([few, many], 100, 0.0).pace_s == pytest.approx(0.16 / 12)
-    assert warmth_of([few], 100, 0.0).request_s == pytest.approx(0.5 + 99 * 0.01)
+    assert result_of([few], 100, 0.0).pace_s == pytest.approx(0.02)
+    assert result_of([many], 100, 0.0).pace_s == pytest.approx(0.01)
+    assert result_of([few, many], 100, 0.0).pace_s == pytest.approx(0.16 / 12)
+    assert result_of([few], 100, 0.0).request_s == pytest.approx(0.5 + 99 * 0.01)
 
 
 def test_answers_of_one_token_show_no_pace():
-    warm = warmth_of([flown(InFlightRequest("a", b""), 0.01, tokens=1)], 1, 0.5)
+    warm = result_of([flown(InFlightRequest("a", b""), 0.01, tokens=1)], 1, 0.5)
     assert (warm.pace_s, warm.request_s, warm.cpu_share) == (None, None, 0.5)
-    assert not agree(None, 0.1)
-    assert not agree(0.1, None)
+    assert not warm.agrees_with(0.1)
+    assert not WarmupResult(pace_s=0.1).agrees_with(None)
 
 
 @given(st.floats(1e-6, 10), st.floats(1e-6, 10))
-def test_agreement_knows_no_order(a, b):
-    assert agree(a, b) == agree(b, a)
-    assert agree(a, a)
-    assert agree(a, b) == (min(a, b) >= 0.95 * max(a, b)) or min(a, b) == pytest.approx(
-        0.95 * max(a, b)
-    )
+def test_agreement_is_symmetric_and_within_5_percent(a, b):
+    agree = WarmupResult(pace_s=a).agrees_with(b)
+    assert agree == WarmupResult(pace_s=b).agrees_with(a)
+    assert WarmupResult(pace_s=a).agrees_with(a)
+    assert agree == (min(a, b) >= 0.95 * max(a, b)) or min(a, b) == pytest.approx(0.95 * max(a, b))
 
 
 def test_one_late_request_does_not_stop_it_and_all_late_do():

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from runners.base import RunnerError
-from runners.load.checks.validity import shared_prefixes
+from runners.load.checks.tokens import shared_prefixes
 from runners.load.prompts.prompts import Prefix, Prompt
 from runners.load.prompts.rendering import ChatTemplateRenderer, IdentityRenderer
 from runners.load.prompts.server_python import ServerPython
@@ -153,7 +153,7 @@ def test_a_prefix_is_exact_in_token_ids(environment, monkeypatch, template):
 
 
 def test_a_prefix_whose_text_is_too_short(environment):
-    with pytest.raises(RunnerError, match=r"a prefix of 90 tokens was asked for, its text has 5"):
+    with pytest.raises(RunnerError, match="the prefix needs 90 tokens, but its text has 5"):
         renderer().render([Prompt("a", "Hello", prefix=Prefix("short", 90))])
 
 
@@ -189,7 +189,7 @@ def test_a_missing_model(environment):
 
 
 def test_no_such_interpreter(environment):
-    with pytest.raises(RunnerError, match="cannot be started"):
+    with pytest.raises(RunnerError, match="could not be started"):
         chat_renderer([str(environment / "nothing")], "model").render(PROMPTS)
 
 
@@ -203,13 +203,13 @@ def test_a_helper_that_hangs(environment):
     ["", "nonsense", "[]", json.dumps({"used_template": True})],
 )
 def test_an_unreadable_answer(environment, printed):
-    assert "unreadable answer" in failing(environment, f"print({printed!r})")
+    assert "invalid " in failing(environment, f"print({printed!r})")
 
 
 @pytest.mark.parametrize("ids", [[[1]], [[1], []]])
 def test_an_incomplete_answer(environment, ids):
     answer = json.dumps({"used_template": True, "input_ids": ids})
-    assert "2 texts gave" in failing(environment, f"print({answer!r})")
+    assert "2 prompts gave" in failing(environment, f"print({answer!r})")
 
 
 @pytest.mark.sglang

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.conformance import PromptSourceConformance
+from runners.load.prompts.conformance import PromptSourceConformance
 from runners.load.prompts.prompts import (
     MixedPrompts,
     NotEnoughPromptsError,
@@ -144,26 +144,26 @@ def test_a_line_may_have_any_of_four_forms(tmp_path):
     ("line", "says"),
     [
         ("{", "line 2: not JSON"),
-        ("12", "line 2: a prompt is text or an object, not a int"),
-        ('{"question": "?"}', "line 2: needs one of the keys prompt, text, .*it has none of them"),
-        ('{"prompt": "a", "text": "b"}', "it has prompt and text"),
+        ("12", "line 2: a prompt must be a string or an object, not a int"),
+        ('{"question": "?"}', "line 2: a prompt needs one of the keys prompt, text, .*found none"),
+        ('{"prompt": "a", "text": "b"}', "found prompt and text"),
         ('{"prompt": "  "}', "line 2: prompt: is empty"),
         ('{"text": 3}', "line 2: text: must be text, not 3"),
         ('{"input_ids": []}', "must be a list of token ids"),
         ('{"input_ids": [1, -2]}', "must be a list of token ids"),
         ('{"input_ids": [true]}', "must be a list of token ids"),
         ('{"messages": []}', "must be a list of turns"),
-        ('{"messages": ["hello"]}', "a turn has a role and a content"),
+        ('{"messages": ["hello"]}', "a turn needs a role and a content"),
         ('{"messages": [{"role": "user", "content": 1}]}', "content of a turn must be text"),
         (
             '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}',
-            "only parts of text can be sent",
+            "only parts of type text are supported",
         ),
         (
             '{"messages": [{"role": "user", "content": [{"type": "text", "text": null}]}]}',
             "the text of a part must be text",
         ),
-        ('{"messages": [{"role": "user", "content": " "}]}', "the turns are empty"),
+        ('{"messages": [{"role": "user", "content": " "}]}', "all turns are empty"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, line, says):
@@ -177,14 +177,14 @@ def test_a_wrong_line_is_named(tmp_path, line, says):
 def test_an_empty_file_holds_no_prompts(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("\n")
-    with pytest.raises(PromptFileError, match="holds no prompts"):
+    with pytest.raises(PromptFileError, match="has no prompts"):
         prompt_source(((f"jsonl:{path}", 1.0),)).select(1, 0)
 
 
 def test_a_file_that_is_too_small_says_so(tmp_path):
     name = write(tmp_path / "few.jsonl", "one", "two")
     with pytest.raises(
-        NotEnoughPromptsError, match=r"3 distinct prompts .* the file 'jsonl:.* only 2"
+        NotEnoughPromptsError, match=r"needs 3 distinct prompts, .* the file 'jsonl:.* only 2"
     ):
         prompt_source(((name, 1.0),)).select(3, 0)
 
@@ -229,10 +229,10 @@ def test_a_system_prompt_and_two_questions_in_a_row_stay_together(tmp_path):
     ("content", "says"),
     [
         ("[", "not JSON"),
-        ('[{"text": "no chat"}]', "conversation 0: not of ShareGPT's shape"),
-        ('[{"conversations": ["hello"]}]', "not of ShareGPT's shape"),
-        ('[{"conversations": [{"from": "tool", "value": "x"}]}]', "not of ShareGPT's shape"),
-        ("[]", "holds no conversation"),
+        ('[{"text": "no chat"}]', "conversation 0: not in ShareGPT's format"),
+        ('[{"conversations": ["hello"]}]', "not in ShareGPT's format"),
+        ('[{"conversations": [{"from": "tool", "value": "x"}]}]', "not in ShareGPT's format"),
+        ("[]", "has no conversation"),
     ],
 )
 def test_a_wrong_sharegpt_file(tmp_path, content, says):

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.load.checks.pauses import BEAT_S, ClientPauses, Pause
-from runners.load.checks.validity import reasons_against
-from runners.load.checks.warnings import warnings_about
+from runners.load.checks.run import reasons_against, warnings_about
+from runners.load.schedule.pauses import BEAT_S, ClientPauses, Pause
 
-from .windows import PLAIN, Load
+from ..windows import PLAIN, Load  # noqa: TID252 - support of these tests
 
 WINDOW_S = 20.0
 

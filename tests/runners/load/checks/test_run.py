@@ -5,29 +5,25 @@ from __future__ import annotations
 import re
 from array import array
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.records import BatchCycles, CycleTimes, PartTime
-from runners.load.checks.pauses import ClientPauses, Pause
-from runners.load.checks.validity import CHECKS, reasons_against
-from runners.load.checks.warnings import WARNINGS, warnings_about
+from runners.load.checks.registry import INVALIDATING, WARNING
+from runners.load.checks.run import reasons_against, warnings_about
 from runners.load.prompts.prompts import Prompt
-from runners.load.window.watches import WATCH_CODES, LogWatch, ServerIdentityWatch, compile_lines
-from runners.plugin.cycle_times import PluginWatch, slower_than_clock
-from search_spaces.configuration import Setting
+from runners.load.schedule.pauses import ClientPauses, Pause
+from runners.load.window.watches import WATCH_CODES
 from search_spaces.workload import OperatingPoint, SharedPrefix
 
-from .windows import PLAIN, TOKENS, Load
+from ..windows import PLAIN, TOKENS, Load  # noqa: TID252 - support of these tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TABLE = Path(__file__).parents[3] / "docs" / "validity.md"
+TABLE = Path(__file__).parents[4] / "docs" / "validity.md"
 
 
 def codes(found):
@@ -48,7 +44,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("load", GOOD)
-def test_a_good_window_is_believed_without_a_word(load):
+def test_a_good_window_has_no_reasons_and_no_warnings(load):
     assert judged(load) == ([], [])
 
 
@@ -355,235 +351,22 @@ def _garbage():
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_the_case_is_not_believed_and_nothing_else_is_said(code):
+def test_each_case_is_invalid_for_its_code_alone(code):
     found, _ = judged(CASES[code]())
     assert found == [code]
 
 
 @pytest.mark.parametrize("code", WARNED)
-def test_the_case_is_believed_with_a_warning(code):
+def test_each_case_has_its_warning_alone(code):
     assert judged(WARNED[code]()) == ([], [code])
 
 
-def test_a_failed_request_of_the_ramp_counts_as_one():
+def test_failed_requests_include_the_ramp():
     ramp = Load(point=OperatingPoint(1), count=2).requests
     ramp[0].error = "HTTP 500: out of luck"
     load = Load(more={"ramp": [request.flight() for request in ramp]})
     (reason,) = reasons_against(load.evidence())
     assert reason.startswith("failed_requests: 1 of 18 requests failed; chat/000: HTTP 500")
-
-
-# -- watches -------------------------------------------------------------------------------------
-
-WATCHED: dict[str, str] = {}
-
-
-def watched(code):
-    def keep(test):
-        WATCHED[code] = test.__name__
-        return test
-
-    return keep
-
-
-# Lines of real logs and of the sources that print them; see `runners.load.window.watches`.
-COMPILING = [
-    "AUTOTUNE mm(64x4096, 4096x4096)",
-    "Triton autotuning for function _fwd_kernel,",
-    "[2026-11-29 18:59:55 TP0] Entering DeepGEMM JIT Pre-Compile session. It may take a long time",
-    "[2026-11-29 18:59:55] Try DeepGEMM JIT Compiling for <GEMM_NT_F8F8BF16> N=1, K=2",
-    "[2026-11-29 18:59:55] Running FlashInfer autotune with cache: /cache/x.json",
-    "2026-11-29 18:59:55,1 - INFO - [Autotuner]: Autotuning process starts ...",
-    "2026-11-29 18:59:55,1 - INFO - flashinfer.jit: Loading JIT ops: batch_decode",
-    "[2026-11-29 18:59:55] Capture target verify CUDA graph begin. backend=full, bs=[1, 2, 4]",
-    "[2026-11-29 18:59:55] Capture draft extend CUDA graph begin. step=1, bs=[1]",
-    "[2026-11-29 18:59:55] Capture cpu graph bs [1, 2]",
-    "Capturing batches (bs=4 avail_mem=70.78 GB):  33%|###       | 1/3 [00:00<00:01]",
-    "[2026-11-29 18:59:55] Compiling a graph for dynamic shape takes 3.10 s",
-    "[1/2] /usr/local/cuda/bin/nvcc --generate-dependencies -o k.o",
-]
-QUIET = [
-    "[2026-11-29 18:59:55] server_args=ServerArgs(cuda_graph_config='Capture cuda graph', x=1)",
-    "[2026-11-29 18:59:55] Decode batch, #running-req: 1, accept len: 1.72, cuda graph: True",
-    "[2026-11-29 18:59:55] Prefill batch, #new-seq: 1, #new-token: 12, #cached-token: 0",
-    '[2026-11-29 18:59:55] INFO:     127.0.0.1:4 - "POST /generate HTTP/1.1" 200 OK',
-    "[2026-11-29 18:59:55] Cache flushed successfully!",
-    "[2026-11-29 18:59:55] KV cache pool is full. Retract requests. #retracted_reqs: 1",
-]
-
-
-@pytest.mark.parametrize("line", COMPILING)
-def test_lines_of_compiling_are_recognised(line):
-    assert compile_lines(f"{QUIET[1]}\n{line}\n{QUIET[2]}\n") == [line]
-
-
-def test_everything_else_is_not_compiling(bodies):
-    assert compile_lines("\n".join(QUIET)) == []
-
-
-@watched("compiled")
-def test_compiling_inside_the_window_is_seen_and_before_it_is_not(tmp_path):
-    log = tmp_path / "server.log"
-    watch = LogWatch(log)
-    watch.begin()  # there is no log yet
-    assert watch.end() == ()
-    log.write_text(COMPILING[0] + "\n")
-    watch.begin()
-    with log.open("a") as out:
-        out.write("\n".join(QUIET) + "\n")
-    assert watch.end() == ()
-    with log.open("a") as out:
-        out.write(COMPILING[7] + "\n")
-    (reason,) = watch.end()
-    assert codes([reason]) == ["compiled"]
-    assert "Capture target verify CUDA graph begin" in reason
-    watch.begin()
-    assert watch.end() == ()
-
-
-FACTS = {"model_path": "target", "version": "0.5.23", "random_seed": 7, "startup_time": {"a": 1.5}}
-
-
-def test_the_same_server_is_no_reason(server):
-    server.server_info = FACTS | {"internal_states": [{"avg_spec_accept_length": 2.0}]}
-    watch = ServerIdentityWatch(server.url, launched=FACTS)
-    watch.begin()
-    server.server_info = FACTS | {"internal_states": [{"avg_spec_accept_length": 2.5}]}
-    assert watch.end() == ()
-
-
-@watched("server_restarted")
-@pytest.mark.parametrize(
-    "change", [{"random_seed": 8}, {"startup_time": {"a": 1.6}}, {"version": "0.5.24"}]
-)
-def test_another_start_of_it_is_seen(server, change):
-    server.server_info = FACTS
-    watch = ServerIdentityWatch(server.url)
-    watch.begin()
-    server.server_info = FACTS | change
-    assert codes(watch.end()) == ["server_restarted"]
-
-
-@watched("server_not_ours")
-def test_a_server_that_was_not_launched_is_seen(server):
-    server.server_info = FACTS
-    watch = ServerIdentityWatch(server.url, launched=FACTS | {"random_seed": 1})
-    watch.begin()
-    (reason,) = watch.end()
-    assert codes([reason]) == ["server_not_ours"]
-    assert "random_seed was 1 and is 7" in reason
-
-
-def simulated(behind_s, busy_s, scale=4.0):
-    clock = {"busy_s": busy_s, "behind_s": behind_s}
-    return FACTS | {"simulated": {"time_scale": scale, "clock": clock}}
-
-
-@watched("simulation_behind")
-@pytest.mark.parametrize(
-    ("behind_s", "busy_s", "believed"),
-    [
-        (1.1, 10.0, False),
-        (0.9, 10.0, True),
-        (0.3, 1.0, True),  # 0.075 real seconds: a debt that may yet be paid back
-        (0.5, 1.0, False),
-    ],
-)
-def test_a_simulated_server_that_fell_behind_its_clock_is_seen(server, behind_s, busy_s, believed):
-    server.server_info = simulated(99.0, 100.0)  # what was before the flush does not count
-    watch = ServerIdentityWatch(server.url)
-    watch.begin()
-    server.server_info = simulated(behind_s, busy_s)
-    assert codes(watch.end()) == ([] if believed else ["simulation_behind"])
-
-
-@watched("server_unreadable")
-def test_a_server_that_does_not_say_who_it_is_is_not_believed(server):
-    server.server_info = FACTS
-    watch = ServerIdentityWatch(server.url, timeout_s=0.5)
-    watch.begin()
-    server.server_info = "hang"
-    assert codes(watch.end()) == ["server_unreadable"]
-
-
-def paced(tok_s, clock_ms, **changes):
-    """Answers of 101 tokens at `tok_s`, and a clock whose cycles take `clock_ms`."""
-    load = Load(PLAIN, OperatingPoint(1), pace=lambda _now: 1 / tok_s)
-    for request in load.requests:
-        request.tokens = 101
-    seconds = clock_ms / 1000
-    cycle = PartTime(1600, 1600 * seconds, seconds)
-    values = {
-        "point": load.point,
-        "samples": tuple(load.evidence().samples),
-        "cycle": CycleTimes("plugin", (BatchCycles(1, cycle, {}),)),
-    }
-    return SimpleNamespace(**(values | changes))
-
-
-@watched("slower_than_clock")
-@pytest.mark.parametrize(
-    ("measurement", "scale", "believed"),
-    [
-        (paced(68.4, 14.5), 1.0, True),
-        (paced(51.5, 14.5), 1.0, False),
-        (paced(51.5, 14.5), 40.0, True),  # 12 ms of real time per answer: a busy client
-        (paced(51.5, 14.5, point=OperatingPoint(8)), 1.0, True),  # the prefills of others
-        (paced(51.5, 14.5, cycle=None), 1.0, True),
-    ],
-)
-def test_streams_that_are_slower_than_the_servers_clock_are_seen(measurement, scale, believed):
-    reason = slower_than_clock(measurement, scale)
-    assert codes([] if reason is None else [reason]) == ([] if believed else ["slower_than_clock"])
-
-
-def test_an_accepted_draft_costs_no_cycle():
-    load = Load(point=OperatingPoint(1), pace=lambda _now: 0.015)
-    samples = tuple(load.evidence().samples)
-    assert slower_than_clock(paced(68.4, 14.5, samples=samples), 1.0) is None
-    assert slower_than_clock(paced(68.4, 10.0, samples=samples), 1.0) is not None
-
-
-def switched(in_force, switches):
-    in_force = Setting.read(str(in_force))
-    hot = {
-        "steps": [1, 2, 5],
-        "in_force": in_force.num_steps,
-        "in_force_draft_tokens": in_force.num_draft_tokens,
-        "switches": switches,
-    }
-    plugin = {"protocol": 1, "plugin": "1", "hot_switch": hot, "clock": None}
-    return FACTS | {"internal_states": [{"tuner_plugin": plugin}]}
-
-
-@watched("setting_not_in_force")
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        (switched(2, 3), switched(2, 3), None),
-        (switched(2, 3), switched(5, 4), "2 were in force before the window, and 5 after"),
-        (switched(5, 3), switched(5, 3), "5 were in force before"),
-        (switched("2/6", 3), switched("2/6", 3), "2/6 were in force before the window"),
-        (switched(2, 3), switched(2, 5), "switched 2 times inside the window"),
-        (switched(2, 3), FACTS, "does not say what is in force"),
-    ],
-)
-def test_a_setting_that_was_not_in_force_is_seen(server, before, after, said):
-    server.server_info = before
-    watch = PluginWatch(server.url, lambda: Setting(2), time_scale=1.0)
-    watch.begin()
-    server.server_info = after
-    reasons = watch.end()
-    assert codes(reasons) == ([] if said is None else ["setting_not_in_force"])
-    assert (said or "") in "".join(reasons)
-
-
-def test_of_a_server_that_is_not_switched_nothing_is_asked(server):
-    server.server_info = switched(2, 3)
-    watch = PluginWatch(server.url, lambda: None, time_scale=1.0)
-    watch.begin()
-    server.server_info = FACTS
-    assert watch.end() == ()
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -596,43 +379,43 @@ def table(heading):
     return [code for code, _ in rows]
 
 
-def test_the_table_the_code_and_the_tests_know_the_same_reasons():
-    assert sorted(table("Reasons")) == sorted({*CHECKS, *WATCH_CODES})
-    assert sorted(CASES | WATCHED) == sorted({*CHECKS, *WATCH_CODES})
+def test_the_docs_list_all_reasons():
+    assert sorted(table("Reasons")) == sorted({*INVALIDATING, *WATCH_CODES})
+    assert sorted(CASES) == sorted(INVALIDATING)
 
 
-def test_the_table_the_code_and_the_tests_know_the_same_warnings():
-    assert sorted(table("Warnings")) == sorted(WARNINGS) == sorted(WARNED)
+def test_the_docs_list_all_warnings():
+    assert sorted(table("Warnings")) == sorted(WARNING) == sorted(WARNED)
 
 
 # -- rules ---------------------------------------------------------------------------------------
 
 
-def test_what_watches_saw_comes_first():
+def test_findings_of_watches_come_first():
     evidence = CASES["cached_tokens"]().evidence()
     found = reasons_against(evidence, ("compiled: AUTOTUNE",))
     assert codes(found) == ["compiled", "cached_tokens"]
 
 
-def test_natural_length_has_only_an_upper_bound():
+def test_completion_tokens_with_natural_length_has_only_an_upper_bound():
     load = Load(workload={"natural_length": True, "output_tokens": TOKENS + 10})
     assert judged(load)[0] == []
     load = Load(workload={"natural_length": True, "output_tokens": TOKENS - 1})
     assert judged(load)[0] == ["completion_tokens"]
 
 
-def test_an_endpoint_that_counts_nothing_is_not_believed():
+def test_token_totals_requires_a_count():
     assert judged(answering(Load(PLAIN), completion_tokens=None))[0] == ["token_totals"]
 
 
-def test_a_shared_prefix_may_be_cached():
+def test_cached_tokens_allows_a_shared_prefix():
     load = WARNED["prefix_not_cached"]()
     for request in load.requests[1:]:
         request.answer["cached_tokens"] = 450
     assert judged(load) == ([], [])
 
 
-def test_a_group_for_each_prompt_shares_nothing_on_purpose():
+def test_prefix_not_cached_needs_a_shared_group():
     load = WARNED["prefix_not_cached"]()
     load.workload["shared_prefix"] = SharedPrefix(500, groups=len(load.requests))
     assert judged(load) == ([], [])
@@ -640,7 +423,7 @@ def test_a_group_for_each_prompt_shares_nothing_on_purpose():
     assert judged(load) == ([], ["prefix_not_cached"])
 
 
-def test_an_adaptive_server_is_judged_by_its_largest_candidate():
+def test_accept_length_uses_the_largest_adaptive_steps():
     # Six drafts in a verify, where it runs three steps just now.
     figures = {"verify_calls": 10, "correct_drafts": 54, "histogram": (0, 0, 0, 0, 3, 0, 7)}
     load = answering(merged(Load()), **figures)
@@ -649,7 +432,7 @@ def test_an_adaptive_server_is_judged_by_its_largest_candidate():
     assert judged(load)[0] == []
 
 
-def test_an_adaptive_server_may_decode_plainly():
+def test_acceptance_missing_allows_adaptive_steps_of_0():
     load = Load(more={"adaptive_steps": (0, 1, 3)})
     for request in load.requests[::2]:
         request.answer |= {"verify_calls": 0, "correct_drafts": 0, "histogram": ()}
@@ -660,7 +443,7 @@ def test_an_adaptive_server_may_decode_plainly():
     ("tokens", "turn_tokens", "found"),
     [(13, 0, []), (40, 0, ["prompt_tokens"]), (40, 30, []), (60, 30, ["prompt_tokens"])],
 )
-def test_a_text_has_no_more_tokens_than_bytes_and_its_template(tokens, turn_tokens, found):
+def test_prompt_tokens_of_a_text_are_bounded_by_its_bytes(tokens, turn_tokens, found):
     load = answering(Load(), prompt_tokens=tokens)
     load.prompts = [
         Prompt(request.prompt, f"{request.prompt[::-1]} why?", turn_tokens=turn_tokens)
@@ -669,20 +452,20 @@ def test_a_text_has_no_more_tokens_than_bytes_and_its_template(tokens, turn_toke
     assert judged(load)[0] == found
 
 
-def test_an_answer_has_as_many_ids_as_tokens():
+def test_token_totals_compares_ids_and_tokens():
     load = Load()
     load.requests[0].ids = tuple(range(TOKENS - 1))
     assert judged(load)[0] == ["token_totals"]
 
 
-def test_a_chunk_may_claim_what_was_decoded_while_it_was_held_back():
+def test_chunk_tokens_allows_a_delayed_chunk():
     load = Load(PLAIN)
     for request in load.requests:
         request.claim, request.first = TOKENS - 8, 0.05 * (TOKENS - 8)
     assert judged(load)[0] == []
 
 
-def test_a_client_that_stood_still_reads_a_burst_of_claims():
+def test_chunk_tokens_allows_a_burst_after_a_pause():
     evidence = Load(PLAIN).evidence()
     for flight in evidence.flights:
         # It read nothing for 2.5 s, and then two pieces at once.
@@ -695,7 +478,7 @@ def test_a_client_that_stood_still_reads_a_burst_of_claims():
 
 
 @pytest.mark.parametrize(("share", "found"), [(2, []), (1, ["chunk_tokens"])])
-def test_claims_of_most_answers_count(share, found):
+def test_chunk_tokens_needs_most_answers(share, found):
     load = Load(PLAIN)
     for request in load.requests[::share]:
         request.claim = TOKENS - 8
@@ -710,33 +493,33 @@ def shifted(load):
     return answering(load, verify_calls=verify, correct_drafts=correct, histogram=())
 
 
-def test_an_answer_has_no_more_chunks_than_verifies_and_prefills():
+def test_acceptance_counts_limits_the_chunks():
     (reason,) = reasons_against(shifted(Load()).evidence())
     assert codes([reason]) == ["acceptance_counts"]
     assert "verify calls cannot give" in reason
 
 
-def test_a_retraction_gives_a_chunk_without_a_verify():
+def test_acceptance_counts_allows_a_chunk_per_retraction():
     load = answering(shifted(Load()), retractions=1)
     assert judged(load)[0] == []
     # OpenAI's endpoints do not tell of retractions.
     assert judged(answering(shifted(Load()), retractions=None))[0] == []
 
 
-def test_chunks_may_merge_and_an_adaptive_server_may_decode_between_verifies():
+def test_acceptance_counts_allows_merged_chunks_and_adaptive_servers():
     assert judged(merged(shifted(Load())))[0] == []
     assert judged(shifted(Load(more={"adaptive_steps": (0, 1, 3)})))[0] == []
 
 
 @pytest.mark.parametrize("accepted", [[0], [3]])
-def test_equal_accounts_of_nothing_or_everything_are_not_stale(accepted):
+def test_acceptance_stale_allows_nothing_or_everything_accepted(accepted):
     load = Load()
     for request in load.requests:
         request.accepted = accepted
     assert judged(load)[0] == []
 
 
-def test_accounts_that_repeat_for_answers_of_different_lengths_contradict_them():
+def test_equal_counts_of_different_lengths_are_acceptance_counts():
     load = Load()
     told = load.requests[0].flight().answer
     for n, request in enumerate(load.requests):
@@ -760,7 +543,7 @@ def test_accounts_that_repeat_for_answers_of_different_lengths_contradict_them()
         st.lists(st.integers(0, 3), min_size=8, max_size=8), min_size=16, max_size=16
     ),
 )
-def test_noise_of_acceptance_is_not_unsteady(paces, accepted):
+def test_unsteady_ignores_noise_of_acceptance(paces, accepted):
     """Whatever the drafts, a server whose verifies take one time is steady."""
     load = Load(pace=lambda _now: paces[0])
     for request, pattern in zip(load.requests, accepted, strict=True):
@@ -768,7 +551,7 @@ def test_noise_of_acceptance_is_not_unsteady(paces, accepted):
     assert "unsteady" not in judged(load)[0]
 
 
-def test_long_prefills_are_no_standstill():
+def test_silent_ignores_long_prefills():
     load = Load(PLAIN, OperatingPoint(1), count=4, gap=20.0)
     for request in load.requests:
         request.first = 16.0
@@ -778,26 +561,26 @@ def test_long_prefills_are_no_standstill():
     assert "silent" in judged(load)[0]
 
 
-def test_a_pause_is_not_unsteady_but_a_slower_server_is():
+def test_unsteady_ignores_a_pause_but_not_a_slower_server():
     load = Load()
     load.requests[3].pause = 20.0
     assert judged(load) == ([], ["stalled"])
     assert judged(CASES["unsteady"]()) == (["unsteady"], [])
 
 
-def test_an_adaptive_server_may_change_its_pace():
+def test_unsteady_ignores_adaptive_servers():
     load = CASES["unsteady"]()
     load.more = {"adaptive_steps": (0, 1, 3)}
     assert judged(load) == ([], [])
 
 
-def test_a_pause_in_a_window_without_length_is_no_error():
+def test_stalled_accepts_a_window_without_length():
     load = WARNED["stalled"]()
     load.more = {"closed": 0.0}
     assert judged(load)[0] == ["empty_window"]
 
 
-def test_the_ramp_does_not_make_a_queue_that_holds_grow():
+def test_queue_grows_ignores_the_ramp():
     # 160 requests in a window of 40 s, each of them answered in 24 s; those before it in 4 s.
     load = Load(PLAIN, OperatingPoint(request_rate=4.0), gap=0.25, count=221)
     for n, request in enumerate(load.requests):
@@ -807,31 +590,31 @@ def test_the_ramp_does_not_make_a_queue_that_holds_grow():
 
 
 @pytest.mark.parametrize(("faster", "found"), [(3.1, []), (4.5, []), (8.0, ["too_fast"])])
-def test_a_server_may_become_faster_than_its_warmup(faster, found):
+def test_too_fast_allows_a_slow_warmup(faster, found):
     load = Load(PLAIN, more={"decode_s": 0.05 * faster})
     for request in load.requests:
         request.first = 0.0
     assert judged(load)[0] == found
 
 
-def test_some_answers_from_a_cache_are_enough():
+def test_too_fast_needs_a_tenth_of_the_answers():
     load = Load(PLAIN, more={"decode_s": 0.05})
     for request in load.requests[::4]:
         request.first, request.pace = 0.005, lambda _now: 0.0005
     assert judged(load)[0] == ["too_fast"]
 
 
-def test_few_requests_are_not_called_unsteady():
+def test_unsteady_needs_enough_requests():
     assert judged(Load(point=OperatingPoint(1), count=2, pace=lambda n: 0.05 + n))[0] == []
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 1.9])
-def test_a_queue_that_holds_is_no_reason(rate):
+def test_queue_grows_accepts_a_stable_queue(rate):
     point = OperatingPoint(request_rate=rate)
     assert judged(Load(PLAIN, point, gap=1 / rate, count=40))[0] == []
 
 
-def test_a_short_window_says_how_many_requests_are_enough():
+def test_short_window_recommends_requests():
     load = CASES["short_window"]()
     (reason,) = reasons_against(load.evidence())
     assert "0 of the 64 requests that were sent in the window (6.3 s) ended in it" in reason
@@ -843,7 +626,7 @@ def test_a_short_window_says_how_many_requests_are_enough():
     assert judged(longer)[0] == []
 
 
-def test_a_trace_that_is_too_short_has_to_be_longer():
+def test_short_window_recommends_a_longer_trace():
     load = CASES["short_window"]()
     load.point = OperatingPoint(trace="day.jsonl")
     (reason,) = reasons_against(load.evidence())
@@ -862,11 +645,11 @@ def test_a_trace_that_is_too_short_has_to_be_longer():
         (Load(PLAIN, OperatingPoint(1), more={"running_limit": 1}), False),
     ],
 )
-def test_what_is_in_flight_beyond_the_servers_limit_is_a_queue(load, warned):
+def test_queued_compares_with_the_servers_limit(load, warned):
     assert ("queued" in judged(load)[1]) is warned
 
 
-def test_late_by_less_than_matters_is_no_reason():
+def test_client_late_allows_short_delays():
     load = Load(PLAIN, OperatingPoint(request_rate=100.0), gap=0.01, count=40)
     for request in load.requests:
         request.late = 0.008
@@ -877,7 +660,7 @@ def test_late_by_less_than_matters_is_no_reason():
     ("equal", "warned"),
     [((28,), True), ((16,), True), ((15,), False), ((2,) * 8, True), ((3,), False)],
 )
-def test_half_of_the_answers_equal_to_others_are_degenerate(equal, warned):
+def test_degenerate_output_if_half_of_the_answers_are_equal(equal, warned):
     """Of 32 answers, groups of so many are equal."""
     load = Load(PLAIN, count=32)
     groups = [group for group, size in enumerate(equal) for _ in range(size)]
@@ -886,7 +669,7 @@ def test_half_of_the_answers_equal_to_others_are_degenerate(equal, warned):
     assert ("degenerate_output" in judged(load)[1]) is warned
 
 
-def test_three_equal_answers_of_six_are_no_sign():
+def test_degenerate_output_allows_three_equal_answers_of_six():
     load = Load(PLAIN, count=6)
     for request in load.requests[:3]:
         request.ids = tuple(range(16))
@@ -894,21 +677,21 @@ def test_three_equal_answers_of_six_are_no_sign():
 
 
 @pytest.mark.parametrize(("text", "warned"), [("!" * 40, True), ("Paris is a city.", False)])
-def test_without_ids_the_text_is_looked_at(text, warned):
+def test_degenerate_output_reads_text_without_ids(text, warned):
     load = Load(PLAIN)
     for n, request in enumerate(load.requests):
         request.answer |= {"output_ids": (), "text": text if warned else f"{n} {text}"}
     assert (judged(load)[1] == ["degenerate_output"]) is warned
 
 
-def test_short_answers_from_a_cache_are_too_fast():
+def test_too_fast_includes_short_answers():
     load = Load(PLAIN, more={"decode_s": 0.05})
     for request in load.requests:
         request.tokens, request.first, request.pace = 5, 0.002, lambda _now: 0.0005
     assert "too_fast" in judged(load)[0]
 
 
-def test_latencies_of_the_drain_alone_are_not_believed():
+def test_too_few_requests_if_all_latencies_are_of_the_drain():
     assert judged(Load(PLAIN, OperatingPoint(8), count=16, more={"whole_lives": 0}))[0] == [
         "too_few_requests"
     ]
@@ -924,14 +707,14 @@ def test_latencies_of_the_drain_alone_are_not_believed():
     ],
     ids=["one token after the prefill's", "one token in the end", "two tokens", "one answer"],
 )
-def test_broken_decoding_is_degenerate_whatever_it_repeats(ids):
+def test_degenerate_output_finds_loops_of_any_period(ids):
     load = Load(PLAIN)
     for n, request in enumerate(load.requests):
         request.ids = tuple(ids(n, k) for k in range(TOKENS))
     assert [code for code in judged(load)[1] if code == "degenerate_output"]
 
 
-def test_one_answer_cut_to_many_lengths_is_degenerate():
+def test_degenerate_output_finds_one_answer_of_many_lengths():
     load = Load(PLAIN)
     for n, request in enumerate(load.requests):
         request.tokens = TOKENS - n
@@ -939,7 +722,7 @@ def test_one_answer_cut_to_many_lengths_is_degenerate():
     assert "degenerate_output" in judged(load)[1]
 
 
-def test_answers_of_a_few_chunks_end_together_by_nature():
+def test_lock_step_skips_answers_of_few_chunks():
     load = Load(PLAIN, OperatingPoint(4), together=True)
     for request in load.requests:
         request.tokens = 5
