@@ -36,7 +36,7 @@ from runners.plugin.protocol import TOKEN_ARGUMENT, token_of
 from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 if TYPE_CHECKING:
     from results.records import ProcessIdentity

@@ -24,7 +24,7 @@ from results.errors import StoreError, StudyNotFound
 from results.records import TrialState
 from results.store import Store
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.formatting import describe
 from tuner.studies import assembly
 

@@ -1,13 +1,11 @@
 """Where the seconds of a launch go, from exec to the proof that it is gone, and what can be saved.
 
-    python -m benchmarks.launch_cost --study FILE [--launches 3] [--ways exec,prepared] [...]
+    python -m benchmarks.launch_cost --study FILE [--launches 3] [--ways exec,cold-caches] [...]
 
 Launches of the study's first configuration, through the runner that `tuner sweep` uses, the ways
-taking turns (exec, prepared, prepared, exec, ...):
+taking turns (exec, cold-caches, cold-caches, exec, ...):
 
 - `exec`: `python -m sglang.launch_server`, as always.
-- `prepared`: the next launch's imports made while this one starts up (`TUNER_PREPARE_NEXT=1`). Its
-  first launch after one of another way has none yet: it is told apart as `prepared-first`.
 - `cold-caches`: every kernel cache empty, as in a container that is made anew for every launch.
 - `no-bytecode`: modules compiled at every import, as in an image without `__pycache__`.
 
@@ -27,22 +25,19 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psutil
-
-from benchmarks.launch_stages import STAGES, StartWatch, seen
+from benchmarks.launch_stages import STAGES, StartWatch
 from benchmarks.launch_table import LaunchCost, table, write
 from benchmarks.table import of_measurement
 from results.records import LaunchIntent
 from runners.base import RunnerError
-from runners.process.prepared import CUDA_FILE, gpu_memory_mb, has_open
 from runners.process.server_client import ServerClient
 from runners.sglang.machine import CACHE_VARIABLES
 from runners.sglang.runner import SGLangRunner
 from search_spaces.problems import StudyFileError
 from search_spaces.space.space import Space, SpaceTooLargeError
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 if TYPE_CHECKING:
     from results.records import ProcessIdentity
@@ -50,7 +45,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
 
-WAYS = ("exec", "prepared", "cold-caches", "no-bytecode")
+WAYS = ("exec", "cold-caches", "no-bytecode")
 _IMPORTED = "import sglang.srt.server_args, sglang.srt.entrypoints.http_server"
 _IMPORT_LINE = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \|\s*([\w.]+)")
 _HEALTH_S = 30.0
@@ -65,13 +60,10 @@ class Bench:
         self._logs = logs
         self._blocks = blocks
         self._runners: dict[str, SGLangRunner] = {}
-        self._idle_mb = _used_mb()
         self._empty = tempfile.TemporaryDirectory(prefix="launch-cost-")
 
     def close(self) -> None:
-        """Ends what is prepared."""
-        for runner in self._runners.values():
-            runner.next_launcher.discard()
+        """Remove the empty cache folders."""
         self._empty.cleanup()
 
     def launch(self, way: str, number: int) -> LaunchCost:
@@ -81,10 +73,6 @@ class Bench:
             RunnerError: It failed.
         """
         runner = self._runner(way)
-        for other in self._runners.values():
-            if other is not runner:
-                other.next_launcher.discard()  # none stands by a launch of another way
-        waiting = runner.next_launcher.pid
         mark = uuid.uuid4().hex
         log = self._logs / f"{number:02d}-{way}.log"
         intent = LaunchIntent(self._configuration, (), mark, str(log))
@@ -109,14 +97,9 @@ class Bench:
             cpu_s = {
                 f"{p.name or 'python'}:{pid}": p.cpu_s for pid, p in watches[0].processes.items()
             }
-            launcher = _gpu(watches[0].pid)
             health_s = self._health(session)
             measured = time.monotonic()
-            before = _parked(runner)
             speeds, cycles = self._windows(session)
-            parked = _difference(before, _parked(runner))
-            if runner.next_launcher.given_up is not None:
-                parked = {"given up": runner.next_launcher.given_up}
             measure_s = time.monotonic() - measured
         except BaseException:
             session.close()
@@ -124,11 +107,8 @@ class Bench:
         closing = time.monotonic()
         session.close()
         stop_s = time.monotonic() - closing
-        if "gpu_mb" in parked and self._idle_mb is not None:
-            # Without the server: also where the driver's tool does not know our processes.
-            parked["all_gpus_mb"] = (_used_mb() or 0.0) - self._idle_mb
         return LaunchCost(
-            way if way != "prepared" or waiting is not None else "prepared-first",
+            way,
             number,
             stages,
             session.ready_s,
@@ -139,8 +119,6 @@ class Bench:
             cpu_s,
             speeds,
             cycles,
-            parked,
-            launcher,
         )
 
     def _windows(self, session: Session) -> tuple[list[float], list[float]]:
@@ -170,9 +148,7 @@ class Bench:
             if env := self._variables(way):
                 server = study.server.model_copy(update={"env": {**study.server.env, **env}})
                 study = study.model_copy(update={"server": server})
-            runner = SGLangRunner(study, seed=0, log_dir=self._logs)
-            runner.next_launcher.wanted = way == "prepared"
-            self._runners[way] = runner
+            self._runners[way] = SGLangRunner(study, seed=0, log_dir=self._logs)
         return self._runners[way]
 
     def _variables(self, way: str) -> dict[str, str]:
@@ -182,42 +158,6 @@ class Bench:
         if way == "no-bytecode":
             return {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": folder}
         return {}
-
-
-def _parked(runner: SGLangRunner) -> dict[str, Any]:
-    """What the launcher that stands by has used so far."""
-    if (pid := runner.next_launcher.pid) is None:
-        return {}
-    process = psutil.Process(pid)
-    switches = process.num_ctx_switches()
-    now = seen(process)
-    return {
-        "cpu_s": now.cpu_s,
-        "switches": switches.voluntary + switches.involuntary,
-        "rss_mb": round(now.rss_mb),
-        "threads": process.num_threads(),
-        **_gpu(pid),
-    }
-
-
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    changed = {n: after[n] - before[n] for n in ("cpu_s", "switches") if n in before and n in after}
-    return after | changed
-
-
-def _gpu(pid: int) -> dict[str, Any]:
-    """What a launcher has of the GPUs: CUDA initialised or not, and memory."""
-    return {"cuda": has_open(pid, CUDA_FILE), "gpu_mb": gpu_memory_mb(pid)}
-
-
-def _used_mb() -> float | None:
-    """Memory in use on all GPUs, whoever uses it; `None` without the driver's tool."""
-    query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return sum(float(line) for line in done.stdout.split() if line.isdecimal())
 
 
 def import_times(python: str, env: dict[str, str]) -> dict[str, float]:
@@ -256,7 +196,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     made.add_argument("--study", default="tiny", help="a study file, or the name of a shipped one")
     made.add_argument("--launches", type=int, default=3, help="launches of each way")
-    made.add_argument("--ways", default="exec,prepared", help=f"of {', '.join(WAYS)}")
+    made.add_argument("--ways", default="exec", help=f"of {', '.join(WAYS)}")
     made.add_argument("--blocks", type=int, default=2, help="windows in each launch")
     made.add_argument("--point", type=int, default=0, help="number of the study's first candidate")
     made.add_argument("--minutes", type=float, default=1e9, help="begin no launch after these")

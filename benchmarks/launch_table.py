@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.launch_stages import STAGES
 
@@ -28,15 +28,13 @@ class LaunchCost:
         number: Its number, over all ways.
         stages: Seconds per stage until it was ready.
         ready_s: From the start to the first generation.
-        start_s: Until the runner gave a session: read back, and the next one parked.
+        start_s: Until the runner returned a session, with the read-back.
         health_s: What `/health` takes once it is ready; no launch waits for it.
         measure_s: The windows.
         stop_s: From asking it to end until the proof that it is gone.
         cpu_s: Processor seconds until ready, by process.
         output_tok_s: Of each window.
         cycle_ms: Of each window, per verify (per token, without speculation).
-        parked: Of the launcher that stood by while it was measured; empty where none did.
-        launcher: What its own launcher has of the GPUs, however it was started.
     """
 
     way: str
@@ -50,8 +48,6 @@ class LaunchCost:
     cpu_s: dict[str, float]
     output_tok_s: list[float]
     cycle_ms: list[float]
-    parked: dict[str, Any]
-    launcher: dict[str, Any]
 
     @property
     def spent_s(self) -> float:
@@ -74,7 +70,7 @@ def table(costs: list[LaunchCost]) -> str:
     for stage in STAGES:
         row(f"  {stage}", _seconds_in(stage))
     row("ready_s", lambda c: c.ready_s)
-    row("start_s (read back, next one parked)", lambda c: c.start_s)
+    row("start_s (with read-back)", lambda c: c.start_s)
     row("measure_s", lambda c: c.measure_s)
     row("stop_s", lambda c: c.stop_s)
     row("not waited for any more: /health", lambda c: c.health_s)
@@ -88,10 +84,6 @@ def table(costs: list[LaunchCost]) -> str:
         windows.append(f"launch {cost.number} ({cost.way}): tok/s of its windows: {told}")
     lines = [f"{'':40}" + "".join(f"{way:>16}" for way in ways)]
     lines += [f"{name:40}" + "".join(f"{value:16.2f}" for value in values) for name, values in rows]
-    for cost in costs:
-        if cost.parked:
-            lines.append(f"launch {cost.number}: stood by while it was measured: {cost.parked}")
-        lines.append(f"launch {cost.number} ({cost.way}): its launcher: {cost.launcher}")
     return "\n".join((*lines, *windows))
 
 

@@ -65,7 +65,7 @@ class Connected:
         if inode is None or (self._inode is not None and inode != self._inode):
             raise StoreError(
                 f"the database file {self._file} was removed or replaced while it was in use; "
-                "what was stored in it is gone with it"
+                "its results are lost"
             )
         self._inode = inode
 
@@ -82,15 +82,15 @@ class Connected:
     def _writing(self) -> Iterator[Connection]:
         """One transaction; durable when the block has ended."""
         if self.read_only:
-            raise StoreError(f"the database {self.shown} was opened for reading only")
+            raise StoreError(f"the database {self.shown} was opened read-only")
         self._check_file()
         try:
             with self._writer.begin() as connection:
                 yield connection
         except DBAPIError as error:
             raise StoreError(
-                f"the database {self.shown} did not take a write ({error.orig}); "
-                "check its disk and who else has it open, then resume"
+                f"cannot write to the database {self.shown} ({error.orig}); check the disk and "
+                "other programs that have it open, then resume"
             ) from error
 
 
@@ -113,7 +113,7 @@ def lock_study(connection: Connection, study_id: int) -> None:
 
 def no_study(study_id: int) -> StudyNotFound:
     """The error for a study that is gone."""
-    return StudyNotFound(f"no study with id {study_id} is stored (was it deleted?)")
+    return StudyNotFound(f"there is no study with id {study_id}; it may have been deleted")
 
 
 def next_number(connection: Connection, table: Table, study_id: int) -> int:

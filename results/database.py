@@ -54,8 +54,7 @@ def resolve_url(address: str) -> URL:
             return url
         if "?" in address:
             raise StoreError(
-                f"{address!r}: what is behind the `?` is no part of the file's name there; write "
-                "%3F for a question mark in it"
+                f"{address!r}: `?` ends the file name; write %3F for a question mark in the name"
             )
         return url.set(database=str(Path(str(url.database)).expanduser().resolve()))
     if backend in {"postgresql", "postgres"}:
@@ -167,9 +166,9 @@ def _reading_connections(path: Path) -> Callable[[], sqlite3.Connection]:
             unwritten = path.with_name(f"{path.name}-wal")
             if _size_of(unwritten):
                 raise StoreError(
-                    f"cannot read {path} ({error}): its last records are still in "
-                    f"{unwritten.name}, which takes permission to write its folder; copy both "
-                    "files to a folder of yours, and name the copy as --storage"
+                    f"cannot read {path} ({error}): its last records are in {unwritten.name}, and "
+                    "reading them needs write permission for the folder; copy both files to a "
+                    "folder of yours and use the copy as --storage"
                 ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(_unusable(path, error)) from error

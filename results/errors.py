@@ -1,38 +1,38 @@
-"""What can go wrong between the tuner and its database; each message says what to do next."""
+"""Errors of the database. Each message says what to do next."""
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The database could not be opened, read or written, or was asked for the impossible."""
+    """The database cannot be opened, read or written, or a request is not valid."""
 
 
-class StoreMissing(StoreError):  # noqa: N818 - names the state, as the CLI tells it
-    """There is no database at that address, and it was not to be created."""
+class StoreMissing(StoreError):  # noqa: N818 - names a state
+    """The database does not exist and must not be created."""
 
 
 class StoreVersionError(StoreError):
     """The database was written by a newer tuner."""
 
 
-class StoreOutdated(StoreError):  # noqa: N818 - names the state, as the CLI tells it
-    """The database is of an older schema, and was to be read only."""
+class StoreOutdated(StoreError):  # noqa: N818 - names a state
+    """The database has an older schema and was opened read-only."""
 
 
-class StudyExists(StoreError):  # noqa: N818 - names the state, as the CLI tells it
-    """A study of that name is stored already."""
+class StudyExists(StoreError):  # noqa: N818 - names a state
+    """A study with this name exists."""
 
 
-class StudyNotFound(StoreError):  # noqa: N818 - names the state, as the CLI tells it
-    """No study of that name, or number, is stored."""
+class StudyNotFound(StoreError):  # noqa: N818 - names a state
+    """There is no study with this name or id."""
 
 
-class StudyBusy(StoreError):  # noqa: N818 - names the state, as the CLI tells it
-    """Another living tuner works on the study.
+class StudyBusy(StoreError):  # noqa: N818 - names a state
+    """Another tuner is running this study.
 
     Attributes:
-        pid: Its process.
-        host: The machine on which it runs.
+        pid: Process id of that tuner.
+        host: Host of that tuner.
     """
 
     def __init__(self, message: str, *, pid: int, host: str) -> None:
@@ -41,5 +41,5 @@ class StudyBusy(StoreError):  # noqa: N818 - names the state, as the CLI tells i
         self.host = host
 
 
-class MirrorConflict(StoreError):  # noqa: N818 - names the state, as the CLI tells it
-    """Optuna's tables hold something under the study's name that is not this study."""
+class MirrorConflict(StoreError):  # noqa: N818 - names a state
+    """Optuna's tables have a different study with this name."""

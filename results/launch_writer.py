@@ -198,7 +198,7 @@ class LaunchWriter(Connected):
             )
             if not changed.rowcount:
                 row_id(connection, tables.launches, study_id, launch)
-                raise StoreError(f"launch {launch} of study {study_id} has ended already")
+                raise StoreError(f"launch {launch} of study {study_id} has already ended")
             if version := values.get("sglang_version"):
                 connection.execute(_SET_VERSION, {"the_study": study_id, "sglang_version": version})
 

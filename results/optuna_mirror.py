@@ -129,8 +129,8 @@ class OptunaMirror:
             # Without trials it is one that a kill cut off before the mark was set.
             if self.study.get_trials(deepcopy=False):
                 raise MirrorConflict(
-                    f"Optuna's tables hold a study named {study_name!r} that is not the "
-                    "tuner's; give the study another --name, or use another --storage"
+                    f"Optuna's tables have a study {study_name!r} that tuner did not create; "
+                    "choose another --name or another --storage"
                 )
             self.study.set_user_attr(_MARK, study_name)
 
@@ -176,8 +176,8 @@ class OptunaMirror:
                 elif existing.params != target.params:
                     raise MirrorConflict(
                         f"Optuna's trial {trial.number} of study {self.study.study_name!r} has "
-                        f"other parameters ({existing.params}, ours {target.params}): something "
-                        "else wrote into that study"
+                        f"other parameters ({existing.params}, expected {target.params}): another "
+                        "program wrote to this study"
                     )
                 elif existing.state.is_finished():
                     if _end_of(existing) != _end_of(target):

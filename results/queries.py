@@ -45,7 +45,7 @@ class Questions(Connected):
                 .one_or_none()
             )
         if row is None:
-            raise StudyNotFound(f"no study named {name!r} is stored in {self.shown}")
+            raise StudyNotFound(f"{self.shown} has no study named {name!r}")
         return rows.study_of(row)
 
     def studies(self) -> tuple[StoredStudy, ...]:

@@ -122,9 +122,7 @@ def insert_study(
     try:
         connection.execute(insert(tables.studies).values(values))
     except IntegrityError as error:
-        raise StudyExists(
-            f"a study named {study.name!r} is stored already in {database}"
-        ) from error
+        raise StudyExists(f"{database} already has a study named {study.name!r}") from error
     question = select(tables.studies).where(tables.studies.c.name == study.name)
     return connection.execute(question).mappings().one()
 
@@ -133,16 +131,13 @@ def _refuse_if_held(held: Owner, owner: Owner, *, take_over: bool) -> None:
     if held.is_same(owner) or not held.may_live():
         return
     if held.host == owner.host:
-        advice = "wait for it, or stop it first"
+        advice = "wait for it or stop it"
     elif take_over:
         return
     else:
-        advice = (
-            f"whether it lives can't be seen from here: look on {held.host}, and if it is gone, "
-            "`tuner resume --take-over`"
-        )
+        advice = f"check {held.host}; if that tuner is dead, run `tuner resume --take-over`"
     raise StudyBusy(
-        f"another tuner (pid {held.pid} on {held.host}) works on this study; {advice}",
+        f"another tuner (pid {held.pid} on {held.host}) is running this study; {advice}",
         pid=held.pid,
         host=held.host,
     )

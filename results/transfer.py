@@ -52,7 +52,7 @@ def copy_studies(source: Store, target: Store) -> tuple[CopiedStudy, ...]:
     ours = {study.name for study in target.studies()}
     if taken := [name for name in names if name in ours]:
         raise StudyExists(
-            f"{target.shown} has a study of that name already: {', '.join(taken)}; "
+            f"{target.shown} already has a study of this name: {', '.join(taken)}; "
             "copy to another database"
         )
     mirrors = source.optuna_states()
@@ -79,8 +79,8 @@ def _copy_rows(reading: Connection, writing: Connection) -> list[tuple[str, Coun
         counts = copy_all(reading, writing, row["id"], target_id)
         if (found := _count(writing, target_id)) != counts:
             raise StoreError(
-                f"the copy of study {row['name']!r} holds {asdict(found)}, not {asdict(counts)}; "
-                "nothing was copied"
+                f"the copy of study {row['name']!r} has {asdict(found)}, expected "
+                f"{asdict(counts)}; nothing was copied"
             )
         copied.append((row["name"], counts))
     return copied
@@ -110,7 +110,7 @@ def _copy_mirrors(
     left = target.optuna_states()
     if foreign := [name for name in names if name in there and name not in left]:
         raise MirrorConflict(
-            f"Optuna's tables of {target.shown} hold a study that is not the tuner's: "
+            f"Optuna's tables of {target.shown} have a study that tuner did not create: "
             f"{', '.join(foreign)}; copy to another database"
         )
     if not names:

@@ -113,7 +113,7 @@ class TrialWriter(Connected):
                 values["time_scale"] = resolved.time_scale
             changed = connection.execute(_FINISH, {**values, "the_trial": trial_id})
             if not changed.rowcount:
-                raise StoreError(f"trial {trial} of study {study_id} is finished already")
+                raise StoreError(f"trial {trial} of study {study_id} is already finished")
 
     def set_aside(
         self, study_id: int, configuration: Configuration, purpose: Purpose, failure: Failure

@@ -100,8 +100,8 @@ class Upkeep(Connected):
                 raw.close()
             if answer != "ok":
                 raise StoreError(
-                    f"{self.shown} is damaged ({answer}), and so would be its copy {file}; "
-                    "`tuner db check` says more"
+                    f"{self.shown} is damaged ({answer}), so {file} was not written; "
+                    "run `tuner db check` for details"
                 )
 
 
@@ -113,7 +113,7 @@ def whole_file(file: Path) -> Iterator[Path]:
         StoreError: `file` exists, or its folder cannot be written.
     """
     if file.exists():
-        raise StoreError(f"{file} exists already; name another file")
+        raise StoreError(f"{file} exists; choose another file")
     part = file.with_name(f"{file.name}.part")
     try:
         part.unlink(missing_ok=True)

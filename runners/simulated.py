@@ -16,7 +16,7 @@ from runners.sglang.command import sglang_command
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.launch.flag_state import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.flags.version_flags import flags_not_had
+from search_spaces.space.version_flags import unsupported_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ class SimulatedRunner(ProcessRunner):
                 f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
                 f"`space.speculation`, or use `--runner sglang`"
             )
-        return flags_not_had(self._study, profile.sglang) or self.check_data_sets()
+        return unsupported_flags(self._study, profile.sglang) or self.check_data_sets()
 
     def machine(self) -> Machine:
         """The profile's machine, for all that it states; no GPU of this one is used."""

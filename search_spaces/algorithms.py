@@ -1,7 +1,7 @@
-"""What SGLang 0.5.23 knows of each speculative algorithm (`speculative/spec_info.py:28-36`).
+"""SGLang 0.5.23's speculative algorithms (`speculative/spec_info.py:28-36`).
 
-UNO is left out: it needs a LoRA adapter of its own, one GPU and FA3, and its trees obey other
-rules (`arg_groups/speculative_hook.py:472-640`).
+UNO is not supported: it needs a LoRA adapter, one GPU and FA3, and has different rules for trees
+(`arg_groups/speculative_hook.py:472-640`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from search_spaces.configuration import NO_SPECULATION
 
 
 class Shape(enum.Enum):
-    """Which numbers decide what an algorithm drafts."""
+    """The numbers that an algorithm takes."""
 
     NONE = "none"
-    """Nothing is drafted."""
+    """No numbers, no draft."""
     TREE = "tree"
-    """`num_steps`, `topk` and `num_draft_tokens`; a chain where `topk` is 1."""
+    """`num_steps`, `topk` and `num_draft_tokens`; `topk` 1 is a chain."""
     LOOKUP = "lookup"
-    """`num_draft_tokens` alone; SGLang derives the rest."""
+    """Only `num_draft_tokens`; SGLang derives the other numbers."""
     BLOCK = "block"
-    """`num_draft_tokens` alone, drafted in one step."""
+    """Only `num_draft_tokens`, drafted in one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Algorithm:
 
     Attributes:
         name: SGLang's name, in upper case.
-        shape: Which numbers decide what it drafts.
-        has_draft: Whether it runs a draft model (which then has a tensor-parallel size).
+        shape: The numbers that it takes.
+        has_draft: Whether it runs a draft model, which has a tensor-parallel size.
         needs_draft: Whether it cannot start without `model.draft`.
     """
 
@@ -46,7 +46,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
         Algorithm(NO_SPECULATION, Shape.NONE, has_draft=False, needs_draft=False),
-        # MTP models bring their draft with them (speculative_hook.py:1122-1153).
+        # MTP models contain their draft (speculative_hook.py:1122-1153).
         Algorithm("EAGLE", Shape.TREE, has_draft=True, needs_draft=False),
         Algorithm("EAGLE3", Shape.TREE, has_draft=True, needs_draft=True),
         Algorithm("STANDALONE", Shape.TREE, has_draft=True, needs_draft=True),
@@ -59,21 +59,21 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 ALIASES = {"NEXTN": "EAGLE"}
-"""Other names that SGLang takes (`speculative_hook.py:81-113`)."""
+"""Other names that SGLang accepts (`speculative_hook.py:81-113`)."""
 
 NGRAM_DRAFT_TOKENS = 12
 """SGLang's default for NGRAM (`speculative_hook.py:1314`)."""
 
 ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
-"""Steps between which `--speculative-adaptive` switches, of all batch sizes
+"""Steps that `--speculative-adaptive` switches between, over all batch sizes
 (`speculative/adaptive_spec_params.py:28-53`)."""
 
 NAMES = (*ALGORITHMS, *ALIASES)
-"""Every name that a study file may use, in any case."""
+"""Every name that a study file accepts, in upper or lower case."""
 
 
 def canonical_algorithm(name: str) -> str:
-    """The one name of an algorithm: upper case, aliases replaced; `"none"` in lower case."""
+    """Return the canonical name: upper case without aliases, but lower case `"none"`."""
     if name.lower() == NO_SPECULATION:
         return NO_SPECULATION
     upper = name.upper()

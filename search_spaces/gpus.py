@@ -1,7 +1,7 @@
-"""How many GPUs a server uses, by its flags.
+"""The number of GPUs that a server uses, from its flags.
 
-Each rank has one: `tp-size` x `pp-size` of them, once more for each data-parallel replica unless
-attention shares them (SGLang 0.5.23, `managers/data_parallel_controller.py`).
+A server has `tp-size` x `pp-size` ranks with one GPU each, times `dp-size` unless attention is
+data-parallel (SGLang 0.5.23, `managers/data_parallel_controller.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def runs_on_cuda(flags: Mapping[str, object]) -> bool:
-    """Whether a server runs on CUDA, as it does where its flags name no device."""
+    """Return whether a server runs on CUDA, which is the default device."""
     return str(flags.get("device") or "cuda").split(":")[0] == "cuda"
 
 
 def gpus_of_server(flags: Mapping[str, object]) -> int:
-    """GPUs over all nodes; 0 on another device than CUDA."""
+    """Return the GPUs of all nodes; 0 on other devices than CUDA."""
     if not runs_on_cuda(flags):
         return 0
     replicas = 1 if flags.get("enable-dp-attention") else _number(flags, "dp-size")
@@ -26,12 +26,12 @@ def gpus_of_server(flags: Mapping[str, object]) -> int:
 
 
 def gpus_of_node(flags: Mapping[str, object]) -> int:
-    """GPUs of one of the server's nodes; 0 on another device than CUDA."""
+    """Return the GPUs of one node; 0 on other devices than CUDA."""
     return -(-gpus_of_server(flags) // nodes_of(flags))
 
 
 def nodes_of(flags: Mapping[str, object]) -> int:
-    """Machines that the server spans."""
+    """Return the number of machines that the server spans."""
     return _number(flags, "nnodes")
 
 

@@ -1,26 +1,26 @@
-"""Figures of a measurement by which configurations can be ranked."""
+"""Metrics of a measurement that can rank configurations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 RATES = ("output_tok_s", "goodput_request_s", "request_s")
-"""What an objective may maximize: the names of `Measurement`'s figures, per second."""
+"""Rates that an objective can maximize, by their names in `Measurement`."""
 
 LATENCIES = tuple(
     f"{what}_{percentile}_ms"
     for what in ("ttft", "tpot", "e2e")
     for percentile in ("p50", "p95", "p99")
 )
-"""What an objective may limit or minimize, in milliseconds of the server's own time."""
+"""Latencies that an objective can limit or minimize, in milliseconds of server time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a study is about.
+    """The metric that a study optimizes.
 
     Attributes:
-        name: The figure's name in `Measurement`.
+        name: Its name in `Measurement`.
         larger_is_better: Whether it is maximized.
     """
 
@@ -29,4 +29,4 @@ class Figure:
 
 
 OUTPUT_TOK_S = Figure()
-"""What a study is about that says nothing else."""
+"""The default metric."""

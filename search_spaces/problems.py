@@ -1,4 +1,4 @@
-"""What is wrong with a study file, as values."""
+"""Problems of a study file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a study file.
+    """One problem of a study file.
 
     Attributes:
-        key: Dotted path of the key (`"space.speculation[1].topk"`); empty for the file itself.
-        line: Line in the file, from 1; `None` where there is no file.
+        key: Path of the key (`"space.speculation[1].topk"`); empty for the whole file.
+        line: Line in the file, from 1; `None` if unknown.
         message: What is wrong, and what to write instead.
     """
 
@@ -29,7 +29,7 @@ class Problem:
 
 
 class StudyFileError(ValueError):
-    """A study file cannot be used; `problems` says everything that is wrong with it."""
+    """A study file cannot be used; `problems` lists every reason."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         self.source = source

@@ -1,7 +1,7 @@
-"""Names of prompt sources, as study files and commands write them.
+"""Names of prompt sources in study files and commands.
 
-A name is a built-in set (`chat`), or a scheme and what it reads: `jsonl:PATH`, `sharegpt:PATH`,
-`sglang:DATASET`. The data set may have options of SGLang's own benchmark after a question mark:
+A name is a built-in set (`chat`) or has a scheme: `jsonl:PATH`, `sharegpt:PATH`, `sglang:DATASET`.
+Options of SGLang's benchmark can follow a data set:
 `sglang:random-ids?random-input-len=512&num-prompts=2000`.
 """
 
@@ -18,7 +18,7 @@ BUILT_IN_SETS = ("chat", "code", "maths", "summary", "retrieval")
 """Prompt sets that ship with the tuner."""
 
 SCHEMES = ("jsonl", "sharegpt", "sglang")
-"""What may stand before a colon."""
+"""Valid prefixes before the colon."""
 
 SGLANG_DATASETS = (
     "random-ids",
@@ -30,9 +30,9 @@ SGLANG_DATASETS = (
     "longbench_v2",
     "speed-bench",
 )
-"""Data sets of `sglang.benchmark.serving` that give one text prompt per request (0.5.23).
+"""Data sets of `sglang.benchmark.serving` with one text prompt per request (0.5.23).
 
-Left out: those of pictures (`image`, `mmmu`) and of whole sessions (`mooncake`, `agentic-trace`).
+Not supported: images (`image`, `mmmu`) and whole sessions (`mooncake`, `agentic-trace`).
 """
 
 _EXAMPLES = {
@@ -42,18 +42,18 @@ _EXAMPLES = {
 }
 
 DATASET_PROMPTS = 1024
-"""Prompts that are drawn from a data set of SGLang where `num-prompts` says nothing else."""
+"""Prompts drawn from a data set of SGLang without `num-prompts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptName:
-    """A name, taken apart.
+    """The parts of a name.
 
     Attributes:
-        written: The name as it was written.
+        written: The whole name.
         scheme: One of `SCHEMES`; empty for a built-in set.
         rest: The built-in set, the path, or the data set.
-        options: Options of a data set by the names of SGLang's flags, without dashes before them.
+        options: Options of a data set: SGLang's flags without leading dashes.
     """
 
     written: str
@@ -63,22 +63,22 @@ class PromptName:
 
     @property
     def is_file(self) -> bool:
-        """Whether `rest` is the path of a file that the tuner itself reads."""
+        """Whether `rest` is the path of a file that the tuner reads."""
         return self.scheme in {"jsonl", "sharegpt"}
 
     @property
     def most_prompts(self) -> int | None:
-        """How many a data set of SGLang is asked for; `None` for other sources."""
+        """Number of prompts requested from a data set of SGLang; `None` for other sources."""
         if self.scheme != "sglang":
             return None
         return int(dict(self.options).get("num-prompts", DATASET_PROMPTS))
 
 
 def parse_prompt_name(written: str) -> PromptName:
-    """Takes a name apart.
+    """Parse a name.
 
     Raises:
-        ValueError: It names no prompt source; the message says what to write.
+        ValueError: The name is invalid; the message says what to write.
     """
     scheme, colon, rest = written.partition(":")
     if not colon:
@@ -88,7 +88,9 @@ def parse_prompt_name(written: str) -> PromptName:
     if scheme not in SCHEMES:
         raise ValueError(f"Unknown kind of prompts {scheme!r}; {_nearest(scheme, SCHEMES)}")
     if not rest:
-        raise ValueError(f"Nothing stands after the colon; write it like `{_EXAMPLES[scheme]}`")
+        raise ValueError(
+            f"The part after the colon is missing; write a name such as `{_EXAMPLES[scheme]}`"
+        )
     if scheme != "sglang":
         return PromptName(written, scheme, rest)
     dataset, question, query = rest.partition("?")
@@ -98,7 +100,7 @@ def parse_prompt_name(written: str) -> PromptName:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(question))
     except ValueError:
         raise ValueError(
-            "Options are written like `?random-input-len=512&num-prompts=2000`"
+            "Invalid options; write them as in `?random-input-len=512&num-prompts=2000`"
         ) from None
     options = {name.lstrip("-").replace("_", "-"): value for name, value in pairs}
     count = options.get("num-prompts", "1")
@@ -108,16 +110,16 @@ def parse_prompt_name(written: str) -> PromptName:
 
 
 def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
-    """Shares as a command line writes them: `chat=0.5,jsonl:mine.jsonl=0.5`.
+    """Parse shares of a command line: `chat=0.5,jsonl:mine.jsonl=0.5`.
 
-    A name alone weighs 1. After options of a data set the share is a second `=`:
+    A name without a share has share 1. After options of a data set the share is a second `=`:
     `sglang:random-ids?num-prompts=200=0.5`.
 
     Returns:
         Names and shares, sorted; the shares sum to 1.
 
     Raises:
-        ValueError: A name is unknown or stands twice, or a share is no positive number.
+        ValueError: A name is unknown or repeated, or a share is not a positive number.
     """
     shares: dict[str, float] = {}
     for part in text.split(","):
@@ -128,7 +130,7 @@ def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
             name, _, share = written.rpartition("=")
         parse_prompt_name(name)
         if name in shares:
-            raise ValueError(f"{name} stands twice; keep one of them")
+            raise ValueError(f"{name} is repeated; remove one")
         try:
             shares[name] = float(share or 1)
         except ValueError:
@@ -139,31 +141,28 @@ def parse_shares(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def parts_of_one(shares: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """Names and shares, sorted; scaled to sum to 1.
-
-    Args:
-        shares: Positive numbers.
+    """Scale positive shares to sum to 1; the result is sorted by name.
 
     Raises:
-        ValueError: They are too far apart for floating point.
+        ValueError: The shares are too far apart for floating point.
     """
     total = sum(shares.values())
     parts = tuple(sorted((name, share / total) for name, share in shares.items()))
     if not all(share > 0 for _, share in parts):
-        raise ValueError("The shares are too far apart; write each as a part of 1, such as 0.5")
+        raise ValueError("The shares are too far apart; write each as a fraction of 1, such as 0.5")
     return parts
 
 
 def _also(written: str) -> str:
-    """A hint for a path without its scheme."""
+    """Return a hint for a path without a scheme."""
     if written.endswith(".jsonl"):
-        return f"; a file is written as `jsonl:{written}`"
+        return f"; for a file write `jsonl:{written}`"
     if written.endswith(".json"):
-        return f"; a file is written as `sharegpt:{written}`"
+        return f"; for a file write `sharegpt:{written}`"
     return ""
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:
-    from search_spaces.suggestions import nearest  # noqa: PLC0415 - difflib, and only for mistakes
+    from search_spaces.suggestions import nearest  # noqa: PLC0415 - difflib is slow
 
     return nearest(word, known)

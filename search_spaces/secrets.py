@@ -1,4 +1,4 @@
-"""Secrets of launch commands and studies: which names hold one, and what is written instead."""
+"""Find and redact secrets in launch commands and studies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 from search_spaces.flags.flags import canonical_flag
 
 SECRET_FLAGS = frozenset({"api-key", "admin-api-key", "ssl-keyfile-password"})
-"""SGLang's flags that hold a secret (0.5.23, `server_args.py`)."""
+"""SGLang flags whose values are secrets (0.5.23, `server_args.py`)."""
 
 _EXPORT_ONLY = frozenset({"host", "port", *SECRET_FLAGS})
 
@@ -16,12 +16,12 @@ _SECRET = re.compile(
     r"(^|_)([A-Z]*SECRETS?|[A-Z]*PASSWORD|PASSWD|API_?KEYS?|ACCESS_KEY(_ID)?|PRIVATE_KEY"
     r"|CREDENTIALS?)(_|$)"
 )
-# A whole word: tokenizers and counts of tokens are no secrets. SGLang's own variables with TOKEN
-# in them speak of the model's tokens (0.5.23, `environ.py`).
+# TOKEN as a whole word: tokenizers and token counts are not secrets. TOKEN in SGLang's variables
+# means tokens of the model (0.5.23, `environ.py`).
 _SECRET_TOKEN = re.compile(
     r"(?!SGLANG_|SGL_|NCCL_)(.*_)?(?<!PER_)(?<!MAX_)(?<!NEW_)[A-Z]*TOKEN(_.*)?"
 )
-# Tokens whose makers give them a prefix: Hugging Face, OpenAI, NVIDIA, GitHub.
+# Tokens with a known prefix: Hugging Face, OpenAI, NVIDIA, GitHub.
 _TOKEN = re.compile(
     r"(?<![\w/-])(hf_[A-Za-z0-9]{16,}|sk-(?=\D{,60}\d)[A-Za-z0-9_-]{20,}|nvapi-[\w-]{20,}"
     r"|gh[ps]_\w{20,})"
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a flag (with or without dashes) or an environment variable holds a secret."""
+    """Return whether the value of a flag or environment variable is a secret."""
     if canonical_flag(name) in SECRET_FLAGS:
         return True
     upper = name.upper()
@@ -42,21 +42,21 @@ def is_secret(name: str) -> bool:
 
 
 def is_export_only(flag: str) -> bool:
-    """Whether a flag is for the exported command alone: the server's address, keys and TLS.
+    """Return whether a flag is only for the exported command: address, keys and TLS.
 
-    Servers of trials listen on loopback, on ports of their own, without keys.
+    Servers of trials listen on loopback, on free ports, without keys.
     """
     name = canonical_flag(flag)
     return name in _EXPORT_ONLY or name.startswith("ssl-")
 
 
 def is_reference(value: object) -> bool:
-    """Whether a value is nothing but `$NAME` or `${NAME}`: it names a secret and holds none."""
+    """Return whether a value is a reference to a variable: `$NAME` or `${NAME}`."""
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
 
 
 def reference(name: str) -> str:
-    """What is written in place of a secret: `$HF_TOKEN`; for a flag `$SGLANG_API_KEY`."""
+    """Return the reference that replaces a secret: `$HF_TOKEN`; for a flag `$SGLANG_API_KEY`."""
     flag = canonical_flag(name)
     if flag in SECRET_FLAGS:
         return f"$SGLANG_{flag.replace('-', '_').upper()}"
@@ -64,17 +64,17 @@ def reference(name: str) -> str:
 
 
 def redact(name: str, value: T) -> T | str:
-    """`value`, or what stands in its place where `name` holds a secret. Idempotent."""
+    """Replace `value` by a reference if `name` holds a secret; idempotent."""
     if value is None or value is False or is_reference(value) or not is_secret(name):
         return value
     return reference(name)
 
 
 def redact_text(text: str) -> str:
-    """`text` without the secrets in it.
+    """Replace the secrets in a text by references.
 
-    They are `NAME=value` of secret names, passwords of addresses (`http://user:word@proxy`), and
-    tokens of well-known makers.
+    Secrets are values of secret names (`NAME=value`), passwords in URLs (`http://user:word@proxy`)
+    and tokens with a known prefix.
     """
 
     def assigned(match: re.Match[str]) -> str:
@@ -86,5 +86,5 @@ def redact_text(text: str) -> str:
 
 
 def holds_token(text: str) -> bool:
-    """Whether a token of a well-known maker, or the password of an address, is in a text."""
+    """Return whether a text contains a token with a known prefix or a password in a URL."""
     return bool(_TOKEN.search(text) or _IN_ADDRESS.search(text))

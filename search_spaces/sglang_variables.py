@@ -1,8 +1,8 @@
-"""SGLang's own environment variables, and what each takes.
+"""SGLang's environment variables and their types.
 
-`data/variables_0.5.23.json`: the fields of `srt/environ.py` by kind, and under `text` all other
-names that SGLang's source reads. A value that SGLang cannot read is its default, with a warning in
-the server's log only (`EnvField.get`).
+`data/variables_0.5.23.json` has the fields of `srt/environ.py` by type, and under `text` all other
+names in SGLang's source. SGLang replaces a value that it cannot parse by the default, and
+warns only in the server's log (`EnvField.get`).
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import json
 from importlib.resources import files
 
 VERSION = "0.5.23"
-"""The version that the names were read in."""
+"""SGLang version of the names."""
 
 YES = ("1", "true", "yes", "y")
-"""What SGLang reads as true, in any case (`EnvBool`, `environ.py:143-150`)."""
+"""Values that SGLang reads as true, in upper or lower case (`EnvBool`, `environ.py:143-150`)."""
 
 _NO = ("0", "false", "no", "n")
 
 
 @functools.cache
 def kinds() -> dict[str, str]:
-    """`bool`, `int`, `float` or `text` of every variable, by name."""
+    """The type of every variable, by name: `bool`, `int`, `float` or `text`."""
     text = (files("search_spaces") / "data" / f"variables_{VERSION}.json").read_text("utf-8")
     return {name: kind for kind, names in json.loads(text).items() for name in names}
 
 
 def value_problem(name: str, value: str | None) -> str | None:
-    """What SGLang would not read; `None` if nothing, or not known."""
+    """Return why SGLang cannot parse a value; `None` for a good value or an unknown variable."""
     if value is None or not name.startswith("SGLANG_"):
         return None
     match kinds().get(name):
         case "bool" if value.lower() not in (*YES, *_NO):
-            return f"SGLang reads {value!r} as its default: write 1 or 0"
+            return f"SGLang cannot parse {value!r} and would use its default; write 1 or 0"
         case "int" if not _reads(int, value):
-            return f"SGLang reads {value!r} as its default: write a whole number"
+            return f"SGLang cannot parse {value!r} and would use its default; write a whole number"
         case "float" if not _reads(float, value):
-            return f"SGLang reads {value!r} as its default: write a number"
+            return f"SGLang cannot parse {value!r} and would use its default; write a number"
     return None
 
 
 def canonical_value(name: str, value: str) -> str:
-    """The one spelling of a value: `true` is `1`; what SGLang cannot read stays as it is."""
+    """Return the canonical spelling (`true` is `1`); invalid values stay unchanged."""
     if not name.startswith("SGLANG_") or kinds().get(name) != "bool":
         return value
     if value.lower() in YES:
@@ -52,12 +52,12 @@ def canonical_value(name: str, value: str) -> str:
 
 
 def unknown_variable(name: str) -> str | None:
-    """What to know of a variable of SGLang's that it does not read; `None` if it does."""
+    """Return a warning about a variable of SGLang that SGLang does not read, else `None`."""
     if not name.upper().startswith("SGLANG_") or name in kinds():
         return None
     close = difflib.get_close_matches(name.upper(), kinds(), n=1, cutoff=0.75)
     hint = f"; did you mean `{close[0]}`?" if close else ""
-    return f"SGLang {VERSION} reads no such variable, and ignores it in silence{hint}"
+    return f"SGLang {VERSION} does not read this variable and ignores it silently{hint}"
 
 
 def _reads(reader: type[int | float], value: str) -> bool:

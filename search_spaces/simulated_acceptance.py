@@ -1,8 +1,8 @@
-"""Variables that make SGLang accept as many drafts as they say, whatever the model would accept.
+"""Environment variables that make SGLang simulate accept lengths.
 
-`SGLANG_SIMULATE_ACC_LEN` and its companions (0.5.23, `srt/environ.py`) are for benchmarks: accept
-lengths are made up, and the answers are wrong text. SGLang also reads them with the prefix `SGL_`,
-and older versions without a prefix.
+`SGLANG_SIMULATE_ACC_LEN` and related variables (0.5.23, `srt/environ.py`) are for benchmarks:
+accept lengths are artificial, and answers are wrong. SGLang also reads the prefix `SGL_`; older
+versions read no prefix.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from search_spaces.study_file.yaml_nodes import Path
 
 KEY = "simulated_acceptance"
-"""Key of a study that may set them."""
+"""Study key that allows these variables."""
 
-MARK = "acceptance is simulated (SGLANG_SIMULATE_ACC_*)"
-"""What every output of such a study says."""
+NOTICE = "acceptance is simulated (SGLANG_SIMULATE_ACC_*)"
+"""Notice in every output of such a study."""
 
-CAUTION = (
-    f"{MARK}: accept lengths are made up, and the answers are wrong text. Do not serve with these "
-    "variables, and do not expect these speeds without them"
+SERVING_WARNING = (
+    f"{NOTICE}: accept lengths are artificial, and answers are wrong. Do not serve with these "
+    "variables; speeds without them differ"
 )
 
 _NAME = re.compile(r"(?:SGLANG_|SGL_)?SIMULATE_ACC_[A-Z_]+")
@@ -32,23 +32,23 @@ _ASSIGNMENT = re.compile(rf"(?<![A-Za-z0-9_])({_NAME.pattern})=")
 
 
 def simulation_variables(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the variables that simulate acceptance."""
+    """Return the variables that simulate acceptance."""
     return tuple(name for name in names if _NAME.fullmatch(name))
 
 
 def simulates_acceptance(study: Study) -> bool:
-    """Whether a study says that its acceptance is simulated, or sets a variable that does it."""
+    """Return whether a study declares or sets simulated acceptance."""
     return study.simulated_acceptance or any(True for _ in _set_in(study))
 
 
 def undeclared_simulation(study: Study) -> Iterator[tuple[Path, str]]:
-    """Variables that simulate acceptance in a study that does not say so, each with its key."""
+    """Find variables that simulate acceptance in a study that does not declare it."""
     if study.simulated_acceptance:
         return
     for path, name in _set_in(study):
         message = (
-            f"{name} simulates acceptance: accept lengths are made up, and the answers are wrong "
-            f"text. Leave it out, or write `{KEY}: true` at the top of the study"
+            f"{name} simulates acceptance: accept lengths are artificial, and answers are wrong. "
+            f"Remove it, or write `{KEY}: true` at the top of the study"
         )
         yield path, message
 

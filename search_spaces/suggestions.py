@@ -1,4 +1,4 @@
-"""The known word that a wrong one was probably meant to be."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import difflib
 
 
 def nearest(word: str, known: tuple[str, ...]) -> str:
-    """`"did you mean ..."`, or the known words."""
+    """Return `"did you mean ..."`, or the list of known words."""
     lower = {k.lower(): k for k in known}
     wrong = word.lower()
     close = difflib.get_close_matches(wrong, lower, n=4, cutoff=0.6)
-    # Two letters that changed places are the commonest slip of all.
+    # Two swapped letters are the most common mistake.
     swapped = [match for match in close if sorted(match) == sorted(wrong)]
     begun = [match for match in lower if wrong and match.startswith(wrong)]
     for found in (swapped, close, begun if len(begun) == 1 else []):
         if found:
             return f"did you mean `{lower[found[0]]}`?"
-    return f"known here: {', '.join(known)}"
+    return f"valid: {', '.join(known)}"

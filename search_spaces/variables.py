@@ -1,4 +1,4 @@
-"""Environment variables, whoever reads them: NCCL's and SGLang's own."""
+"""Check and canonicalize the environment variables of NCCL and SGLang."""
 
 from __future__ import annotations
 
@@ -7,46 +7,37 @@ from typing import TYPE_CHECKING
 from search_spaces import sglang_variables
 from search_spaces.nccl import values as nccl
 from search_spaces.nccl.pairs import shadowed
-from search_spaces.nccl.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CANONICAL_ENV: frozenset[str] = frozenset(
-    (
-        *(name for name, variable in VARIABLES.items() if variable.kind != "text"),
-        *(name for name, kind in sglang_variables.kinds().items() if kind == "bool"),
-    )
-)
-"""Variables that `canonical_env` looks at or changes; all others it leaves as they are."""
-
 
 def value_problem(name: str, value: str | None) -> str | None:
-    """What its reader would refuse, ignore or take for another value; `None` if nothing."""
+    """Return why NCCL or SGLang does not accept a value as written; `None` for a good value."""
     return nccl.value_problem(name, value) or sglang_variables.value_problem(name, value)
 
 
 def unknown_variable(name: str) -> str | None:
-    """What to know of a variable that nobody reads; `None` if it is read, or nobody can tell."""
+    """Return a warning about a variable that NCCL and SGLang do not read, else `None`."""
     return nccl.unknown_variable(name) or sglang_variables.unknown_variable(name)
 
 
 def canonical_value(name: str, value: str) -> str:
-    """The one spelling of a value; what is wrong stays as it is."""
+    """Return the canonical spelling of a value; invalid values stay unchanged."""
     return sglang_variables.canonical_value(name, nccl.canonical_value(name, value))
 
 
 def canonical_env(
     env: Mapping[str, str | None], fixed: Mapping[str, str | None]
 ) -> dict[str, str | None]:
-    """A configuration's variables, where several spellings make one server.
+    """Bring the variables of a configuration to canonical form; idempotent.
 
-    Idempotent; it may change a value or make it `None`, and neither adds nor drops a name. A value
-    gets its one spelling; a variable that NCCL does not look at beside another is not set.
+    Values get their canonical spelling. A variable becomes `None` if NCCL ignores it because
+    another one is set. Names stay the same.
 
     Args:
-        env: What a configuration sets: text, or `None` for a variable that is not set.
-        fixed: What the study sets in every launch, under `env`.
+        env: Variables of a configuration; `None` is not set.
+        fixed: Variables of every launch.
     """
     out = {
         name: None if value is None else canonical_value(name, value) for name, value in env.items()

@@ -1,4 +1,4 @@
-"""What a server is measured with: prompts, output length and operating points."""
+"""The load of a study: prompts, output lengths and operating points."""
 
 from __future__ import annotations
 
@@ -7,35 +7,33 @@ from pathlib import Path
 from typing import Any
 
 MOST_PREFIX_TOKENS = 2**24
-"""Of one shared prefix: more than any model's context."""
+"""Limit of `SharedPrefix.tokens`; more than any model's context."""
 
 MOST_PREFIX_GROUPS = 100_000
 
 DEFAULT_OUTPUT_SPREAD = 0.5
-"""Of answer lengths around their mean, where a study does not say otherwise."""
+"""Default relative spread of answer lengths."""
 
 
 def path_from(base_dir: Path | str, written: str) -> Path:
-    """A path as users write it: from `base_dir` on, or from a home directory (`~`)."""
+    """Resolve a path relative to `base_dir`; `~` is a home directory."""
     try:
         return Path(base_dir) / Path(written).expanduser()
-    except RuntimeError:  # nobody has that name: a file of this name there is none either
+    except RuntimeError:  # no user has this name
         return Path(base_dir) / written
 
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """How a server is loaded in one measurement: a closed loop, or an open one.
+    """The load of one measurement, a closed or an open loop.
 
     Exactly one of `concurrency`, `request_rate` and `trace` is given.
 
     Attributes:
         concurrency: Requests in flight (closed loop).
         weight: Share of this point in the score's geometric mean.
-        requests: Prompts of one window; `None` lets the load generator choose
-            (`Workload.requests_at`).
-        request_rate: Requests per second of the server's own time, arriving as a Poisson process
-            (open loop).
+        requests: Requests of one window; `None` is the default of `Workload.requests_at`.
+        request_rate: Requests per second of server time, as a Poisson process (open loop).
         trace: Path of a file of arrival times (open loop).
     """
 
@@ -52,12 +50,12 @@ class OperatingPoint:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests arrive by themselves, whatever the server does (open loop)."""
+        """Whether arrivals are independent of the server (open loop)."""
         return self.concurrency is None
 
     @property
     def name(self) -> str:
-        """How reports call it: `concurrency 8`, `4 requests/s`, `trace day.jsonl`."""
+        """The name in reports: `concurrency 8`, `4 requests/s`, `trace day.jsonl`."""
         if self.concurrency is not None:
             return f"concurrency {self.concurrency}"
         if self.request_rate is not None:
@@ -65,7 +63,7 @@ class OperatingPoint:
         return f"trace {self.trace}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The identity of the point, as reports show it."""
+        """The identity of the point in reports and JSON."""
         if self.concurrency is not None:
             return {"concurrency": self.concurrency}
         if self.request_rate is not None:
@@ -75,11 +73,11 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """Controlled prefix sharing, as a common system prompt or document gives it.
+    """Prefixes shared by prompts, such as a common system prompt or document.
 
     Attributes:
-        tokens: Length of each prefix, in tokens of the model (words where they are not known).
-        groups: Different prefixes; the prompts of a window are dealt out to them evenly.
+        tokens: Length of each prefix in tokens; in words where the tokenizer is unknown.
+        groups: Number of prefixes; each gets the same share of the prompts.
     """
 
     tokens: int
@@ -88,7 +86,7 @@ class SharedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Limits that a request must keep to count as good; `None` is no limit.
+    """Limits of a good request; `None` is no limit.
 
     Attributes:
         ttft_ms: Time to first token.
@@ -103,29 +101,22 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The load of a study, the same for every configuration.
+    """The load of a study; equal for every configuration.
 
     Attributes:
-        prompts: Prompt sources and their shares, sorted by name; shares sum to 1. A source is a
-            built-in set's name (`chat`), or `jsonl:PATH`, `sharegpt:PATH`, `sglang:DATASET`.
-        output_tokens: Mean tokens per answer (`ignore_eos`), or the longest where
-            `natural_length`.
-        points: Operating points, in the order in which they are measured.
-        output_spread: Largest deviation of an answer's length from `output_tokens`, as a share of
-            it; 0 makes all answers equally long.
+        prompts: Prompt sources (`search_spaces.prompt_names`) with shares that sum to 1, sorted.
+        output_tokens: Mean tokens per answer; the maximum with `natural_length`.
+        points: Operating points, in the order of measurement.
+        output_spread: Largest relative deviation of an answer's length from `output_tokens`.
         temperature: Sampling temperature; 0 is greedy.
-        requests: Prompts per window at concurrency 1; windows at concurrency c use
-            `max(requests, 4 * c)`.
-        warmup_requests: Requests sent and forgotten before each window, per unit of concurrency.
+        requests: Requests per window; at concurrency c at least 4 c.
+        warmup_requests: Warm-up requests before each window, per unit of concurrency.
         sampling: Further sampling parameters by SGLang's names (`top_p`, `top_k`, ...), sorted.
-        natural_length: Whether answers end where the model ends them.
-        shared_prefix: Prefixes put before the prompts; `None` shares nothing on purpose.
-        goodput: Limits under which requests count as good; `None` counts none.
-        request_timeout_s: Longest that one request may take, in real seconds; `None` leaves it to
-            the load generator.
-        base_dir: Folder that relative paths start from (files of prompts, traces): the study
-            file's own. Where a workload lies is no part of what it is, so it does not count when
-            two are compared.
+        natural_length: Whether the model ends the answers.
+        shared_prefix: Prefixes before the prompts, if any.
+        goodput: Limits of good requests; `None` counts no goodput.
+        request_timeout_s: Timeout of a request in real seconds; `None` is the load generator's.
+        base_dir: Folder of relative paths (prompt files, traces); ignored in comparisons.
     """
 
     prompts: tuple[tuple[str, float], ...]
@@ -143,27 +134,24 @@ class Workload:
     base_dir: str = field(default="", compare=False)
 
     def path(self, written: str) -> Path:
-        """A path as the workload writes it, from its `base_dir` on."""
+        """Resolve a path of the workload relative to `base_dir`."""
         return path_from(self.base_dir, written)
 
     def requests_at(self, point: OperatingPoint) -> int:
-        """Prompts in one window at `point`: enough that ramp and drain do not rule it."""
+        """Requests in one window at `point`: enough that ramp and drain do not dominate."""
         if point.requests is not None:
             return point.requests
         return max(self.requests, 4 * (point.concurrency or 1))
 
     def warmup_at(self, point: OperatingPoint) -> int:
-        """Prompts of one pass of the warm-up at `point`."""
+        """Requests of one pass of the warm-up at `point`."""
         return self.warmup_requests * (point.concurrency or 1)
 
     def ramp_at(self, point: OperatingPoint) -> int:
-        """Requests before the window of a closed loop, one for each of its lanes.
-
-        A loop with a single lane needs none.
-        """
+        """Requests before the window of a closed loop: one per lane, none for a single lane."""
         lanes = min(point.concurrency or 1, self.requests_at(point))
         return lanes if lanes > 1 else 0
 
     def prompts_at(self, point: OperatingPoint) -> int:
-        """Distinct prompts that one measurement at `point` sends; ramp and warm-up share theirs."""
+        """Distinct prompts of one measurement at `point`; ramp and warm-up share prompts."""
         return self.requests_at(point) + max(self.ramp_at(point), self.warmup_at(point))

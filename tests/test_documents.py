@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.cli.bench import bench
 from tuner.commands.dry_run import switch_plan
 from tuner.studies import assembly
@@ -70,7 +70,7 @@ def test_the_readme_shows_studies_and_pictures_that_exist():
     readme = (ROOT / "README.md").read_text()
     assert (ROOT / "docs" / "pictures" / "demo.svg").read_text().startswith("<svg")
     assert "docs/pictures/demo.svg" in readme
-    from search_spaces.study_file.study import parse_study
+    from search_spaces.study_file.load import parse_study
 
     block = readme.split("```yaml\n")[1].split("```")[0]
     lines = block.splitlines()

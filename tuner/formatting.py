@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from results.records import Measurement, Trial
     from search_spaces.configuration import Configuration, Speculation
     from search_spaces.metrics import Figure
-    from search_spaces.study_file.parts import SpaceSpec, SubSpace
-    from search_spaces.study_file.study import Study
+    from search_spaces.study_file.study import SpaceSpec, Study, SubSpace
 
 MOST_CHARACTERS = 160
 """Of a failure's message in a line or a table; whole messages are in `show --trial` and JSON."""

@@ -45,7 +45,7 @@ from results.records import LaunchIntent
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.registry import make_runner
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 if TYPE_CHECKING:
     from results.records import Measurement, ProcessIdentity

@@ -39,7 +39,7 @@ from benchmarks.noise.summary import summarize
 from benchmarks.noise.tables import tables
 from runners.base import RunnerError
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
-from runners.registry import make_runner
+from runners.registry import make_runner, runner_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -261,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
     add("--beside", default="none", metavar="C", help="what the idle second server runs")
     add("--minutes", type=minutes, help="length of this sitting")
     add("--resume", action="store_true", help="go on with files that are there")
-    add("--runner", choices=("sglang", "simulated"), help="the study's if left out")
+    add("--runner", choices=runner_names(), help="the study's if left out")
     add("--logs", type=Path, default=Path("tuner-logs/noise"))
     add("--report", action="store_true", help="measure nothing: print what is on file")
     add("--json", action="store_true")

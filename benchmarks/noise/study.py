@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.problems import StudyFileError
 from search_spaces.rules.legality import canonical, violations
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space, SpaceTooLargeError
-from search_spaces.study_file.study import Study, load_study
-from search_spaces.study_file.workload import PointSpec
+from search_spaces.study_file.load import load_study
+from search_spaces.study_file.study import PointSpec, Study
 
 if TYPE_CHECKING:
     import argparse

@@ -60,13 +60,13 @@ def require_head(engine: Engine) -> None:
     with engine.connect() as connection:
         version = current_version(connection)
     if version is None:
-        raise StoreMissing(f"the database {shown} holds no tables of the tuner yet")
+        raise StoreMissing(f"the database {shown} has no tables of tuner")
     if version > HEAD:
         raise _newer(engine, version)
     if version < HEAD:
         raise StoreOutdated(
-            f"the database {shown} is of schema {version}, and this tuner reads {HEAD}; somebody "
-            "who may write it must open it once (`tuner show`, for one), which upgrades it"
+            f"the database {shown} has schema {version}, and this version needs {HEAD}; upgrade it "
+            "by running `tuner show` once as a user who may write the file"
         )
 
 

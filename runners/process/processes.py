@@ -60,19 +60,15 @@ class ServerProcess:
         self,
         popen: subprocess.Popen[bytes],
         identity: ProcessIdentity,
-        environ: dict[str, str] | None = None,
     ) -> None:
-        """A process that leads a session of its own.
+        """Wraps a process that leads its own session.
 
         Args:
             popen: Its handle.
             identity: Its names.
-            environ: What it took for its environment after its start, which the kernel does not
-                show (`PreparedLauncher`).
         """
         self._popen = popen
         self.identity = identity
-        self._environ = environ
 
     @classmethod
     def start(cls, command: LaunchCommand, *, mark: str, port: int, log: Path) -> ServerProcess:
@@ -106,7 +102,6 @@ class ServerProcess:
         *,
         mark: str,
         port: int,
-        environ: dict[str, str] | None = None,
     ) -> ServerProcess:
         """A process that leads a session of its own already."""
         try:
@@ -114,7 +109,7 @@ class ServerProcess:
         except psutil.NoSuchProcess:
             started = time.time()
         identity = ProcessIdentity(popen.pid, started, mark, port, socket.gethostname())
-        return cls(popen, identity, environ)
+        return cls(popen, identity)
 
     def poll(self) -> int | None:
         """The exit code as Python has it (negative: a signal), or `None` while it lives."""
@@ -129,8 +124,6 @@ class ServerProcess:
 
     def environ(self) -> dict[str, str]:
         """The environment of the started process, as the kernel has it; empty if unreadable."""
-        if self._environ is not None:
-            return dict(self._environ)
         try:
             return psutil.Process(self.identity.pid).environ()
         except psutil.Error:

@@ -28,7 +28,6 @@ from runners.process.launch_checks import check_intent, check_kind, refusal
 from runners.process.phases import READY, StartTimeouts
 from runners.process.ports import NoFreePortError, free_port_block
 from runners.process.post_mortem import PostMortem
-from runners.process.prepared import PREPARE_VARIABLE, NextLauncher
 from runners.process.processes import end_leftover, marks, start_or_refuse
 from runners.process.server_client import ServerClient
 from runners.process.session import ProcessSession, prove_port_free, stop_with_proof
@@ -82,7 +81,6 @@ class ProcessRunner(Runner):
 
     Attributes:
         environment: Where it runs.
-        next_launcher: Has, or makes, the next launch's imports.
     """
 
     environment: ServerEnvironment
@@ -111,7 +109,6 @@ class ProcessRunner(Runner):
         self._clock_refused: dict[frozenset[tuple[str, Any]], str] = {}
         self._noticed: dict[str, None] = {}
         self._varied_flags = frozenset(study.space.tuned_flags)
-        self.next_launcher = NextLauncher(wanted=os.environ.get(PREPARE_VARIABLE) == "1")
         if simulation := simulation_variables(os.environ):
             self.notice(
                 f"{', '.join(simulation)} of your shell is removed from the servers' environment: "
@@ -262,20 +259,12 @@ class ProcessRunner(Runner):
             command = replace(command, env=(*command.env, *marks(intent.mark)))
         command = self.environment.wrap(command)
         log = self._log_path(intent)
-        prepared = self.next_launcher.take(command, log)
-        if prepared is not None:
-            process = prepared.process(command, mark=intent.mark, port=port)
-        else:
-            process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
+        process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
         # Today's production command may have flags that the space does not name.
         own = {name for name, _ in intent.configuration.flags}
         post_mortem = PostMortem(process, log, self._varied_flags | own)
         try:
             on_process(process.identity, command)
-            if prepared is not None:
-                # Not before it is known by whom: what is told to be a server outlives the tuner.
-                prepared.become(command, process)
-            self.next_launcher.prepare(command, log.parent)
             startup = Startup(
                 process,
                 client,
@@ -328,7 +317,6 @@ class ProcessRunner(Runner):
         prepared = prepared_settings(intent)
         if prepared:
             prove_ready(log, status_of(resolved.server_info), prepared)
-        self.next_launcher.park()
         # Also behind a prefix: docker's processes on this machine carry the mark.
         effective = effective_environment(process.members())
         effective = self.without_instruments(effective, intent.configuration)

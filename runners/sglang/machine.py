@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from results.records import Machine
 from runners.process.environment import EnvironmentUnusableError
 from search_spaces.gpus import gpus_of_node
-from search_spaces.space.production import production_configuration
+from search_spaces.space.baselines import production_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

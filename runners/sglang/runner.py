@@ -17,7 +17,7 @@ from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
 from runners.sglang.machine import device_names, gpus_used, read_machine
 from runners.sglang.read_ahead import ReadAhead
-from search_spaces.flags.version_flags import flags_not_had
+from search_spaces.space.version_flags import unsupported_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,7 +83,7 @@ class SGLangRunner(ProcessRunner):
                 f"the study needs {needed} GPU(s), {facts.gpus} found; run it where they are, set "
                 f"`server.flags.device` if it needs none, or {_WITHOUT_GPU}"
             )
-        if (lacking := flags_not_had(self._study, facts.sglang_version)) is not None:
+        if (lacking := unsupported_flags(self._study, facts.sglang_version)) is not None:
             return lacking
         return self.check_data_sets()
 

@@ -1,6 +1,6 @@
 """What SGLang's options take, and flags that no known version has.
 
-By the options of the versions in `search_spaces.space.options`.
+By the options of the versions in `search_spaces.flags.options`.
 Its parser reads the beginning of a flag's name as the whole flag (argparse's abbreviations,
 `server_args.py:679`, 0.5.23).
 """
@@ -12,13 +12,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from search_spaces.space.options import REPLACED, VERSIONS, options
+from search_spaces.flags.options import REPLACED, VERSIONS, options
 from search_spaces.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from search_spaces.space.options import Option
+    from search_spaces.flags.options import Option
     from search_spaces.study_file.values import FixedValue
 
 _INT = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")

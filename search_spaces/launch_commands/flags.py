@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from search_spaces.flags.flags import canonical_flag, canonical_flag_value
+from search_spaces.flags.options import RENAMED, REPLACED, VERSIONS, Option, options
 from search_spaces.launch_commands.shell_expansion import live, shown
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
-from search_spaces.space.options import RENAMED, REPLACED, VERSIONS, Option, options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

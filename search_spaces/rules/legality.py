@@ -13,8 +13,8 @@ from search_spaces.algorithms import ALGORITHMS, Shape, canonical_algorithm
 from search_spaces.configuration import Configuration, Speculation, Value
 from search_spaces.flags.flags import canonical_env_value, canonical_flags
 from search_spaces.rules import RULES
-from search_spaces.space.candidate import Candidate
-from search_spaces.space.defaults import default_speculation, model_family
+from search_spaces.rules.candidate import Candidate
+from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from search_spaces.rules.violation import Violation
     from search_spaces.study_file.study import Study
     from search_spaces.study_file.values import FixedValue
-
-
-REWRITTEN_FLAGS = frozenset({"enable-mixed-chunk", "page-size"})
-"""Flags, beside those of speculation, of which the canonical form depends on other ones."""
 
 
 def canonical(configuration: Configuration, study: Study) -> Configuration:

@@ -9,7 +9,7 @@ from search_spaces.nccl.variables import NEWEST
 from search_spaces.rules.rule import Rules
 
 if TYPE_CHECKING:
-    from search_spaces.space.candidate import Candidate
+    from search_spaces.rules.candidate import Candidate
 
 _rules = Rules(f"NCCL {NEWEST}", server=False)
 

@@ -10,7 +10,7 @@ from search_spaces.rules.violation import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from search_spaces.space.candidate import Candidate
+    from search_spaces.rules.candidate import Candidate
 
 ENGINE = "SGLang 0.5.23"
 """The version that the rules were read from."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from search_spaces.rules.rule import Rules
 
 if TYPE_CHECKING:
-    from search_spaces.space.candidate import Candidate
+    from search_spaces.rules.candidate import Candidate
 
 _rules = Rules()
 

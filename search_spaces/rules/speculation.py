@@ -12,7 +12,7 @@ from search_spaces.rules.rule import Rules
 from search_spaces.sglang_variables import YES
 
 if TYPE_CHECKING:
-    from search_spaces.space.candidate import Candidate
+    from search_spaces.rules.candidate import Candidate
 
 _rules = Rules()
 

@@ -1,11 +1,10 @@
-"""A study's own conditions (`space.conditions`): where `when` matches, `then` must match too.
+"""Conditions of a study (`space.conditions`): where `when` matches, `then` must match too.
 
-They are about the space: a configuration that breaks one is no point of it. Baselines are what
-they are, in the space or not, so no condition keeps one out.
+A configuration that breaks a condition is not a point of the space. Conditions do not apply to
+baselines.
 
-A number that a configuration does not have (the steps of `none`, the draft's placement of NGRAM)
-matches no `when` and is no breach of a `then`. A flag or variable that is not set has a value:
-`null` matches it.
+A number that a configuration lacks (such as the steps of `none`) never matches `when` and never
+breaks `then`. For an unset flag or variable the value is `null`.
 """
 
 from __future__ import annotations
@@ -15,87 +14,61 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import canonical_algorithm
-from search_spaces.rules.legality import candidate, canonical
 from search_spaces.rules.violation import Violation
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from search_spaces.configuration import Configuration
-    from search_spaces.space.candidate import Candidate
-    from search_spaces.study_file.parts import Condition, Pattern, SpaceSpec
-    from search_spaces.study_file.study import Study
+    from search_spaces.rules.candidate import Candidate
+    from search_spaces.study_file.study import Condition, Pattern, SpaceSpec
     from search_spaces.study_file.values import FixedValue
 
 RULE = "condition"
-"""The name of the rule in a `Violation`."""
+"""`Violation.rule` of a broken condition."""
 
 NUMBERS = ("num_steps", "topk", "num_draft_tokens", "draft_tp")
 
-Matches = tuple[bool, bool]
-"""Whether the part of `when` and that of `then` match that look at one side of a server."""
-
 
 class StudyCondition:
-    """One condition, ready to be asked.
+    """A condition of a study.
 
     Attributes:
-        place: Where it stands, such as `space.conditions[1]`.
-        flags: The flags that it looks at.
-        env: The environment variables that it looks at.
-        server: Whether it looks at anything but the environment.
+        place: Key in the study file, such as `space.conditions[1]`.
+        env: Environment variables that the condition reads.
+        server: Whether the condition reads speculation, draft_tp or flags.
     """
 
     def __init__(self, condition: Condition, place: str) -> None:
         self.place = place
         self._when, self._then = _canonical(condition.when), _canonical(condition.then)
         both = (condition.when, condition.then)
-        self.flags = frozenset(name for pattern in both for name in pattern.flags)
         self.env = frozenset(name for pattern in both for name in pattern.env)
-        self.server = any(_looks_at_server(pattern) for pattern in both)
+        self.server = any(_reads_server(pattern) for pattern in both)
 
     def applies(self, server: Candidate) -> bool:
-        """Whether `when` matches."""
-        return _server_matches(self._when, server, absent=False) and _env_matches(
-            self._when, server.env
-        )
+        """Return whether `when` matches."""
+        return _matches(self._when, server)
 
-    def check(self, server: Candidate) -> Violation | None:
-        """What is wrong with a server (canonical) that breaks it, else `None`."""
+    def violation(self, server: Candidate) -> Violation | None:
+        """Return the violation of a canonical server that breaks the condition, else `None`."""
         if not self.applies(server):
             return None
         breach = _breach(self._then, server)
         if breach is None:
             return None
-        always = not any(_asked(self._when))
+        always = not any(_descriptions(self._when))
         message = breach if always else f"{breach}, where {self.when}"
         return Violation(RULE, message, self.place)
 
     @property
     def when(self) -> str:
-        """`when` in words."""
-        return " and ".join(_asked(self._when))
-
-    def of_server(self, server: Candidate) -> Matches:
-        """All that it needs to know of a server but for the environment."""
-        return (
-            _server_matches(self._when, server, absent=False),
-            _server_matches(self._then, server, absent=True),
-        )
-
-    def of_env(self, env: Mapping[str, FixedValue]) -> Matches:
-        """All that it needs to know of an environment."""
-        return _env_matches(self._when, env), _env_matches(self._then, env)
-
-    @staticmethod
-    def holds(server: Matches, env: Matches) -> bool:
-        """Whether it holds for a server in an environment."""
-        return not (server[0] and env[0]) or (server[1] and env[1])
+        """`when` as text."""
+        return " and ".join(_descriptions(self._when))
 
 
 def study_conditions(space: SpaceSpec) -> tuple[StudyCondition, ...]:
-    """A study's conditions, in the order of the file."""
+    """The conditions of a study, in the order of the file."""
     return tuple(
         StudyCondition(condition, f"space.conditions[{index}]")
         for index, condition in enumerate(space.conditions)
@@ -103,38 +76,28 @@ def study_conditions(space: SpaceSpec) -> tuple[StudyCondition, ...]:
 
 
 def condition_content(condition: Condition) -> dict[str, Any]:
-    """What a condition says, whatever its order and spelling, as JSON values."""
+    """The content of a condition as JSON values, independent of order and spelling."""
     return {
         "when": _content(_canonical(condition.when)),
         "then": _content(_canonical(condition.then)),
     }
 
 
-def broken_conditions(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
-    """The study's conditions that a configuration breaks, in the order of the file.
-
-    Rules are no part of it (`search_spaces.rules.legality.violations`).
-    """
-    server = candidate(canonical(configuration, study), study)
-    found = (condition.check(server) for condition in study_conditions(study.space))
-    return tuple(violation for violation in found if violation is not None)
-
-
 def _canonical(pattern: Pattern) -> Pattern:
-    """The pattern with the spellings that canonical configurations have."""
+    """Bring a pattern to the spelling of canonical configurations."""
     algorithms = pattern.algorithm
     if algorithms is not None:
         algorithms = tuple(dict.fromkeys(canonical_algorithm(name) for name in algorithms))
     env = {
-        name: tuple(dict.fromkeys(spelled(name, value) for value in values))
+        name: tuple(dict.fromkeys(canonical_env_text(name, value) for value in values))
         for name, values in pattern.env.items()
     }
     return pattern.model_copy(update={"algorithm": algorithms, "env": env})
 
 
 @functools.cache
-def spelled(name: str, value: FixedValue) -> str | None:
-    """A variable's value in the spelling that canonical configurations have."""
+def canonical_env_text(name: str, value: FixedValue) -> str | None:
+    """Bring a variable's value to the spelling of canonical configurations."""
     return canonical_env({name: None if value is None else str(value)}, {})[name]
 
 
@@ -154,7 +117,7 @@ def _content(pattern: Pattern) -> dict[str, Any]:
     return out
 
 
-def _looks_at_server(pattern: Pattern) -> bool:
+def _reads_server(pattern: Pattern) -> bool:
     return (
         pattern.algorithm is not None
         or bool(pattern.flags)
@@ -167,29 +130,29 @@ def _number(server: Candidate, name: str) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _server_matches(pattern: Pattern, server: Candidate, *, absent: bool) -> bool:
+def _matches(pattern: Pattern, server: Candidate) -> bool:
     if pattern.algorithm is not None and server.speculation.algorithm not in pattern.algorithm:
         return False
     for name in NUMBERS:
-        if (wanted := getattr(pattern, name)) is not None:
-            number = _number(server, name)
-            if not (absent if number is None else number in wanted):
-                return False
-    return all(among(server.flags.get(name), wanted) for name, wanted in pattern.flags.items())
+        wanted = getattr(pattern, name)
+        if wanted is not None and _number(server, name) not in wanted:
+            return False
+    if not all(contains(wanted, server.flags.get(n)) for n, wanted in pattern.flags.items()):
+        return False
+    # Fixed variables have the spelling of the file.
+    env = server.env
+    return all(contains(w, canonical_env_text(n, env.get(n))) for n, w in pattern.env.items())
 
 
-def _env_matches(pattern: Pattern, env: Mapping[str, FixedValue]) -> bool:
-    # What the study fixes is spelled as its file has it.
-    return all(among(spelled(name, env.get(name)), wanted) for name, wanted in pattern.env.items())
-
-
-def among(value: FixedValue, wanted: Sequence[FixedValue]) -> bool:
-    """Whether a value is one of these; `1` and `True` are two values."""
-    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in wanted)
+def contains(values: Sequence[FixedValue], value: FixedValue) -> bool:
+    """Return whether a value is among others; `1` and `True` are different values."""
+    return any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in values
+    )
 
 
 def _breach(then: Pattern, server: Candidate) -> str | None:
-    """The first thing that is not as `then` asks."""
+    """Describe the first value that `then` does not allow."""
     algorithm = server.speculation.algorithm
     if then.algorithm is not None and algorithm not in then.algorithm:
         return f"algorithm must be {_one_of(then.algorithm)}, not {algorithm}"
@@ -199,14 +162,14 @@ def _breach(then: Pattern, server: Candidate) -> str | None:
             return f"{name} must be {_one_of(wanted)}, not {number}"
     for values, given in ((then.flags, server.flags), (then.env, server.env)):
         for name, choices in values.items():
-            if not among(given.get(name), choices):
+            if not contains(choices, given.get(name)):
                 value = given.get(name)
-                but = " and is not set" if value is None else f", not {shown(value)}"
+                but = " and is not set" if value is None else f", not {format_value(value)}"
                 return f"{name} must be {_one_of(choices)}{but}"
     return None
 
 
-def _asked(pattern: Pattern) -> Iterable[str]:
+def _descriptions(pattern: Pattern) -> Iterable[str]:
     if pattern.algorithm is not None:
         yield f"algorithm is {_one_of(pattern.algorithm)}"
     for name in NUMBERS:
@@ -217,15 +180,15 @@ def _asked(pattern: Pattern) -> Iterable[str]:
 
 
 def _one_of(values: Sequence[FixedValue]) -> str:
-    texts = [shown(value) for value in values]
+    texts = [format_value(value) for value in values]
     numbers = [value for value in values if type(value) is int]
     if len(numbers) == len(values) > 3 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{texts[0]} to {texts[-1]}"
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
 
 
-def shown(value: FixedValue) -> str:
-    """A value in a message."""
+def format_value(value: FixedValue) -> str:
+    """Format a value for a message."""
     if value is None:
         return "not set"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The parameters of a study's conditional space, one sub-space per algorithm."""
+"""Parameters of a study's search space, per sub-space."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ from search_spaces.rules.legality import canonical_speculation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from search_spaces.study_file.parts import SubSpace
-    from search_spaces.study_file.study import Study
+    from search_spaces.study_file.study import Study, SubSpace
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One choice in a study's space.
+    """One parameter of a search space.
 
-    A name always has the same choices within a study, so that it can be one of Optuna's
-    distributions.
+    Within a study a name always has the same choices, as Optuna's distributions require.
 
     Attributes:
         name: `"algorithm"`, `"EAGLE3.num_steps"`, `"draft_tp"`, `"flag.page-size"`,
-            `"env.NCCL_PROTO"`; a flag of one sub-space is `"EAGLE3-2.flag.speculative-adaptive"`.
-        choices: Distinct values; in rising order if `ordered`.
-        ordered: Whether they are numbers whose order means something.
+            `"env.NCCL_PROTO"`; a flag of one sub-space: `"EAGLE3-2.flag.speculative-adaptive"`.
+        choices: Distinct values; sorted if `ordered`.
+        ordered: Whether all choices are numbers.
     """
 
     name: str
@@ -41,7 +39,7 @@ class Parameter:
 
     @classmethod
     def of(cls, name: str, choices: Sequence[Value]) -> Parameter:
-        """A parameter that finds out itself whether its choices are ordered."""
+        """Build a parameter; it is ordered if all choices are numbers."""
         numbers = [c for c in choices if isinstance(c, (int, float)) and not isinstance(c, bool)]
         if len(numbers) < len(choices):
             return cls(name, tuple(choices), ordered=False)
@@ -49,18 +47,17 @@ class Parameter:
 
 
 Choose = Callable[[Parameter], Value]
-"""Chooses one of a parameter's choices."""
+"""Picks one of a parameter's choices."""
 
-Path = tuple[tuple[Parameter, Value], ...]
-"""Parameters with their values, in the order in which they are chosen."""
+Assignments = tuple[tuple[Parameter, Value], ...]
+"""Parameters with values, in the order of choice."""
 
 
 class SubSpaceTree:
-    """The part of the tree below one choice of the algorithm.
+    """The parameters of one sub-space.
 
     Attributes:
-        label: The choice: the algorithm's name, with `-2`, `-3`, ... where a study has several
-            sub-spaces of one algorithm.
+        label: The algorithm's name; further sub-spaces of one algorithm get `-2`, `-3`, ...
         algorithm: The algorithm's canonical name.
     """
 
@@ -72,7 +69,7 @@ class SubSpaceTree:
 
     @property
     def size(self) -> int:
-        """At most so many different speculations with their flags."""
+        """Upper bound of the number of speculations with flags."""
         part = self._part
         return (
             len(part.num_steps or (0,))
@@ -83,12 +80,12 @@ class SubSpaceTree:
 
     @property
     def own_flags(self) -> dict[str, tuple[Value, ...]]:
-        """Choices per flag that is given in this sub-space only."""
+        """Choices per flag of this sub-space only."""
         return self._part.flags
 
     @property
     def flags(self) -> dict[str, tuple[Value, ...]]:
-        """Choices per flag: those of every sub-space, then its own."""
+        """Choices per flag: of all sub-spaces, then of this sub-space."""
         return self._study.space.flags | self.own_flags
 
     @functools.cached_property
@@ -102,7 +99,7 @@ class SubSpaceTree:
         }
 
     def flag_parameters(self, speculation: Speculation) -> dict[str, Parameter]:
-        """The flags that apply beside a speculation, by name, in the order of the file."""
+        """Return the flags that apply to a speculation, by name, in the order of the file."""
         return {
             name: parameter
             for name, parameter in self._flag_parameters.items()
@@ -110,10 +107,10 @@ class SubSpaceTree:
         }
 
     def walk(self, choose: Choose) -> Speculation:
-        """Chooses the numbers; the result is canonical, and may be illegal."""
+        """Choose the numbers; the result is canonical and may be illegal."""
         numbers: dict[str, int | None] = {}
         for name in self._applicable:
-            # At topk 1 it is num_steps + 1, whatever is asked for.
+            # SGLang uses num_steps + 1 at topk 1.
             if name == "num_draft_tokens" and numbers.get("topk") == 1:
                 continue
             value = choose(self._parameter(name))
@@ -121,9 +118,9 @@ class SubSpaceTree:
         return canonical_speculation(Speculation(self.algorithm, **numbers), self._study)
 
     @functools.cached_property
-    def paths(self) -> dict[Speculation, Path]:
-        """Every canonical speculation here, legal or not, with the choices that lead to it."""
-        out: dict[Speculation, Path] = {}
+    def paths(self) -> dict[Speculation, Assignments]:
+        """Every canonical speculation, legal or not, with the choices that lead to it."""
+        out: dict[Speculation, Assignments] = {}
         for values in self._grid():
             path: list[tuple[Parameter, Value]] = []
 
@@ -149,7 +146,7 @@ class SubSpaceTree:
             case Shape.TREE:
                 names = ("num_steps", "topk", "num_draft_tokens")
         given = tuple(name for name in names if getattr(self._part, name) is not None)
-        # A tree where only chains are asked for has no use for their tokens.
+        # Chains ignore num_draft_tokens.
         if self._part.topk == (1,):
             given = tuple(name for name in given if name != "num_draft_tokens")
         return given
@@ -158,7 +155,7 @@ class SubSpaceTree:
         return Parameter.of(f"{self.label}.{name}", getattr(self._part, name))
 
     def _grid(self) -> Iterator[dict[str, int]]:
-        # Chains before trees: topk is the slowest to change.
+        # Chains before trees: topk changes slowest.
         names = sorted(self._applicable, key=("topk", "num_steps", "num_draft_tokens").index)
         columns = [sorted(getattr(self._part, name)) for name in names]
         for values in itertools.product(*columns):
@@ -166,7 +163,7 @@ class SubSpaceTree:
 
 
 def sub_space_trees(study: Study) -> tuple[SubSpaceTree, ...]:
-    """The study's sub-spaces in the order of its file, with distinct labels."""
+    """Return the sub-spaces of a study in the order of the file, with distinct labels."""
     counts: dict[str, int] = {}
     out = []
     for part in study.space.speculation:

@@ -1,34 +1,45 @@
-"""A study's legal space: its points, and the tree of choices that leads to them."""
+"""The search space of a study: its points, and the parameters that lead to them."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
+import json
 import math
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS
 from search_spaces.configuration import Configuration
 from search_spaces.flags.flags import distinct
-from search_spaces.rules.legality import canonical, canonical_tuned_flags
-from search_spaces.space.checks import Checks
-from search_spaces.space.conditions import study_conditions
-from search_spaces.space.digest import space_digest
-from search_spaces.space.environments import Environments
-from search_spaces.space.legal_servers import LegalServers
-from search_spaces.space.parameters import Parameter, sub_space_trees
+from search_spaces.rules import RULES
+from search_spaces.rules.legality import (
+    candidate,
+    canonical,
+    canonical_draft_tp,
+    canonical_tuned_env,
+    canonical_tuned_flags,
+)
+from search_spaces.space.conditions import condition_content, study_conditions
+from search_spaces.space.parameters import Parameter, SubSpaceTree, sub_space_trees
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from search_spaces.configuration import Speculation, Value
+    from search_spaces.rules import Rule
+    from search_spaces.rules.candidate import Candidate
     from search_spaces.rules.violation import Violation
-    from search_spaces.space.checks import Kind
-    from search_spaces.space.combinations import Pairs
-    from search_spaces.space.parameters import Choose, Path, SubSpaceTree
+    from search_spaces.space.conditions import StudyCondition
+    from search_spaces.space.parameters import Assignments, Choose
     from search_spaces.study_file.study import Study
 
-MOST_POINTS = 1_000_000
-"""Spaces with more combinations than this are refused."""
+MOST_POINTS = 50_000
+"""Largest number of servers, of environments, and of servers times environments."""
+
+Env = tuple[tuple[str, "Value"], ...]
+"""Environment variables with values, sorted by name."""
 
 
 class SpaceTooLargeError(ValueError):
@@ -39,42 +50,53 @@ class NotInSpaceError(ValueError):
     """No choice of parameters gives this configuration."""
 
 
-def _always(_draft_tp: int) -> bool:
-    return True
-
-
 class Space:
     """The distinct legal canonical configurations of a study.
 
-    Immutable; what is costly is computed when it is first asked for.
+    SGLang's rules and the study's conditions look at the server (speculation, draft_tp and flags),
+    at the environment, or at both. The first two kinds are checked once per server and per
+    environment; only the last kind is checked for each pair.
 
     Args:
         study: The study.
-        draft_tp_allowed: Whether the runner can place a draft at this tensor-parallel size.
+        draft_tp_allowed: Returns whether the runner can place a draft at this tensor-parallel size.
+        excluded: Returns whether a point is left out, for example because SGLang itself refuses it.
+            The parameters and the digest stay those of the whole space.
 
     Raises:
-        SpaceTooLargeError: More than `MOST_POINTS` combinations, illegal ones included.
+        SpaceTooLargeError: More than `MOST_POINTS` combinations.
     """
 
-    def __init__(self, study: Study, draft_tp_allowed: Callable[[int], bool] = _always) -> None:
+    def __init__(
+        self,
+        study: Study,
+        draft_tp_allowed: Callable[[int], bool] = lambda _size: True,
+        excluded: Callable[[Configuration], bool] = lambda _point: False,
+    ) -> None:
         self.study = study
         self._draft_tp_allowed = draft_tp_allowed
+        self._excluded = excluded
         self._trees = sub_space_trees(study)
-        self._tuned = frozenset(study.space.tuned_flags)
-        self._checks = Checks(study, study_conditions(study.space))
-        self._servers = LegalServers(study, self._trees, self._checks, draft_tp_allowed)
-        self._environments = Environments(study, self._checks)
-        spec = study.space
-        combinations = (
-            sum(tree.size for tree in self._trees)
-            * len(spec.draft_tp or (None,))
-            * math.prod(len(choices) for choices in spec.env.values())
-        )
-        if combinations > MOST_POINTS:
-            raise SpaceTooLargeError(
-                f"{combinations:,} combinations are more than {MOST_POINTS:,}; search fewer flags "
-                "or variables at a time, or give them fewer choices"
-            )
+        varied = frozenset(study.space.env)
+        checks: tuple[Rule | StudyCondition, ...] = (*RULES, *study_conditions(study.space))
+        self._server_checks = [check for check in checks if not check.env & varied]
+        self._env_checks = [check for check in checks if check.env & varied and not check.server]
+        self._pair_checks = [check for check in checks if check.env & varied and check.server]
+        sizes = len(study.space.draft_tp or (None,))
+        _check_size(sum(tree.size for tree in self._trees) * sizes)
+        _check_size(math.prod(len(choices) for choices in study.space.env.values()))
+        self._servers = {
+            server: found
+            for tree in self._trees
+            for server in self._grid[tree]
+            if _first(self._server_checks, found := candidate(server, study)) is None
+        }
+        self._environments = {
+            env: found
+            for env in self._env_grid
+            if _first(self._env_checks, found := self._env_candidate(env)) is None
+        }
+        _check_size(len(self._servers) * len(self._environments))
 
     # Points
 
@@ -82,79 +104,45 @@ class Space:
     def points(self) -> tuple[Configuration, ...]:
         """Every point, in a stable order.
 
-        Sub-spaces in the order of the file, in each chains before trees and numbers rising; then
-        draft_tp, flags and, quickest to change, the environment, in the order of their choices.
+        Sub-spaces are in the order of the file, and in each sub-space chains come before trees and
+        numbers rise. Then come draft_tp, flags and the environment, in the order of their choices.
         """
-        return tuple(self)
+        return tuple(point for point in self._legal_points if not self._excluded(point))
 
     def __iter__(self) -> Iterator[Configuration]:
-        for (speculation, draft_tp, flags), kind in self._servers.all.items():
-            for env in self._beside(kind):
-                yield Configuration(speculation, draft_tp, flags, env)
+        return iter(self.points)
 
     def __len__(self) -> int:
-        return sum(
-            servers * environments
-            for server, servers in self._servers.kinds.items()
-            for env, environments in self._environments.kinds.items()
-            if self._checks.hold_together(server, env)
-        )
+        return len(self.points)
 
     def __contains__(self, configuration: object) -> bool:
-        """Whether a configuration is a point, as it stands: bring it to canonical form first."""
-        if not isinstance(configuration, Configuration):
-            return False
-        server = (configuration.speculation, configuration.draft_tp, configuration.flags)
-        of_server = self._servers.all.get(server)
-        of_env = self._environments.all.get(configuration.env)
-        if of_server is None or of_env is None:
-            return False
-        return self._checks.hold_together(of_server, of_env)
+        """Whether a canonical configuration is a point."""
+        return configuration in self._point_set
 
     @functools.cached_property
     def speculations(self) -> frozenset[Speculation]:
-        """Every speculation that some point has, or would have in another environment."""
-        return frozenset(speculation for speculation, _, _ in self._servers.all)
+        """Every speculation of a legal server."""
+        return frozenset(server.speculation for server in self._servers)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no point at all; quick also for a large space."""
-        return not self._legal_labels
-
-    @property
-    def first_violation(self) -> Violation | None:
-        """Why the first combination that is no point is none; `None` if all are points."""
-        alone = self._servers.first_violation or self._environments.first_violation
-        return alone if alone is not None else self._first_violation_of_pairs
+        """Whether the space has no point."""
+        return not any(not self._excluded(point) for point in self._iter_legal())
 
     @property
     def why_empty(self) -> Violation | None:
-        """The first of what leaves no point at all, of a space that is empty.
-
-        A combination that is illegal by itself is not it where others are legal: then what
-        excludes those is told.
-        """
-        if not any(True for tree in self._trees for _ in self._servers.of_tree(tree)):
-            return self._servers.first_violation
-        if not self._has_environment:
-            return self._environments.first_violation
-        return self._first_violation_of_pairs
-
-    @property
-    def _first_violation_of_pairs(self) -> Violation | None:
-        if not self._checks.pairs_matter:
-            return None
-        for (speculation, draft_tp, flags), server in self._servers.all.items():
-            for env, kind in self._environments.all.items():
-                if not self._checks.hold_together(server, kind):
-                    point = Configuration(speculation, draft_tp, flags, env)
-                    return self._checks.of_pair(point)[0]
-        return None
+        """The first rule or condition that leaves no point of an empty space."""
+        if not self._servers:
+            servers = (server for tree in self._trees for server in self._grid[tree])
+            return _first_of(self._server_checks, (candidate(s, self.study) for s in servers))
+        if not self._environments:
+            return _first_of(self._env_checks, map(self._env_candidate, self._env_grid))
+        return _first_of(self._pair_checks, (pair for _, pair in self._pairs()))
 
     # Parameters
 
     def sample(self, choose: Choose) -> Configuration:
-        """Walks the tree of choices.
+        """Builds a configuration from chosen values.
 
         Args:
             choose: Called for each parameter that applies, the algorithm first.
@@ -181,67 +169,137 @@ class Space:
         return canonical(configuration, self.study)
 
     def assignments(self, configuration: Configuration) -> dict[str, Value]:
-        """The inverse of `sample`: parameter names to values.
+        """Return the parameter values that `sample` turns into this configuration.
 
         Raises:
-            NotInSpaceError: No choice of parameters gives this configuration. (An illegal one may
-                have its choices, and a baseline may have none.)
+            NotInSpaceError: No choice of parameters gives this configuration. (An illegal
+                configuration may have such choices, and a baseline may have none.)
         """
-        return {parameter.name: value for parameter, value in self._path(configuration)}
+        return {parameter.name: value for parameter, value in self._assigned(configuration)}
 
     def parameters_of(self, configuration: Configuration) -> tuple[Parameter, ...]:
-        """The parameters that apply to a configuration, in the order in which they are chosen.
+        """Return the parameters that apply to a configuration, in the order of `sample`.
 
         Raises:
             NotInSpaceError: As for `assignments`.
         """
-        return tuple(parameter for parameter, _ in self._path(configuration))
+        return tuple(parameter for parameter, _ in self._assigned(configuration))
+
+    def _assigned(self, configuration: Configuration) -> Assignments:
+        server = replace(configuration, env=())
+        env = self._env_grid.get(configuration.env)
+        for tree in self._trees:
+            chosen = self._grid[tree].get(server)
+            if env is not None and chosen is not None and tree.label in self._algorithm.choices:
+                return ((self._algorithm, tree.label), *chosen, *env)
+        raise NotInSpaceError(f"No choices of the study give {configuration.to_dict()}")
+
+    # Identity
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of what is searched (`search_spaces.space.digest`); 16 hexadecimal digits."""
-        return space_digest(self.study, self._trees)
+        """A digest of model, server and space; 16 hexadecimal digits.
 
-    # How points are made
+        A stored study is compared with its file by this digest. The order and spelling of keys,
+        choices, sub-spaces and conditions do not change it; workload, objective, budget and
+        comments do not either.
+        """
+        space = self.study.space
+        shared = (s for tree in self._trees if not tree.own_flags for s in tree.paths)
+        content: dict[str, Any] = {
+            "model": self.study.model.model_dump(),
+            "flags": {k: v for k, v in self.study.server.flags.items() if v is not None},
+            "env": self.study.server.env,
+            "speculation": _texts(speculation.to_dict() for speculation in shared),
+            "draft_tp": sorted(space.draft_tp or ()),
+            "tuned_flags": {k: _texts(v) for k, v in space.flags.items()},
+            "tuned_env": {
+                k: _texts(canonical_tuned_env({k: v}, self.study)[k] for v in choices)
+                for k, choices in space.env.items()
+            },
+        }
+        # Added only where a study has them: older versions stored digests without these keys.
+        if own := [tree for tree in self._trees if tree.own_flags]:
+            content["sub_space_flags"] = _texts(
+                [speculation.to_dict(), {k: _texts(v) for k, v in sorted(tree.own_flags.items())}]
+                for tree in own
+                for speculation in tree.paths
+            )
+        if space.conditions:
+            content["conditions"] = _texts(map(condition_content, space.conditions))
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    # Enumeration
 
     @functools.cached_property
-    def _beside(self) -> Callable[[Kind], tuple[Pairs, ...]]:
-        @functools.cache
-        def beside(server: Kind) -> tuple[Pairs, ...]:
-            environments = self._environments.all.items()
-            return tuple(e for e, kind in environments if self._checks.hold_together(server, kind))
+    def _grid(self) -> dict[SubSpaceTree, dict[Configuration, Assignments]]:
+        """Per sub-space: every canonical server, legal or not, with the first choices of it."""
+        return {tree: self._servers_of(tree) for tree in self._trees}
 
-        return beside
-
-    def _has_point(self, tree: SubSpaceTree) -> bool:
-        if not self._checks.pairs_matter:
-            return any(True for _ in self._servers.of_tree(tree)) and self._has_environment
-        kinds = self._environments.kinds
-        return any(
-            self._checks.hold_together(server, env)
-            for _, server in self._servers.of_tree(tree)
-            for env in kinds
-        )
-
-    @functools.cached_property
-    def _has_environment(self) -> bool:
-        return any(True for _ in self._environments)
-
-    # The tree of choices
+    def _servers_of(self, tree: SubSpaceTree) -> dict[Configuration, Assignments]:
+        servers: dict[Configuration, Assignments] = {}
+        for speculation, path in tree.paths.items():
+            parameters = tree.flag_parameters(speculation)
+            choices = [distinct(tree.flags[name]) for name in parameters]
+            draft_tp = self._draft_tp(speculation)
+            sizes: list[Any] = [None] if draft_tp is None else self._allowed_sizes()
+            for size, *values in itertools.product(sizes, *choices):
+                given = dict(zip(parameters, values, strict=True))
+                flags = canonical_tuned_flags(given, speculation, self.study)
+                placed = canonical_draft_tp(size, speculation, flags, self.study)
+                if placed is None or self._draft_tp_allowed(placed):
+                    server = Configuration(speculation, placed, tuple(sorted(flags.items())))
+                    chosen = () if draft_tp is None else ((draft_tp, size),)
+                    flag_choices = zip(parameters.values(), values, strict=True)
+                    servers.setdefault(server, (*path, *chosen, *flag_choices))
+        return servers
 
     @functools.cached_property
-    def _legal_labels(self) -> tuple[str, ...]:
-        return tuple(tree.label for tree in self._trees if self._has_point(tree))
+    def _env_grid(self) -> dict[Env, Assignments]:
+        """Every canonical environment, legal or not, with the first choices of it."""
+        grid: dict[Env, Assignments] = {}
+        choices = [distinct(values) for values in self.study.space.env.values()]
+        for values in itertools.product(*choices):
+            given = dict(zip(self._env, values, strict=True))
+            env = tuple(sorted(canonical_tuned_env(given, self.study).items()))
+            grid.setdefault(env, tuple(zip(self._env.values(), values, strict=True)))
+        return grid
 
-    @property
+    def _env_candidate(self, env: Env) -> Candidate:
+        return candidate(Configuration(env=env), self.study)
+
+    def _pairs(self) -> Iterator[tuple[Configuration, Candidate]]:
+        for server, found in self._servers.items():
+            for env, environment in self._environments.items():
+                point = Configuration(server.speculation, server.draft_tp, server.flags, env)
+                yield point, replace(found, env=environment.env)
+
+    def _iter_legal(self) -> Iterator[Configuration]:
+        checks = self._pair_checks
+        return (point for point, pair in self._pairs() if _first(checks, pair) is None)
+
+    @functools.cached_property
+    def _legal_points(self) -> tuple[Configuration, ...]:
+        return tuple(self._iter_legal())
+
+    @functools.cached_property
+    def _point_set(self) -> frozenset[Configuration]:
+        return frozenset(self.points)
+
+    @functools.cached_property
     def _algorithm(self) -> Parameter:
-        return Parameter("algorithm", self._legal_labels, ordered=False)
+        servers = {replace(point, env=()) for point in self._legal_points}
+        labels = (tree.label for tree in self._trees if servers & self._grid[tree].keys())
+        return Parameter("algorithm", tuple(labels), ordered=False)
+
+    def _allowed_sizes(self) -> list[int]:
+        return [s for s in self.study.space.draft_tp or () if self._draft_tp_allowed(s)]
 
     def _draft_tp(self, speculation: Speculation) -> Parameter | None:
-        sizes = self.study.space.draft_tp
-        if sizes is None or not ALGORITHMS[speculation.algorithm].has_draft:
+        if self.study.space.draft_tp is None or not ALGORITHMS[speculation.algorithm].has_draft:
             return None
-        return Parameter.of("draft_tp", [s for s in sizes if self._draft_tp_allowed(s)])
+        return Parameter.of("draft_tp", self._allowed_sizes())
 
     @functools.cached_property
     def _env(self) -> dict[str, Parameter]:
@@ -250,52 +308,28 @@ class Space:
             for name, choices in self.study.space.env.items()
         }
 
-    def _path(self, configuration: Configuration) -> Path:
-        speculation = configuration.speculation
-        trees = [
-            tree
-            for tree in self._trees
-            if tree.label in self._legal_labels and speculation in tree.paths
-        ]
-        if not trees:
-            raise NotInSpaceError(f"No sub-space of the study holds {speculation.to_dict()}")
-        for tree in trees[:-1]:
-            try:
-                return self._path_through(tree, configuration)
-            except NotInSpaceError:
-                continue  # sub-spaces of one algorithm may differ in their flags alone
-        return self._path_through(trees[-1], configuration)
 
-    def _path_through(self, tree: SubSpaceTree, configuration: Configuration) -> Path:
-        speculation = configuration.speculation
-        path: list[tuple[Parameter, Value]] = [(self._algorithm, tree.label)]
-        path += tree.paths[speculation]
-        if (parameter := self._draft_tp(speculation)) is not None:
-            path.append((parameter, _among(parameter, configuration.draft_tp)))
-        flags = dict(configuration.flags)
-        for name, value in flags.items():
-            if name not in tree.flags and (value is not None or name not in self._tuned):
-                raise NotInSpaceError(f"The flag {name} is not varied in sub-space {tree.label}")
-        for name, flag in tree.flag_parameters(speculation).items():
-            path.append((flag, self._flag_choice(flag, name, flags, speculation)))
-        env = self._environments.choices_of(dict(configuration.env))
-        if env is None:
-            raise NotInSpaceError("It sets other variables than those that are varied")
-        path += [(parameter, _among(parameter, env[name])) for name, parameter in self._env.items()]
-        return tuple(path)
-
-    def _flag_choice(
-        self, parameter: Parameter, name: str, flags: dict[str, Value], speculation: Speculation
-    ) -> Value:
-        # A choice that SGLang drops beside this speculation reads as None.
-        for choice in parameter.choices:
-            tried = canonical_tuned_flags(flags | {name: choice}, speculation, self.study)
-            if tried[name] == flags.get(name):
-                return choice
-        return _among(parameter, flags.get(name))
+def _check_size(count: int) -> None:
+    if count > MOST_POINTS:
+        raise SpaceTooLargeError(
+            f"{count:,} combinations are more than {MOST_POINTS:,}; search fewer flags or "
+            "variables at a time, or give them fewer choices"
+        )
 
 
-def _among(parameter: Parameter, value: Value) -> Value:
-    if value not in parameter.choices:
-        raise NotInSpaceError(f"{value!r} is not among the choices of {parameter.name}")
-    return value
+def _first(checks: Iterable[Rule | StudyCondition], found: Candidate) -> Violation | None:
+    for check in checks:
+        if (violation := check.violation(found)) is not None:
+            return violation
+    return None
+
+
+def _first_of(
+    checks: Iterable[Rule | StudyCondition], candidates: Iterable[Candidate]
+) -> Violation | None:
+    found = (_first(checks, each) for each in candidates)
+    return next((violation for violation in found if violation is not None), None)
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    return sorted({json.dumps(value) for value in values})

@@ -1,4 +1,4 @@
-"""Pydantic's errors, said the way a study file is written."""
+"""Turn pydantic's errors into problems with key, line and an example."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _HINTS = {
-    "budget.trials": "the budget counts launches; write `launches`",
+    "budget.trials": "write `launches`: the budget counts launches",
     "objective.goodput": "write it under `workload`, and `maximize: goodput_request_s` here",
     "goodput": "write it under `workload`",
     "workload.request_rate": "write it as `points: [{request_rate: 4, requests: 100}]`",
@@ -26,14 +26,14 @@ _HINTS = {
     "workload.top_p": "write it as `sampling: {top_p: 0.95}`",
     "workload.top_k": "write it as `sampling: {top_k: 40}`",
     "workload.min_p": "write it as `sampling: {min_p: 0.05}`",
-    "workload.ignore_eos": "write `natural_length: true` for answers that end by themselves",
+    "workload.ignore_eos": "to let the model end answers write `natural_length: true`",
     "budget.minutes": "write `hours: 0.5`",
     "model.name": "write `path`",
     "server.model": "write it as `model: {path: ...}` at the top",
     "draft": "write it as `model: {draft: ...}`",
     "name": "write `study`",
-    "flags": "write it under `server` (every launch) or `space` (to be searched)",
-    "env": "write it under `server` (every launch) or `space` (to be searched)",
+    "flags": "write it under `server` (fixed) or `space` (searched)",
+    "env": "write it under `server` (fixed) or `space` (searched)",
     "speculation": "write it under `space`",
     "concurrency": "write it as `workload: {points: [{concurrency: 1}]}`",
     "workload.concurrency": "write it as `points: [{concurrency: 1}]`",
@@ -89,14 +89,14 @@ _EXAMPLES = {
     "simulated_acceptance": "simulated_acceptance: true",
 }
 
-_OR_ELSE = {
-    "workload.points[].weight": "leave the point out, or give it a share such as `weight: 0.5`",
-    "workload.prompts.": "leave it out, or give it a share such as 0.5",
-    "budget.hours": "leave it out for no limit",
-    "objective.subject_to.": "leave it out for no limit",
-    "simulated.time_scale": "write 1 for the speed of life, 10 for ten times as fast",
+_REMEDIES = {
+    "workload.points[].weight": "remove the point, or write a share such as `weight: 0.5`",
+    "workload.prompts.": "remove it, or write a share such as 0.5",
+    "budget.hours": "remove it for no limit",
+    "objective.subject_to.": "remove it for no limit",
+    "simulated.time_scale": "write 1 for real time, 10 for ten times faster",
 }
-"""What to write in place of a number that is too small; a dot at the end is any key below."""
+"""Remedies for numbers that are too small; a final dot stands for any key below."""
 
 _KINDS = {
     "int_type": "a whole number",
@@ -106,8 +106,8 @@ _KINDS = {
     "bool_type": "true or false",
     "tuple_type": "a list",
     "list_type": "a list",
-    "dict_type": "keys with values",
-    "model_type": "keys with values",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
     "finite_number": "a finite number",
 }
 
@@ -115,12 +115,12 @@ _KINDS = {
 def problems_of(
     errors: Sequence[Mapping[str, Any]], root: type[BaseModel], document: Document | None
 ) -> list[Problem]:
-    """Pydantic's `errors()` as problems, in the order of the file."""
+    """Convert pydantic's `errors()` to problems."""
     out = []
     deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
     for error in errors:
         if error["type"] == "too_short" and error["loc"] in deeper:
-            continue  # a list of which every item is wrong is not empty
+            continue  # the list only looks empty because all its items are wrong
         path: Path = tuple(part for part in error["loc"] if part != "[key]")
         if (at := (error.get("ctx") or {}).get("at")) is not None:
             path = (*path, at)
@@ -132,13 +132,13 @@ def problems_of(
 
 
 def _written(path: Path, data: object) -> Path:
-    """Cut a path at the value that the file has there: a number may stand for `{mean: N}`."""
+    """Shorten a path to the value in the file: a number may stand for `{mean: N}`."""
     for depth, part in enumerate(path):
         if isinstance(data, dict):
             data = data.get(part, {})
         elif isinstance(data, list) and isinstance(part, int):
             data = data[part] if part < len(data) else {}
-        else:  # a list may have been written as its one item
+        else:  # a list of one item may be written as the item
             return path[:depth] if isinstance(part, str) else path
     return path
 
@@ -167,14 +167,14 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
         case "string_too_short" | "too_short":
             message = f"Must not be empty{example}"
         case "literal_error":
-            message = f"Must be {context['expected']}, not {given}{_meant(value, context)}"
+            message = f"Must be {context['expected']}, not {given}{_suggestion(value, context)}"
         case "greater_than_equal" | "less_than_equal" | "less_than":
             words, bound = _BOUNDS[kind]
             message = f"Must be {words} {context[bound]:.10g}, not {given}"
         case "greater_than":
-            else_ = _OR_ELSE.get(pattern) or _OR_ELSE.get(pattern.rpartition(".")[0] + ".")
+            remedy = _REMEDIES.get(pattern) or _REMEDIES.get(pattern.rpartition(".")[0] + ".")
             message = f"Must be more than {context['gt']:g}, not {given}"
-            message += f"; {else_}" if else_ else ""
+            message += f"; {remedy}" if remedy else ""
         case _ if kind in _KINDS:
             message = f"Must be {_KINDS[kind]}{example}, not {given}"
         case _:
@@ -182,10 +182,10 @@ def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str
     return message
 
 
-def _meant(value: object, context: Mapping[str, Any]) -> str:
-    """What a wrong word was probably meant to be."""
+def _suggestion(value: object, context: Mapping[str, Any]) -> str:
+    """Suggest a valid word."""
     if value in LATENCIES:
-        return f"; a latency is minimized: write `minimize: {value}`"
+        return f"; to minimize a latency write `minimize: {value}`"
     if not isinstance(value, str):
         return ""
     words = tuple(re.findall(r"'([^']+)'", context["expected"]))

@@ -1,57 +1,349 @@
-"""Study files: one tuning problem in YAML, read and checked.
-
-study = load_study("kimi")              # a study that is shipped
-study = load_study("my-studies/qwen.yaml")
-"""
+"""The content of a study file as pydantic models."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError
-
-from search_spaces.problems import Problem, StudyFileError
-from search_spaces.simulated_acceptance import undeclared_simulation
-from search_spaces.study_file import yaml_nodes
-from search_spaces.study_file.catalog import shipped, shipped_text
-from search_spaces.study_file.checks import check
-from search_spaces.study_file.errors import problems_of
-from search_spaces.study_file.parts import (
-    Budget,
-    Model,
-    Objective,
-    Part,
-    Production,
-    Server,
-    Simulated,
-    SpaceSpec,
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
-from search_spaces.study_file.secret_checks import tokens_in
-from search_spaces.study_file.values import StudyName  # noqa: TC001 - pydantic reads it
-from search_spaces.study_file.workload import WorkloadSpec
-from search_spaces.suggestions import nearest
-from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from search_spaces.workload import Workload
-
-_CHECKED: dict[str, type[Part]] = {
-    "model": Model,
-    "server": Server,
-    "space": SpaceSpec,
-    "workload": WorkloadSpec,
-    "objective": Objective,
-}
-"""Sections between which relations are checked."""
-
-_ENDINGS = (".yaml", ".yml")
+from search_spaces.algorithms import canonical_algorithm
+from search_spaces.metrics import Figure
+from search_spaces.prompt_names import parts_of_one
+from search_spaces.study_file.values import (
+    Algorithm,
+    Count,
+    CountOrNone,
+    EnvChoices,
+    EnvValue,
+    FixedFlagValue,
+    FlagChoices,
+    FlagNames,
+    Integers,
+    Limit,
+    OneOrMoreAlgorithms,
+    OneOrMoreEnvValues,
+    OneOrMoreFlagValues,
+    OneSpelling,
+    Positive,
+    PromptSet,
+    SamplingParameters,
+    StudyName,
+    Text,
+    Variable,
+    wrong,
+)
+from search_spaces.workload import (
+    DEFAULT_OUTPUT_SPREAD,
+    MOST_PREFIX_GROUPS,
+    MOST_PREFIX_TOKENS,
+    Goodput,
+    OperatingPoint,
+    SharedPrefix,
+    Workload,
+)
 
 SHIPPED = "shipped"
-"""`Study.source` of a study that came with the tuner."""
+"""`Study.source` of a shipped study."""
+
+KINDS_OF_LOAD = ("concurrency", "request_rate", "trace")
+"""Keys of an operating point; exactly one of them is given."""
+
+
+class Part(BaseModel):
+    """A section of the file: frozen, without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Part):
+    """The served model.
+
+    Attributes:
+        path: Model path or repository name.
+        draft: Path of the draft model, if any.
+        family: `"llama"` for Llama and Grok-1 architectures, else `"other"`. The family decides
+            SGLang's default draft. `None`: read from the model's config, or guessed from its name.
+    """
+
+    path: Text
+    draft: Text | None = None
+    family: Literal["llama", "other"] | None = None
+
+
+class Server(Part):
+    """The part that is the same in every launch, baselines included.
+
+    Attributes:
+        flags: SGLang flags: `True` for a switch, `None` for no flag, a tuple for several words.
+        env: Environment variables; `None` removes a variable of the caller.
+        python: Interpreter of SGLang; `None` is the tuner's interpreter.
+        prefix: Command prefix, such as `[docker, exec, sglang]`.
+    """
+
+    flags: Annotated[dict[str, FixedFlagValue], FlagNames] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, EnvValue], OneSpelling] = Field(default_factory=dict)
+    python: Text | None = None
+    prefix: tuple[Text, ...] = ()
+
+
+class SubSpace(Part):
+    """An algorithm and the numbers to try; `None` is SGLang's default.
+
+    Attributes:
+        algorithm: `"none"`, or a name in upper case; `NEXTN` stays `NEXTN`.
+        num_steps: Draft steps per cycle.
+        topk: Branches per draft step.
+        num_draft_tokens: Tokens per verify; only used where `topk > 1`.
+        flags: Choices per flag for this sub-space only.
+    """
+
+    algorithm: Algorithm
+    num_steps: Integers | None = None
+    topk: Integers | None = None
+    num_draft_tokens: Integers | None = None
+    flags: Annotated[dict[str, FlagChoices], FlagNames] = Field(default_factory=dict)
+
+    @property
+    def canonical_algorithm(self) -> str:
+        """The algorithm's canonical name."""
+        return canonical_algorithm(self.algorithm)
+
+
+class Pattern(Part):
+    """Allowed values of a configuration; a key that is not given allows every value.
+
+    In `flags` and `env`, `None` stands for a flag or variable that is not set.
+    """
+
+    algorithm: OneOrMoreAlgorithms | None = None
+    num_steps: Integers | None = None
+    topk: Integers | None = None
+    num_draft_tokens: Integers | None = None
+    draft_tp: Integers | None = None
+    flags: Annotated[dict[str, OneOrMoreFlagValues], FlagNames] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, OneOrMoreEnvValues], OneSpelling] = Field(default_factory=dict)
+
+
+class Condition(Part):
+    """Where `when` matches, `then` must match too."""
+
+    when: Pattern
+    then: Pattern
+
+
+class SpaceSpec(Part):
+    """The part that the study varies.
+
+    In `flags` and `env`, `None` stands for a flag or variable that is not set.
+
+    Attributes:
+        speculation: Sub-spaces, at least one.
+        draft_tp: Tensor-parallel sizes of the draft; `None` is the target's size.
+        flags: Choices per flag, for all sub-spaces.
+        env: Choices per environment variable.
+        conditions: Conditions on points; points that break one are left out.
+    """
+
+    speculation: tuple[SubSpace, ...] = Field(min_length=1)
+    draft_tp: Integers | None = None
+    flags: Annotated[dict[str, FlagChoices], FlagNames] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, EnvChoices], OneSpelling] = Field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def tuned_flags(self) -> tuple[str, ...]:
+        """Every searched flag, of all sub-spaces or of some, without repeats."""
+        own = (name for part in self.speculation for name in part.flags)
+        return tuple(dict.fromkeys((*self.flags, *own)))
+
+
+class Production(Part):
+    """Today's launch command, the third baseline.
+
+    Attributes:
+        command: The whole command line, with its environment variables.
+    """
+
+    command: Text
+
+
+class Objective(Part):
+    """The objective of the search.
+
+    Attributes:
+        maximize: The rate to maximize, unless `minimize` is given.
+        minimize: The latency to minimize (`LIMITS`).
+        subject_to: Upper limits by name (`LIMITS`), in milliseconds.
+    """
+
+    maximize: Literal["output_tok_s", "goodput_request_s", "request_s"] = "output_tok_s"
+    minimize: Limit | None = None
+    subject_to: dict[Limit, Positive] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_direction(self) -> Objective:
+        if self.minimize is not None and "maximize" in self.model_fields_set:
+            raise wrong(
+                "Cannot be combined with `maximize`; remove one, and put limits under `subject_to`",
+                "minimize",
+            )
+        return self
+
+    @property
+    def figure(self) -> Figure:
+        """The metric that ranks configurations."""
+        if self.minimize is not None:
+            return Figure(self.minimize, larger_is_better=False)
+        return Figure(self.maximize)
+
+
+class Budget(Part):
+    """The budget of the study.
+
+    Attributes:
+        launches: Launches with a result for a configuration, baselines included.
+        hours: Hours of running time; `None` is no limit.
+    """
+
+    launches: Count
+    hours: Positive | None = None
+
+
+class Simulated(Part):
+    """Settings of `--runner simulated`.
+
+    Attributes:
+        profile: Name or path of the simulated server's profile.
+        time_scale: Simulated seconds per real second.
+    """
+
+    profile: Text = "kimi"
+    time_scale: Positive = 10.0
+
+
+class PointSpec(Part):
+    """One operating point; see `OperatingPoint`."""
+
+    concurrency: Count | None = None
+    request_rate: Positive | None = None
+    trace: Text | None = None
+    weight: Positive = 1.0
+    requests: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> PointSpec:
+        given = [key for key in KINDS_OF_LOAD if getattr(self, key) is not None]
+        if not given:
+            raise wrong(
+                "Needs one of concurrency, request_rate and trace: write "
+                "`{concurrency: 8}`, `{request_rate: 4, requests: 100}` or "
+                "`{trace: arrivals.jsonl}`"
+            )
+        if len(given) > 1:
+            raise wrong(
+                f"Has {' and '.join(given)}; keep one, or write two operating points",
+                given[1],
+            )
+        return self
+
+    def to_point(self) -> OperatingPoint:
+        """The point as a plain value."""
+        return OperatingPoint(
+            self.concurrency, self.weight, self.requests, self.request_rate, self.trace
+        )
+
+
+class SharedPrefixSpec(Part):
+    """Prefixes shared by prompts; see `SharedPrefix`."""
+
+    tokens: Annotated[Count, Field(le=MOST_PREFIX_TOKENS)]
+    groups: Annotated[Count, Field(le=MOST_PREFIX_GROUPS)] = 1
+
+
+class GoodputSpec(Part):
+    """Limits of a good request; see `Goodput`."""
+
+    ttft_ms: Positive | None = None
+    tpot_ms: Positive | None = None
+    e2e_ms: Positive | None = None
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> GoodputSpec:
+        if self.ttft_ms is None and self.tpot_ms is None and self.e2e_ms is None:
+            raise wrong("Has no limit; write at least one, such as `{ttft_ms: 500, tpot_ms: 50}`")
+        return self
+
+
+class OutputTokensSpec(Part):
+    """Lengths of answers: mean and relative spread."""
+
+    mean: Count
+    spread: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_mean(cls, value: object, info: ValidationInfo) -> object:
+        """Read a number as the mean; take the spread from the context if none is stated."""
+        given = value if isinstance(value, dict) else {"mean": value}
+        default = (info.context or {}).get("output_spread", DEFAULT_OUTPUT_SPREAD)
+        return {"spread": default, **given}
+
+
+class WorkloadSpec(Part):
+    """The load of the study; see `Workload`."""
+
+    prompts: dict[PromptSet, Positive] = Field(min_length=1)
+    output_tokens: OutputTokensSpec
+    points: tuple[PointSpec, ...] = Field(default=(PointSpec(concurrency=1),), min_length=1)
+    temperature: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = 0.0
+    requests: Count = 16
+    warmup_requests: CountOrNone = 1
+    sampling: SamplingParameters = Field(default_factory=dict)
+    natural_length: Annotated[bool, Field(strict=True)] = False
+    shared_prefix: SharedPrefixSpec | None = None
+    goodput: GoodputSpec | None = None
+    request_timeout_s: Positive | None = None
+
+    @field_validator("prompts")
+    @classmethod
+    def _shares(cls, prompts: dict[str, float]) -> dict[str, float]:
+        try:
+            parts_of_one(prompts)
+        except ValueError as error:
+            raise wrong(str(error)) from None
+        return prompts
+
+    def to_workload(self, base_dir: str = "") -> Workload:
+        """The workload as a plain value, with shares scaled to sum to 1."""
+        lengths = self.output_tokens
+        prefix, goodput = self.shared_prefix, self.goodput
+        return Workload(
+            prompts=parts_of_one(self.prompts),
+            output_tokens=lengths.mean,
+            # The model ends the answers, so the mean is only a limit.
+            output_spread=0.0 if self.natural_length else lengths.spread,
+            points=tuple(point.to_point() for point in self.points),
+            temperature=self.temperature,
+            requests=self.requests,
+            warmup_requests=self.warmup_requests,
+            sampling=tuple(sorted(self.sampling.items())),
+            natural_length=self.natural_length,
+            shared_prefix=None if prefix is None else SharedPrefix(prefix.tokens, prefix.groups),
+            goodput=None
+            if goodput is None
+            else Goodput(goodput.ttft_ms, goodput.tpot_ms, goodput.e2e_ms),
+            request_timeout_s=self.request_timeout_s,
+            base_dir=base_dir,
+        )
 
 
 class Study(Part):
@@ -59,9 +351,9 @@ class Study(Part):
 
     Attributes:
         name: The study's name (key `study`).
-        production: Today's launch; `None` where the study was not made from one.
-        simulated_acceptance: Whether its servers may simulate acceptance.
-        runner: Who runs the servers, unless the command says otherwise.
+        production: Today's launch command, if any.
+        simulated_acceptance: Whether the servers may simulate acceptance.
+        runner: Default of `--runner`.
     """
 
     name: StudyName = Field(alias="study")
@@ -88,21 +380,21 @@ class Study(Part):
 
     @property
     def base_dir(self) -> str:
-        """Folder that the file's relative paths start from; empty for the working directory."""
+        """Folder of relative paths in the file; empty for the working directory."""
         return self._base_dir
 
     @property
     def default_output_spread(self) -> float:
-        """Spread of answer lengths that was taken where the file states none."""
+        """Spread of answer lengths if the file states none."""
         return self._output_spread
 
     def to_workload(self) -> Workload:
-        """The workload as a plain value, which knows where its paths start."""
+        """The workload as a plain value."""
         return self.workload.to_workload(self._base_dir)
 
     @property
     def text(self) -> str:
-        """The file, as it was read."""
+        """The text of the file."""
         return self._text
 
     @property
@@ -110,187 +402,7 @@ class Study(Part):
         """SHA-256 of `text`: part of a stored study's identity."""
         return hashlib.sha256(self._text.encode()).hexdigest()
 
-
-def load_study(name_or_path: str | PathLike[str]) -> Study:
-    """Reads a study.
-
-    Args:
-        name_or_path: The name of a shipped study, or a path (it has a slash or ends in `.yaml` or
-            `.yml`, or is a file).
-
-    Raises:
-        StudyFileError: It does not exist or is wrong, with everything that is wrong with it.
-    """
-    given = str(name_or_path)
-    if given in {name for name, _ in shipped()}:
-        return parse_study(shipped_text(given), SHIPPED, shown=f"{given}.yaml (shipped)")
-    path = Path(given)
-    if not ("/" in given or path.suffix in _ENDINGS or path.is_file()):
-        names = tuple(name for name, _ in shipped())
-        message = f"No shipped study is named {given!r}; "
-        here = next((p for end in _ENDINGS if (p := Path(f"{given}{end}")).is_file()), None)
-        if here is not None:
-            message += f"the file {here} lies here: write ./{here}"
-        else:
-            message += (
-                f"{nearest(given, names)} "
-                "(for a file of your own, give its path, such as ./my-study.yaml)"
-            )
-        raise StudyFileError(given, [Problem("", None, message)])
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        message = f"Cannot read the study file: {error.strerror or error}"
-        raise StudyFileError(given, [Problem("", None, message)]) from None
-    except UnicodeDecodeError as error:
-        message = f"Not UTF-8 text (byte {error.start}); save the file as UTF-8"
-        raise StudyFileError(given, [Problem("", None, message)]) from None
-    return parse_study(text, given, base_dir=str(path.parent))
-
-
-def parse_study(
-    text: str,
-    source: str,
-    *,
-    shown: str | None = None,
-    base_dir: str = "",
-    stored: bool = False,
-    output_spread: float = DEFAULT_OUTPUT_SPREAD,
-) -> Study:
-    """Reads a study from the text of its file.
-
-    Args:
-        text: YAML.
-        source: Kept as `Study.source`.
-        shown: How messages name the file; `source` by default.
-        base_dir: Folder that relative paths in it start from; the working directory if empty.
-        stored: Whether it is stored already: then it is too late to refuse its secrets, or
-            acceptance that is simulated without a word.
-        output_spread: Spread of answer lengths where the text states none.
-
-    Raises:
-        StudyFileError: With everything that is wrong with it.
-    """
-    document = yaml_nodes.read(text)
-    problems = list(document.problems)
-    study: Study | None = None
-    if not isinstance(document.data, dict):
-        if not problems:
-            what = "empty" if document.data is None else "not a mapping of keys to values"
-            message = f"The file is {what}; a study begins with `study: NAME`"
-            problems.append(Problem("", 1, message))
-    else:
-        keep_env_as_written(document)
-        try:
-            study = Study.model_validate(document.data, context={"output_spread": output_spread})
-        except ValidationError as error:
-            problems += problems_of(error.errors(include_url=False), Study, document)
-        problems += check(_sections(study, document.data), document, stored=stored)
-    if not stored:
-        for line, message in tokens_in(text):
-            if all(problem.line not in {None, line} for problem in problems):
-                problems.append(Problem("", line, message))
-        for path, message in undeclared_simulation(study) if study is not None else ():
-            problems.append(Problem(yaml_nodes.dotted(path), document.line(path), message))
-    if study is not None and not problems:
-        problems += _space_problems(study, document)
-        problems += _production_problems(study, document, stored=stored)
-    if study is None or problems:
-        ordered = sorted(problems, key=lambda p: (p.line or 0, p.key))
-        raise StudyFileError(shown or source, ordered)
-    # Set once, where it is made.
-    study._source, study._text, study._base_dir = source, text, base_dir  # noqa: SLF001
-    study._output_spread = output_spread  # noqa: SLF001
-    return study
-
-
-def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
-    """The sections that can be read, so that relations are checked beside other mistakes."""
-    if study is not None:
-        return {name: getattr(study, name) for name in _CHECKED}
-    out: dict[str, Any] = {}
-    for name, kind in _CHECKED.items():
-        if name in data or name in {"server", "objective"}:
-            try:
-                out[name] = kind.model_validate(data.get(name, {}))
-            except ValidationError:
-                continue
-    return out
-
-
-def keep_env_as_written(document: yaml_nodes.Document) -> None:
-    """Numbers as values of environment variables become the text that was written (`1.50`)."""
-    for section in ("server", "space"):
-        _keep_as_written(document.data.get(section), (section,), document)
-    space = document.data.get("space")
-    conditions = space.get("conditions") if isinstance(space, dict) else None
-    for index, condition in enumerate(conditions if isinstance(conditions, list) else ()):
-        for key in ("when", "then"):
-            pattern = condition.get(key) if isinstance(condition, dict) else None
-            _keep_as_written(pattern, ("space", "conditions", index, key), document)
-
-
-def _keep_as_written(part: object, at: yaml_nodes.Path, document: yaml_nodes.Document) -> None:
-    def written(value: object, path: yaml_nodes.Path) -> object:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return document.texts[path] if number else value
-
-    env = part.get("env") if isinstance(part, dict) else None
-    if not isinstance(env, dict):
-        return
-    for name, value in env.items():
-        path = (*at, "env", name)
-        if isinstance(value, list):
-            env[name] = [written(item, (*path, i)) for i, item in enumerate(value)]
-        else:
-            env[name] = written(value, path)
-
-
-def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
-    from search_spaces.space.space import (  # noqa: PLC0415 - it imports Study
-        Space,
-        SpaceTooLargeError,
-    )
-
-    try:
-        space = Space(study)
-    except SpaceTooLargeError as error:
-        return [Problem("space", document.line(("space",)), str(error))]
-    if space.is_empty:
-        if blamed := _emptied_by_conditions(study):
-            return [Problem(yaml_nodes.dotted(at), document.line(at), text) for at, text in blamed]
-        message = f"Holds no configuration that SGLang would run: {space.why_empty}"
-        return [Problem("space", document.line(("space",)), message)]
-    return []
-
-
-def _production_problems(
-    study: Study, document: yaml_nodes.Document, *, stored: bool
-) -> list[Problem]:
-    if study.production is None:
-        return []
-    from search_spaces.space.production import (  # noqa: PLC0415 - it imports Study
-        production_problems,
-    )
-
-    return production_problems(study, document, stored=stored)
-
-
-def _emptied_by_conditions(study: Study) -> list[tuple[yaml_nodes.Path, str]]:
-    from search_spaces.space.condition_effects import what_empties  # noqa: PLC0415 - as above
-    from search_spaces.space.space import Space  # noqa: PLC0415
-
-    if not study.space.conditions:
-        return []
-    without = study.space.model_copy(update={"conditions": ()})
-    if Space(study.model_copy(update={"space": without})).is_empty:
-        return []
-    at: yaml_nodes.Path = ("space", "conditions")
-    if alone := what_empties(study):
-        text = "Leaves nothing of the space: no configuration is as `then` says"
-        return [((*at, index), text) for index in alone]
-    message = (
-        "Together they leave nothing of the space, though each alone leaves something; the first "
-        f"of what is excluded: {Space(study).why_empty}"
-    )
-    return [(at, message)]
+    def set_origin(self, source: str, text: str, base_dir: str, output_spread: float) -> None:
+        """Record where the study comes from; called once by the loader."""
+        self._source, self._text, self._base_dir = source, text, base_dir
+        self._output_spread = output_spread

@@ -1,6 +1,6 @@
-"""The values of a study file: what each kind accepts, and what to write instead of the rest.
+"""Types of the values in a study file, with validators.
 
-Validators raise `PydanticCustomError` with messages for the user; `study_errors` adds key and line.
+Validators raise `wrong(message)`; `search_spaces.study_file.errors` adds key and line.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
@@ -21,13 +22,11 @@ from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.suggestions import nearest
 from search_spaces.variables import canonical_value
 
-"""Prompt sets that are built in (`runners.load`)."""
-
 FixedValue = Value | tuple[Value, ...]
-"""A flag's value in every launch; a flag that takes several words has several."""
+"""A flag's value in every launch; a tuple for a flag of several words."""
 
 LIMITS = LATENCIES
-"""Upper bounds that an objective may set, in milliseconds of the server's own time."""
+"""Latencies that an objective can limit or minimize, in milliseconds."""
 
 _MOST_STEPS = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -36,8 +35,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def wrong(message: str, at: str | int | None = None) -> PydanticCustomError:
-    """An error whose message goes to the user as it is; `at` names the key or index below."""
-    # Braces are pydantic's template syntax; the text travels through the context instead.
+    """Build an error with a message for the user; `at` is the key or index below the value."""
+    # Pydantic formats braces in a message, so the text goes through the context.
     return PydanticCustomError("study", "{text}", {"text": message, "at": at})
 
 
@@ -50,15 +49,15 @@ def _whole(value: object, at: str | int | None = None) -> int:
 def _range(value: dict[str, object]) -> tuple[int, ...]:
     for key in value:
         if key not in {"from", "to", "step"}:
-            raise wrong(f"Unknown key in a range; {nearest(key, ('from', 'to', 'step'))}", key)
+            raise wrong(f"Unknown key of a range; {nearest(key, ('from', 'to', 'step'))}", key)
     if "from" not in value or "to" not in value:
-        raise wrong("A range needs both ends: {from: 1, to: 10}")
+        raise wrong("A range needs `from` and `to`: write {from: 1, to: 10}")
     first, last = _whole(value["from"], "from"), _whole(value["to"], "to")
     step = _whole(value.get("step", 1), "step")
     if step < 1:
         raise wrong(f"Must be at least 1, not {step}", "step")
     if last < first:
-        raise wrong(f"The range is empty: from {first} to {last}; swap them", "to")
+        raise wrong(f"The range from {first} to {last} is empty; swap the numbers", "to")
     if (last - first) // step >= _MOST_STEPS:
         raise wrong(f"The range has more than {_MOST_STEPS} values; make it smaller")
     return tuple(range(first, last + 1, step))
@@ -69,7 +68,7 @@ def _integers(value: object) -> tuple[int, ...]:
         return _range(value)
     if isinstance(value, (list, tuple)):
         if not value:
-            raise wrong("The list is empty; write at least one number, or leave the key out")
+            raise wrong("The list is empty; write at least one number, or remove the key")
         return tuple(dict.fromkeys(_whole(item, index) for index, item in enumerate(value)))
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong(
@@ -89,9 +88,7 @@ def _algorithm(value: object) -> str:
 
 def _flag_value(value: object) -> Value:
     if isinstance(value, (list, tuple)):
-        raise wrong(
-            "Must be one value, not a list; SGLang's flags of many words cannot be searched"
-        )
+        raise wrong("Must be one value, not a list; flags with several words cannot be searched")
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise wrong(f"Must be one value (text, number, true or null), not {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -114,9 +111,9 @@ def _env_value(value: object) -> str | None:
             'such as "1", "no" or "off"'
         )
     if value is not None and not isinstance(value, (int, float, str)):
-        raise wrong(f"Must be text in quotes, or null for a variable that is not set: {value!r}")
+        raise wrong(f"Must be text in quotes, or null to unset the variable, not {value!r}")
     if isinstance(value, str) and "\0" in value:
-        raise wrong("An environment variable cannot hold a zero byte")
+        raise wrong("An environment variable cannot contain a zero byte")
     return None if value is None else str(value)
 
 
@@ -128,14 +125,16 @@ def _as_yaml(value: object) -> str:
 
 def _choices(value: object) -> object:
     if value is None:
-        raise wrong("Must be a list of choices; `null`, for every launch, belongs under `server`")
+        raise wrong(
+            "Must be a list of choices; to unset it in every launch write `null` under `server`"
+        )
     if not isinstance(value, (list, tuple)):
         raise wrong(
-            f"Must be a list of choices, such as [null, {_as_yaml(value)}]; a value for every "
-            "launch belongs under `server`"
+            f"Must be a list of choices, such as [null, {_as_yaml(value)}]; for a value in every "
+            "launch use `server`"
         )
     if not value:
-        raise wrong("The list is empty; write at least one choice, or leave the key out")
+        raise wrong("The list is empty; write at least one choice, or remove the key")
     return value
 
 
@@ -145,9 +144,9 @@ def _distinct_choices(value: tuple[Value, ...]) -> tuple[Value, ...]:
         seen.setdefault((type(item), item), item)
     kept = tuple(seen.values())
     if len(set(kept)) < len(kept):
-        # Python's 1, 1.0 and True are equal, so two servers would be taken for one.
+        # 1, 1.0 and True are equal in Python, so two servers would become one configuration.
         listed = ", ".join(_as_yaml(item) for item in kept)
-        raise wrong(f"Holds values that differ only in kind, [{listed}]: keep one of them")
+        raise wrong(f"The values [{listed}] differ only in type; keep one")
     return kept
 
 
@@ -157,9 +156,9 @@ def _flag_names(flags: dict[str, object]) -> dict[str, object]:
     for name, value in flags.items():
         plain = canonical_flag(name)
         if not _FLAG.fullmatch(plain):
-            raise wrong(f"{name!r} is not the name of a flag; write it like tp-size", name)
+            raise wrong(f"{name!r} is not a flag name; write a name such as tp-size", name)
         if plain in out:
-            raise wrong(f"The same flag as {spelled[plain]!r}; keep one of them", name)
+            raise wrong(f"Same flag as {spelled[plain]!r}; remove one", name)
         out[plain], spelled[plain] = value, name
     return out
 
@@ -168,18 +167,20 @@ def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
         plain = re.sub(r"\W", "_", name).lstrip("0123456789")
         hint = (
-            f"; did you mean `{plain}`?" if _VARIABLE.fullmatch(plain) else ", such as NCCL_PROTO"
+            f"; did you mean `{plain}`?"
+            if _VARIABLE.fullmatch(plain)
+            else "; write a name such as NCCL_PROTO"
         )
-        raise wrong(f"{name!r} is not the name of an environment variable{hint}")
+        raise wrong(f"{name!r} is not a variable name{hint}")
     return name
 
 
 def study_name_problem(name: str) -> str | None:
-    """Why a study cannot have this name; `None` if it can."""
+    """Return what is wrong with the name of a study; `None` for a valid name."""
     if not _NAME.fullmatch(name):
-        return "Must be a plain name of letters, digits, '.', '_' and '-', such as kimi"
+        return "Must consist of letters, digits, '.', '_' and '-', such as kimi"
     if name.endswith((".yaml", ".yml")):
-        return "Must not end like a file, which commands would then look for; such as kimi"
+        return "Must not end in .yaml or .yml, because commands would look for a file; write kimi"
     return None
 
 
@@ -199,7 +200,7 @@ def _prompt_set(name: str) -> str:
 
 def _limit(name: str) -> str:
     if name in RATES:
-        raise wrong(f"Is a rate, which is maximized: write `objective: {{maximize: {name}}}`")
+        raise wrong(f"Rates can only be maximized: write `objective: {{maximize: {name}}}`")
     if name not in LIMITS:
         raise wrong(f"Unknown limit; {nearest(name, LIMITS)}")
     return name
@@ -211,13 +212,13 @@ PromptSet = Annotated[str, AfterValidator(_prompt_set)]
 Limit = Annotated[str, AfterValidator(_limit)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 StudyName = Annotated[str, Field(strict=True), AfterValidator(_study_name)]
-# What a database column and a server's 32-bit lengths hold.
+# Database columns and the server's lengths have 32 bits.
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 CountOrNone = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Integers = Annotated[tuple[int, ...], PlainValidator(_integers)]
 FlagValue = Annotated[Value, PlainValidator(_flag_value)]
-# Any, so that whoever knows a flag reads its value without a cast; it is a FixedValue.
+# A FixedValue; typed Any so that callers need no cast.
 FixedFlagValue = Annotated[Any, PlainValidator(_fixed_value)]
 EnvValue = Annotated[str | None, PlainValidator(_env_value)]
 Variable = Annotated[str, AfterValidator(_variable)]
@@ -230,16 +231,16 @@ EnvChoices = Annotated[
 
 
 def _one_or_more(value: object) -> object:
-    """A list as it is, anything else as a list of one; an empty list would match nothing."""
+    """Wrap a single value in a tuple; refuse an empty list, which would match nothing."""
     if isinstance(value, (list, tuple)):
         if not value:
-            raise wrong("The list is empty; write at least one value, or leave the key out")
+            raise wrong("The list is empty; write at least one value, or remove the key")
         return value
     return (value,)
 
 
 def _one_spelling(env: dict[str, Any]) -> dict[str, Any]:
-    """Values of known variables in their one spelling; what is wrong stays as it is."""
+    """Bring values of known variables to canonical spelling; invalid ones stay unchanged."""
 
     def spell(name: str, value: object) -> object:
         if isinstance(value, tuple):
@@ -253,3 +254,73 @@ OneSpelling = AfterValidator(_one_spelling)
 OneOrMoreAlgorithms = Annotated[tuple[Algorithm, ...], BeforeValidator(_one_or_more)]
 OneOrMoreFlagValues = Annotated[tuple[FlagValue, ...], BeforeValidator(_one_or_more)]
 OneOrMoreEnvValues = Annotated[tuple[EnvValue, ...], BeforeValidator(_one_or_more)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    least: float
+    most: float
+    above: bool = False
+    whole: bool = False
+    or_else: float | None = None
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        upper = f" and at most {self.most:g}" if math.isfinite(self.most) else ""
+        other = f", or {self.or_else:g}" if self.or_else is not None else ""
+        return f"{kind} {'above' if self.above else 'of at least'} {self.least:g}{upper}{other}"
+
+    def holds(self, value: float) -> bool:
+        if self.or_else is not None and value == self.or_else:
+            return True
+        enough = value > self.least if self.above else value >= self.least
+        return enough and value <= self.most
+
+
+_SAMPLING = {
+    "top_p": _Range(0, 1, above=True),
+    "top_k": _Range(1, 2**31 - 1, whole=True, or_else=-1),
+    "min_p": _Range(0, 1),
+    "frequency_penalty": _Range(-2, 2),
+    "presence_penalty": _Range(-2, 2),
+    "repetition_penalty": _Range(0, 2, above=True),
+    "sampling_seed": _Range(0, 2**63 - 1, whole=True),
+}
+"""Ranges that SGLang accepts (`SamplingParams.verify`, 0.5.23; 32-bit whole numbers)."""
+
+_NOT_SAMPLING = {
+    "temperature": "write `temperature: 0.7` under `workload`",
+    "max_new_tokens": "write `output_tokens` under `workload`",
+    "min_new_tokens": "set `output_tokens` under `workload`; it fixes the length of answers",
+    "ignore_eos": "for answers that the model ends write `natural_length: true` under `workload`",
+    "stop": "stop words are not supported; with `natural_length: true` the model ends answers",
+    "n": "each request gets one answer",
+    "seed": "write `sampling_seed`",
+}
+
+SHAPING = ("top_p", "top_k", "min_p", "sampling_seed")
+"""Parameters without effect on greedy sampling."""
+
+
+def _sampling(value: object) -> dict[str, float | int]:
+    if not isinstance(value, dict):
+        raise wrong(
+            f"Must be a mapping of names to numbers, such as `{{top_p: 0.95}}`, not {value!r}"
+        )
+    out: dict[str, float | int] = {}
+    for name, number in value.items():
+        if name in _NOT_SAMPLING:
+            raise wrong(f"Not allowed here; {_NOT_SAMPLING[name]}", name)
+        if name not in _SAMPLING:
+            raise wrong(f"Unknown sampling parameter; {nearest(name, tuple(_SAMPLING))}", name)
+        known = _SAMPLING[name]
+        kinds = (int,) if known.whole else (int, float)
+        is_number = isinstance(number, kinds) and not isinstance(number, bool)
+        if not is_number or not math.isfinite(number) or not known.holds(number):
+            raise wrong(f"Must be {known}, not {number!r}", name)
+        out[name] = number
+    return out
+
+
+SamplingParameters = Annotated[dict[str, float | int], PlainValidator(_sampling)]
+"""Sampling parameters of a workload, by SGLang's names; without the temperature."""

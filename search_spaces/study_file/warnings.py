@@ -1,4 +1,4 @@
-"""What is legal in a study but likely not what its author wants."""
+"""Warn about study files that are legal but probably not intended."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from search_spaces.flags.flag_values import old_value, unknown_flag
 from search_spaces.launch_commands import read_launch_text
 from search_spaces.nccl.allreduce import advice as all_reduce
 from search_spaces.nccl.pairs import crossed_bounds, shadowed
+from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.rules.legality import violations
-from search_spaces.simulated_acceptance import CAUTION, simulates_acceptance
-from search_spaces.space.baseline import baselines, default_baseline
-from search_spaces.space.condition_effects import without_effect
-from search_spaces.space.defaults import family_is_guessed, model_family
+from search_spaces.simulated_acceptance import SERVING_WARNING, simulates_acceptance
+from search_spaces.space.baselines import baselines, default_baseline, production_warnings
+from search_spaces.space.condition_effects import ineffective_conditions
 from search_spaces.space.parameters import sub_space_trees
-from search_spaces.space.production import production_warnings
 from search_spaces.variables import unknown_variable, value_problem
 
 if TYPE_CHECKING:
@@ -25,49 +24,49 @@ if TYPE_CHECKING:
 
 
 _ENOUGH_ARRIVALS = 100
-"""Requests of an open loop of which one is a hundredth: fewer have no 99th percentile."""
+"""Fewer requests have no 99th percentile."""
 
 
 def warnings(study: Study) -> tuple[str, ...]:
-    """Sentences for the author of a study, the gravest first; empty for a clean one."""
+    """All warnings about a study, the most serious first."""
     return (
-        *((CAUTION,) if simulates_acceptance(study) else ()),
+        *((SERVING_WARNING,) if simulates_acceptance(study) else ()),
         *name_advice(study),
-        *_not_a_whole_server(study),
+        *_incomplete_server(study),
         *_budget(study),
-        *_unfair(study),
+        *_unequal_defaults(study),
         *_baselines(study),
-        *without_effect(study),
+        *ineffective_conditions(study),
         *production_warnings(study),
         *_small_windows(study),
         *_equal_answers(study),
         *all_reduce(study),
-        *_wasted(study),
+        *_wasted_numbers(study),
     )
 
 
-def _not_a_whole_server(study: Study) -> Iterator[str]:
+def _incomplete_server(study: Study) -> Iterator[str]:
     flags = study.server.flags
     if (mode := flags.get("disaggregation-mode")) not in {None, "null"}:
         yield (
-            f"server.flags.disaggregation-mode: {mode} is one half of a pair, which answers "
-            "nothing by itself, so every launch would fail; leave it out"
+            f"server.flags.disaggregation-mode: {mode} starts half of a server pair, which answers "
+            "no requests alone, so every launch would fail; remove it"
         )
     if (config := flags.get("config")) is not None:
         yield (
-            f"server.flags.config: {config} is not read, so that the rules know nothing of the "
-            "flags in it, and a baseline may lack them; write them under server.flags"
+            f"server.flags.config: the tuner does not read {config}, so rules and baselines miss "
+            "its flags; write the flags under server.flags"
         )
 
 
-def _unfair(study: Study) -> Iterator[str]:
+def _unequal_defaults(study: Study) -> Iterator[str]:
     fixed = {name for name, value in study.server.flags.items() if value is not None}
     flags = fixed | {*study.space.tuned_flags}
     speculates = any(part.algorithm != "none" for part in study.space.speculation)
     if speculates and "max-running-requests" not in flags:
         yield (
-            "max-running-requests is not set: SGLang 0.5.23 caps it at 48 with speculation and "
-            "not without, which is unfair above 48 requests; set it under server.flags"
+            "max-running-requests is not set: SGLang 0.5.23 limits it to 48 only with speculation, "
+            "so the comparison is unfair above 48 requests; set it under server.flags"
         )
     trees = any(part.topk is not None and max(part.topk) > 1 for part in study.space.speculation)
     if (
@@ -76,8 +75,8 @@ def _unfair(study: Study) -> Iterator[str]:
         and study.server.flags.get("device", "cuda") == "cuda"
     ):
         yield (
-            "attention-backend is not set: SGLang 0.5.23 chooses another one for topk > 1 on some "
-            "GPUs, so that trees and chains differ in more than topk; set it under server.flags"
+            "attention-backend is not set: on some GPUs SGLang 0.5.23 uses a different backend for "
+            "topk > 1, so trees and chains differ in more than topk; set it under server.flags"
         )
 
 
@@ -85,7 +84,7 @@ def _budget(study: Study) -> Iterator[str]:
     count = len(baselines(study))
     if study.budget.launches <= count:
         yield (
-            f"budget.launches {study.budget.launches} is spent on the {count} baselines; write "
+            f"budget.launches {study.budget.launches} only covers the {count} baselines; write "
             f"`launches: {count + 10}` or more for a search"
         )
 
@@ -95,8 +94,8 @@ def _small_windows(study: Study) -> Iterator[str]:
     for index, point in enumerate(workload.points):
         if point.is_open and (count := workload.requests_at(point)) < _ENOUGH_ARRIVALS:
             yield (
-                f"workload.points[{index}] ({point.name}) sends {count} requests: percentiles and "
-                f"goodput of an open loop need more; write `requests: {_ENOUGH_ARRIVALS}` or more"
+                f"workload.points[{index}] ({point.name}) sends only {count} requests, too few for "
+                f"percentiles and goodput; write `requests: {_ENOUGH_ARRIVALS}` or more"
             )
 
 
@@ -106,8 +105,8 @@ def _equal_answers(study: Study) -> Iterator[str]:
     if workload.output_spread or workload.natural_length or users == 1:
         return
     yield (
-        f"workload.output_tokens has spread 0: windows at {users} users can run in lock-step, and "
-        "such windows are invalid; write "
+        f"workload.output_tokens has spread 0: {users} users can run in lock-step, which makes "
+        "windows invalid; write "
         f"`output_tokens: {{mean: {workload.output_tokens}, spread: 0.5}}`"
     )
 
@@ -115,22 +114,22 @@ def _equal_answers(study: Study) -> Iterator[str]:
 def _baselines(study: Study) -> Iterator[str]:
     default = default_baseline(study)
     if default is None:
-        yield "No speculative algorithm is searched, so there is no baseline of SGLang's defaults"
+        yield "The study searches no speculative algorithm, so the baseline `default` is missing"
         return
     if "default" not in baselines(study):
         reason = "; ".join(str(v) for v in violations(default, study))
-        yield f"SGLang's own defaults cannot be a baseline under this study's flags: {reason}"
+        yield f"The study's flags do not allow the baseline `default`: {reason}"
     matters = default.speculation.algorithm in {"EAGLE", "EAGLE3"}
     if matters and family_is_guessed(study.model):
         numbers = default.speculation
         yield (
-            f"The model's family is guessed from its name ({model_family(study.model)}), which "
-            f"makes {numbers.num_steps} steps, topk {numbers.topk} SGLang's default; if that is "
-            "wrong, set model.family"
+            f"model.family is guessed from the model's name ({model_family(study.model)}), so the "
+            f"default draft is {numbers.num_steps} steps with topk {numbers.topk}; set "
+            "model.family if the guess is wrong"
         )
 
 
-def _wasted(study: Study) -> Iterator[str]:
+def _wasted_numbers(study: Study) -> Iterator[str]:
     for tree, part in zip(sub_space_trees(study), study.space.speculation, strict=True):
         shape = ALGORITHMS[tree.algorithm].shape
         ignored = [n for n in ("num_steps", "topk") if getattr(part, n) is not None]
@@ -148,18 +147,17 @@ def _wasted(study: Study) -> Iterator[str]:
         if short:
             tokens, steps = short[0]
             count = "1 pair" if len(short) == 1 else f"{len(short)} pairs"
-            # SGLang's checks pass them, but `_compact_accept_to_front` cannot hold steps + 1
-            # tokens in a narrower tree (speculative/eagle_worker_common.py:543, 0.5.23): seen with
-            # STANDALONE 4/2/4 on a CPU.
+            # SGLang accepts them, but `_compact_accept_to_front` has no room for steps + 1 tokens
+            # (speculative/eagle_worker_common.py:543, 0.5.23): STANDALONE 4/2/4 crashed on a CPU.
             yield (
                 f"{tree.label}: {count} of num_draft_tokens and num_steps (such as {tokens} and "
-                f"{steps}) verify fewer tokens than steps + 1: SGLang accepts them, but their last "
-                "steps are wasted, and 0.5.23 was seen to die of one in its warm-up"
+                f"{steps}) verify fewer than steps + 1 tokens; their last steps are wasted, and "
+                "SGLang 0.5.23 can crash in the warm-up"
             )
 
 
 def name_advice(study: Study) -> Iterator[str]:
-    """Names that nothing reads, or only some versions of it."""
+    """Warn about names and values that SGLang or NCCL does not read, or only in some versions."""
     flags: list[tuple[str, Mapping[str, object]]] = [
         ("server.flags", study.server.flags),
         ("space.flags", study.space.flags),
@@ -171,20 +169,20 @@ def name_advice(study: Study) -> Iterator[str]:
         ("space.env", study.space.env),
     )
     for place, values in flags:
-        yield from _each(place, values, unknown_flag)
+        yield from _name_problems(place, values, unknown_flag)
     for place, values in env:
-        yield from _each(place, values, unknown_variable)
+        yield from _name_problems(place, values, unknown_variable)
     for place, values in flags:
         for name, value in values.items():
             yield from _old_values(place, name, value)
     yield from _production(study)
     fixed = {name: value for name, value in study.server.env.items() if value is not None}
     for loser, winner in shadowed(fixed):
-        yield f"server.env.{loser}: NCCL does not look at it beside {winner}; leave one of them out"
+        yield f"server.env.{loser}: NCCL ignores it when {winner} is set; remove one of them"
 
 
 def _production(study: Study) -> Iterator[str]:
-    """Today's variables: it runs with them, though not as its author thinks."""
+    """Warn about environment variables of `production.command`."""
     if study.production is None:
         return
     env = read_launch_text(study.production.command, kind="shell").env
@@ -196,7 +194,7 @@ def _production(study: Study) -> Iterator[str]:
         yield f"production.command: {message}"
 
 
-def _each(
+def _name_problems(
     place: str, names: Iterable[str], problem_of: Callable[[str], str | None]
 ) -> Iterator[str]:
     for name in names:

@@ -1,8 +1,7 @@
-"""YAML read into plain values that remember their lines.
+"""Read YAML into plain values with line numbers.
 
-YAML 1.1, as PyYAML reads it, with three traps taken out: `12:30` and `1_000` are text, not
-numbers, and `1e-3` is a number. `null` and the many spellings of booleans stay as they are;
-`Document.texts` keeps how a value was written, for places where text is wanted.
+The dialect is PyYAML's YAML 1.1 with three exceptions: `12:30` and `1_000` are text, and `1e-3` is
+a number. `Document.texts` keeps the original text of each scalar.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import yaml
 from search_spaces.problems import Problem
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list indices from the top."""
+"""Keys and list indices from the top of a document to a value."""
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -24,11 +23,11 @@ _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 _TAG = "tag:yaml.org,2002:"
 
 MOST_VALUES = 100_000
-"""More are no study: a few aliases of aliases stand for millions."""
+"""Limit against nested aliases, which can stand for millions of values."""
 
 
 class _TooManyValuesError(Exception):
-    """There are more than `MOST_VALUES`."""
+    """The document has more than `MOST_VALUES` values."""
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class Document:
     Attributes:
         data: Dictionaries, lists and scalars.
         lines: Line of every path, from 1.
-        texts: How every plain scalar was written.
+        texts: Original text of every plain scalar.
         problems: Syntax errors, duplicate keys, keys that are not text.
     """
 
@@ -48,14 +47,14 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """The line of a path, or of the nearest thing around it."""
+        """Return the line of a path, or of the nearest value around it."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it: `space.speculation[1].topk`."""
+    """Format a path: `space.speculation[1].topk`."""
     out = ""
     for part in path:
         if isinstance(part, int):
@@ -66,12 +65,12 @@ def dotted(path: Path) -> str:
 
 
 def read(text: str) -> Document:
-    """Reads one YAML document; never raises, what is wrong is in `problems`."""
+    """Read one YAML document; errors go to `problems`."""
     document = Document()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
-        document.problems.append(Problem("", None, "Nested too deeply to be a study"))
+        document.problems.append(Problem("", None, "Nested too deeply"))
         return document
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -88,7 +87,7 @@ def read(text: str) -> Document:
         try:
             document.data = _value(node, (), document, ())
         except _TooManyValuesError:
-            message = f"Its aliases stand for more than {MOST_VALUES:,} values; write fewer"
+            message = f"Aliases expand to more than {MOST_VALUES:,} values; write fewer"
             document.problems[:] = [Problem("", None, message)]
     return document
 
@@ -101,7 +100,7 @@ def _value(
     document.lines.setdefault(path, node.start_mark.line + 1)
     if any(node is outer for outer in around):
         document.problems.append(
-            Problem(dotted(path), node.start_mark.line + 1, "This alias contains itself")
+            Problem(dotted(path), node.start_mark.line + 1, "This alias contains itself; remove it")
         )
         return None
     around = (*around, node)
@@ -122,7 +121,7 @@ def _mapping(
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             document.problems.append(
-                Problem(dotted(path), line, "A key must be a word, not a list or a mapping")
+                Problem(dotted(path), line, "A key must be text, not a list or a mapping")
             )
             continue
         key = str(key_node.value)
@@ -130,9 +129,7 @@ def _mapping(
         if key in out:
             first = document.lines[here]
             document.problems.append(
-                Problem(
-                    dotted(here), line, f"Given twice (first on line {first}); keep one of them"
-                )
+                Problem(dotted(here), line, f"Duplicate key (first on line {first}); remove one")
             )
             continue
         document.lines[here] = line

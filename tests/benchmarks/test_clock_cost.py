@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks.clock_cost import configuration_of, measure_hooks
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 
 def test_the_hooks_are_driven_with_and_without_the_clock():

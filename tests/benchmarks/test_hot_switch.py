@@ -10,8 +10,8 @@ from benchmarks import hot_switch
 from benchmarks.hot_switch import pairs, spent, tables
 from results.store import Store
 from tests.tuner.conftest import small, store  # noqa: F401 - fixtures
+from tests.tuner.hot_switch.test_hot_switch import Switchable, clocked
 from tests.tuner.replays import play
-from tests.tuner.test_hot_switch import Switchable, clocked
 from tuner.studies import assembly
 
 

@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from benchmarks.noise.study import UsageError, configuration_of, is_of, label, study_of
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 STUDY = """\
 study: given-lengths

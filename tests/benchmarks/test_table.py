@@ -16,9 +16,9 @@ from benchmarks.table import OpenLoopError, of_cycle, rows, shown
 from results.records import BatchCycles, CycleTimes, Failure, PartTime
 from results.store import Store
 from runners.replay.runner import ReplayEntry, ReplayRow, read_replay_table, table_of
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 from tuner.loop.replay import replay
 

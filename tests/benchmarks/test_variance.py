@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.noise import variance
 from benchmarks.noise.variance import crossed, mean_of, nested, trend
 
-from ..examples import examples  # noqa: TID252 - the tests are no package
+from ..examples import examples
 
 PLANTED = {"prompt": 0.05, "launch": 0.02, "block": 0.01, "prompt_launch": 0.015, "residual": 0.01}
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_imported_leaves_nothing(store, source, new_study, trials
 
 
 def test_a_taken_name_and_a_missing_source(store, source, new_study):
-    with pytest.raises(StudyExists, match="'source' is stored already"):
+    with pytest.raises(StudyExists, match="already has a study named 'source'"):
         store.fork(source.id, new_study("source"), [0])
     with pytest.raises(StudyNotFound):
         store.fork(99, new_study("fork"), [])

@@ -276,7 +276,7 @@ def test_what_a_killed_tuner_left_is_still_known(tmp_path):
 
 
 def test_to_read_only_says_who_must_upgrade(old):
-    with pytest.raises(StoreOutdated, match=r"schema 000\d, and this tuner reads .*open it once"):
+    with pytest.raises(StoreOutdated, match=r"schema 000\d.*`tuner show`"):
         Store.open(old, read_only=True)
     with Store.open_to_read(old) as store:
         assert store.study("old").name == "old"

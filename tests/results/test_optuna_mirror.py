@@ -173,7 +173,7 @@ def test_a_gap_that_cannot_be_filled_is_an_error(storage):
 def test_somebody_elses_study_is_left_alone(storage):
     study = optuna.create_study(storage=storage, study_name="kimi")
     study.add_trial(optuna.trial.create_trial(value=3.0))
-    with pytest.raises(MirrorConflict, match="not the tuner's"):
+    with pytest.raises(MirrorConflict, match="did not create"):
         OptunaMirror(storage, "kimi")
     assert optuna.load_study(study_name="kimi", storage=storage).user_attrs == {}
 

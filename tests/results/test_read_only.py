@@ -120,7 +120,7 @@ def test_what_cannot_be_seen_is_not_left_out(filled, intent, configuration, tmp_
         said = read(f"sqlite:///{torn / 'tuner.db'}")
     finally:
         torn.chmod(0o755)
-    assert "last records are still in tuner.db-wal" in said
+    assert "last records are in tuner.db-wal" in said
     assert "copy both files" in said
 
 
@@ -149,7 +149,7 @@ def test_it_refuses_to_write(lasting_address, new_study):
         study = store.create_study(new_study())
     with Store.open(lasting_address, read_only=True) as store:
         assert store.studies() == (study,)
-        with pytest.raises(StoreError, match="opened for reading only"):
+        with pytest.raises(StoreError, match="opened read-only"):
             store.add_work(study.id, 1.0)
         with pytest.raises(Exception, match=r"read-?only"), store._engine.begin() as connection:
             connection.execute(text("DELETE FROM tuner_studies"))

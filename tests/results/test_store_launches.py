@@ -113,7 +113,7 @@ def test_a_launch_of_no_study_is_refused(store, intent):
 def test_a_mark_is_used_once(store, study, intent):
     asked = intent(1)
     store.add_launch(study.id, asked, [])
-    with pytest.raises(StoreError, match="did not take a write"):
+    with pytest.raises(StoreError, match="cannot write to the database"):
         store.add_launch(study.id, asked, [])
 
 
@@ -149,9 +149,9 @@ def test_what_is_finished_stays_so(store, study, intent, configuration):
     store.add_launch(study.id, intent(1), [(configuration(1), Purpose.SEARCH)])
     store.finish_trial(study.id, 0, TrialState.INVALID)
     store.finish_launch(study.id, 0, LaunchState.COMPLETE, 1.0)
-    with pytest.raises(StoreError, match=r"trial 0 .* finished already"):
+    with pytest.raises(StoreError, match=r"trial 0 .* is already finished"):
         store.finish_trial(study.id, 0, TrialState.COMPLETE)
-    with pytest.raises(StoreError, match=r"launch 0 .* ended already"):
+    with pytest.raises(StoreError, match=r"launch 0 .* already ended"):
         store.finish_launch(study.id, 0, LaunchState.LOST)
     assert store.trial(study.id, 0).state is TrialState.INVALID
     assert store.launches(study.id)[0].state is LaunchState.COMPLETE

@@ -34,7 +34,7 @@ def test_a_study_comes_back_as_it_was_stored(store, new_study):
 
 def test_a_name_is_given_once(store, new_study):
     first = store.create_study(new_study())
-    with pytest.raises(StudyExists, match="'kimi' is stored already"):
+    with pytest.raises(StudyExists, match="already has a study named 'kimi'"):
         store.create_study(new_study(text="another"))
     assert store.studies() == (first,)
 
@@ -130,7 +130,7 @@ def test_only_the_owner_releases(store, study, other_process):
 
 def test_an_owner_elsewhere_is_taken_over_only_on_demand(store, study):
     store.claim(study.id, Owner(1, 1.0, "another-machine"))
-    with pytest.raises(StudyBusy, match="look on another-machine"):
+    with pytest.raises(StudyBusy, match="check another-machine"):
         store.claim(study.id)
     store.claim(study.id, take_over=True)
 

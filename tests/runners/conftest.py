@@ -12,12 +12,14 @@ from results.records import LaunchIntent
 from runners.plugin.package import FOLDER
 from runners.plugin.protocol import NAME
 from search_spaces.configuration import Configuration, Setting, Speculation
-from search_spaces.study_file.study import Study, parse_study
+from search_spaces.study_file.load import parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+    from search_spaces.study_file.study import Study
 
 STUDY = """\
 study: quick

@@ -13,9 +13,9 @@ from runners.sglang.facts import speculation_of
 from runners.sglang.readback import differences, resolved_of
 from runners.simulated import SimulatedRunner
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
 BODIES = Path(__file__).parent.parent / "data" / "bodies"

@@ -27,7 +27,7 @@ from runners.simulated_server.faults import crashes as deaths
 from runners.simulated_server.faults.misbehaviour import CAUSES, HANG_PHASES, KINDS
 from runners.simulated_server.launch.flag_state import resolve
 from runners.simulated_server.launch.log import ServerLog
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .conftest import STUDY, eagle3

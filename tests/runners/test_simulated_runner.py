@@ -463,7 +463,7 @@ def test_what_a_killed_tuner_leaves_is_ended(study, tmp_path):
         "import sys\n"
         "from runners.registry import make_runner\n"
         "from runners.conformance import Launcher\n"
-        "from search_spaces.study_file.study import parse_study\n"
+        "from search_spaces.study_file.load import parse_study\n"
         "from search_spaces.configuration import Configuration\n"
         "from pathlib import Path\n"
         "study = parse_study(sys.stdin.read(), 'quick')\n"

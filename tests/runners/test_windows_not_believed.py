@@ -16,7 +16,7 @@ from results.records import TrialState
 from runners.base import RunnerError
 from runners.sglang.facts import read_server_info
 from runners.simulated import SimulatedRunner
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 from tuner.verdict.scores import judge
 

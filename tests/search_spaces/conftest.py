@@ -5,10 +5,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from search_spaces.study_file.study import Study, parse_study
+from search_spaces.rules.legality import candidate, canonical
+from search_spaces.space.conditions import study_conditions
+from search_spaces.study_file.load import parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from search_spaces.configuration import Configuration
+    from search_spaces.rules.violation import Violation
+    from search_spaces.study_file.study import Study
 
 
 def study_dict(**changes: Any) -> dict[str, Any]:
@@ -32,6 +38,13 @@ def study_dict(**changes: Any) -> dict[str, Any]:
         "budget": {"launches": 4},
     }
     return data | changes
+
+
+def broken_conditions(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
+    """The study's conditions that a configuration breaks."""
+    server = candidate(canonical(configuration, study), study)
+    found = (condition.violation(server) for condition in study_conditions(study.space))
+    return tuple(violation for violation in found if violation is not None)
 
 
 @pytest.fixture

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import Study, parse_study
+from search_spaces.study_file.load import parse_study
 
 from .conftest import study_dict
+
+if TYPE_CHECKING:
+    from search_spaces.study_file.study import Study
 
 TREES = ("EAGLE", "EAGLE3", "STANDALONE", "NEXTN", "eagle3")
 ADAPTIVE = {"speculative-adaptive": [True]}

@@ -18,10 +18,10 @@ from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import gpu_named
 from runners.sglang.preflight.sample import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
-from search_spaces.space.baseline import baselines
-from search_spaces.space.options import options
+from search_spaces.flags.options import options
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 from .model_configs import with_local_models
 
@@ -75,7 +75,7 @@ def test_no_legal_point_of_a_shipped_study_is_refused(version, answers):
         for point, answer in found:
             why = answer.refused or answer.unanswered
             lacking = [n for n, value in point.flags if value is not None and n not in known]
-            if lacking:  # `flags_not_had` tells it before
+            if lacking:  # `unsupported_flags` tells it before
                 assert why is not None
                 assert why.startswith(f"unrecognized arguments: --{lacking[0]}")
             else:

@@ -31,12 +31,12 @@ NAMES = (*BUILT_IN_SETS, "jsonl:a/b.jsonl", "sharegpt:c=d.json", "sglang:random-
         ),
     ],
 )
-def test_a_name_is_taken_apart(written, scheme, rest, options):
+def test_prompt_names_are_parsed(written, scheme, rest, options):
     name = parse_prompt_name(written)
     assert (name.written, name.scheme, name.rest, name.options) == (written, scheme, rest, options)
 
 
-def test_how_many_a_data_set_is_asked_for():
+def test_num_prompts_of_a_data_set():
     assert parse_prompt_name("chat").most_prompts is None
     assert parse_prompt_name("sglang:random").most_prompts == DATASET_PROMPTS
     assert parse_prompt_name("sglang:random?num-prompts=7").most_prompts == 7
@@ -50,7 +50,7 @@ def test_shares_read_back_what_was_written(shares):
     assert parse_shares(text) == tuple(sorted((n, s / total) for n, s in shares.items()))
 
 
-def test_a_name_alone_weighs_1():
+def test_a_name_without_a_share_has_share_1():
     assert parse_shares("chat") == (("chat", 1.0),)
     assert parse_shares("chat,code=3") == (("chat", 0.25), ("code", 0.75))
     alone = "sglang:random-ids?random-input-len=64&num-prompts=9"
@@ -65,10 +65,10 @@ def test_a_name_alone_weighs_1():
         ("chat=0", "share of chat must be a number above 0, not '0'"),
         ("chat=much", "must be a number above 0, not 'much'"),
         ("chat=inf", "above 0"),
-        ("chat,chat", "chat stands twice"),
+        ("chat,chat", "chat is repeated"),
         ("http:x", "Unknown kind of prompts 'http'"),
     ],
 )
-def test_what_is_wrong_with_shares(text, says):
+def test_invalid_shares_are_refused(text, says):
     with pytest.raises(ValueError, match=says):
         parse_shares(text)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces.flags.options import VERSIONS, options
 from search_spaces.secrets import (
     SECRET_FLAGS,
     is_export_only,
@@ -13,7 +14,6 @@ from search_spaces.secrets import (
     redact_text,
     reference,
 )
-from search_spaces.space.options import VERSIONS, options
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_sglangs_own_options_that_hold_secrets():
 
 
 @pytest.mark.parametrize("flag", ["host", "--port", "api-key", "ssl-certfile", "ssl_keyfile"])
-def test_for_export_alone(flag):
+def test_export_only_flags(flag):
     assert is_export_only(flag)
     assert not is_export_only("tp-size")
 
 
-def test_what_is_written_in_place():
+def test_references_replace_secrets():
     assert redact("api-key", "sk-1") == "$SGLANG_API_KEY"
     assert redact("--ssl-keyfile-password", "x") == "$SGLANG_SSL_KEYFILE_PASSWORD"
     assert redact("HF_TOKEN", "hf_x") == "$HF_TOKEN"

@@ -12,14 +12,14 @@ IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        (IPC, "on", "as its default: write 1 or 0"),
+        (IPC, "on", "would use its default; write 1 or 0"),
         (IPC, "2", "write 1 or 0"),
         (IPC, "", "write 1 or 0"),
         ("SGLANG_PCIE_IPC_MAX_NUMEL", "1M", "write a whole number"),
         ("SGLANG_SIMULATE_ACC_LEN", "three", "write a number"),
     ],
 )
-def test_what_sglang_reads_as_its_default(name, value, says):
+def test_values_that_sglang_cannot_parse_are_refused(name, value, says):
     assert says in value_problem(name, value)
     assert canonical_value(name, value) == value
 
@@ -36,7 +36,7 @@ def test_what_sglang_reads_as_its_default(name, value, says):
         ("OTHER", "yes", "yes"),
     ],
 )
-def test_what_it_takes_in_one_spelling(name, value, one):
+def test_canonical_values(name, value, one):
     assert value_problem(name, value) is None
     assert value_problem(name, None) is None
     assert canonical_value(name, value) == one
@@ -47,21 +47,21 @@ def test_names():
     assert not [name for name in kinds() if unknown_variable(name)]
     assert unknown_variable("OMP_NUM_THREADS") is None
     assert f"did you mean `{IPC}`?" in unknown_variable("SGLANG_ENABLE_PCIE_IPC_ALREDUCE")
-    assert "ignores it in silence" in unknown_variable("SGLANG_XYZZY_PLUGH_FROTZ")
+    assert "ignores it silently" in unknown_variable("SGLANG_XYZZY_PLUGH_FROTZ")
 
 
-def test_in_a_study(make_study):
+def test_variables_of_a_study_are_checked(make_study):
     space = {"speculation": [{"algorithm": "none"}]}
     study = make_study(space=space | {"env": {IPC: [None, "true"], "SGLANG_TYPO_ED": ["a"]}})
     assert study.space.env[IPC] == (None, "1")
-    assert any("space.env.SGLANG_TYPO_ED: SGLang 0.5.23 reads no" in w for w in warnings(study))
-    with pytest.raises(StudyFileError, match=r"\[1\]: SGLang reads 'on' as its default"):
+    assert any("space.env.SGLANG_TYPO_ED: SGLang 0.5.23 does" in w for w in warnings(study))
+    with pytest.raises(StudyFileError, match=r"\[1\]: SGLang cannot parse 'on'"):
         make_study(space=space | {"env": {IPC: [None, "on"]}})
-    with pytest.raises(StudyFileError, match=r"Is the same as choice 1 \(1\)"):
+    with pytest.raises(StudyFileError, match=r"Same value as choice 1 \(1\)"):
         make_study(space=space | {"env": {IPC: ["1", "yes"]}})
 
 
-def test_todays_variables_are_told(make_study):
+def test_variables_of_production_give_warnings(make_study):
     command = (
         "NCCL_MIN_NCHANNELS=16 NCCL_MAX_NCHANNELS=8 NCCL_P2P_LEVEL=sys NCCL_PROTOO=LL "
         f"{IPC}=on python -m sglang.launch_server --model-path org/target"
@@ -70,7 +70,7 @@ def test_todays_variables_are_told(make_study):
     for says in (
         "NCCL_P2P_LEVEL: NCCL knows it in capitals only",
         "NCCL_PROTOO: NCCL 2.30.7 reads no such variable",
-        f"{IPC}: SGLang reads 'on' as its default",
+        f"{IPC}: SGLang cannot parse 'on'",
         "NCCL_MIN_NCHANNELS 16 is more than NCCL_MAX_NCHANNELS 8",
     ):
         assert f"production.command: {says}" in told

@@ -9,15 +9,15 @@ import yaml
 
 from search_spaces.launch_commands import read_launch_text
 from search_spaces.problems import StudyFileError
-from search_spaces.safety_warnings import cautions
+from search_spaces.safety_warnings import safety_warnings
 from search_spaces.simulated_acceptance import (
-    CAUTION,
+    SERVING_WARNING,
     simulates_acceptance,
     simulation_variables,
 )
-from search_spaces.space.baseline import default_baseline
-from search_spaces.study_file.stored_study import parse_stored
-from search_spaces.study_file.study import load_study, parse_study
+from search_spaces.space.baselines import default_baseline
+from search_spaces.study_file.load import load_study, parse_study
+from search_spaces.study_file.stored import parse_stored
 from search_spaces.study_file.warnings import warnings
 
 STUDY = """\
@@ -74,8 +74,8 @@ def test_declared_simulated_acceptance_is_marked(section, values, key):
     del key
     study = parse_study(text_with(section, values, simulated_acceptance=True), "mine.yaml")
     assert simulates_acceptance(study)
-    assert CAUTION in warnings(study)
-    assert CAUTION in cautions(default_baseline(study), study)
+    assert SERVING_WARNING in warnings(study)
+    assert SERVING_WARNING in safety_warnings(default_baseline(study), study)
 
 
 @pytest.mark.parametrize(("section", "values", "key"), PLACES, ids=[key for *_, key in PLACES])
@@ -97,8 +97,8 @@ def test_a_stored_study_is_read_and_marked(section, values, key):
 def test_a_study_that_removes_the_variable_simulates_nothing(section, values):
     study = parse_study(text_with(section, values), "mine.yaml")
     assert not simulates_acceptance(study)
-    assert CAUTION not in warnings(study)
-    assert CAUTION not in cautions(default_baseline(study), study)
+    assert SERVING_WARNING not in warnings(study)
+    assert SERVING_WARNING not in safety_warnings(default_baseline(study), study)
 
 
 def test_names_of_the_variables():
@@ -126,5 +126,5 @@ def test_a_command_is_read_without_simulated_acceptance(text):
 
 
 @pytest.mark.parametrize("path", sorted(GPU_STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_our_own_gpu_studies_say_what_they_simulate(path):
+def test_gpu_studies_of_the_project_declare_simulated_acceptance(path):
     assert load_study(path).simulated_acceptance == ("SIMULATE_ACC" in path.read_text())

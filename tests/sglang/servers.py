@@ -19,8 +19,8 @@ import pytest
 from results.records import LaunchIntent
 from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration, Setting, Speculation
-from search_spaces.study_file.study import Study, load_study
-from search_spaces.study_file.workload import OutputTokensSpec
+from search_spaces.study_file.load import load_study
+from search_spaces.study_file.study import OutputTokensSpec, Study
 
 if TYPE_CHECKING:
     from pathlib import Path

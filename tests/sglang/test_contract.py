@@ -15,11 +15,11 @@ import pytest
 
 from runners.plugin.protocol import CLOCK_VARIABLE
 
-from ..contract.drifts import DRIFTS  # noqa: TID252 - the tests are no package
-from ..contract.exchanges import exchanges  # noqa: TID252
-from ..contract.meanings import Depth  # noqa: TID252
-from ..contract.observation import Observation, breaches, observe  # noqa: TID252
-from ..contract.simulated import simulated  # noqa: TID252
+from ..contract.drifts import DRIFTS
+from ..contract.exchanges import exchanges
+from ..contract.meanings import Depth
+from ..contract.observation import Observation, breaches, observe
+from ..contract.simulated import simulated
 from .servers import KINDS, of_kinds
 
 if TYPE_CHECKING:

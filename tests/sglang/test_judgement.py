@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.cli.app import run
 
 # SGLang is imported anew: a minute or two where the machine is slow and busy.

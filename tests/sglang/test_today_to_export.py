@@ -13,7 +13,7 @@ import pytest
 
 from results.store import Store
 from search_spaces.configuration import Configuration
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 from .by_hand import free_port, resolved, started
 from .killed_sweep import check_against_the_samples, swept_with_a_kill

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from results.store import Store
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.cli.app import run
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from runners.plugin.package import same_but_setting
 from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
-from search_spaces.space.baseline import baselines
+from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.progress import Silent
 from tuner.studies import assembly

@@ -221,7 +221,7 @@ def test_a_flag_that_the_engine_has_not_is_refused_before_anything_is_stored(
     assert run(["sweep", "--study", "./old.yaml", "--runner", "simulated"]) == 2
     err = capsys.readouterr().err
     assert "SGLang 0.5.23" in err
-    assert "--cuda-graph-max-bs; it has `--cuda-graph-max-bs-decode` in its place" in err
+    assert "--cuda-graph-max-bs; write `--cuda-graph-max-bs-decode` instead" in err
     assert not (tmp_path / "tuner.db").exists()
 
 

@@ -9,11 +9,11 @@ import sqlite3
 
 import pytest
 
-from search_spaces.simulated_acceptance import MARK
-from search_spaces.study_file.study import load_study
+from search_spaces.simulated_acceptance import NOTICE
+from search_spaces.study_file.load import load_study
 
 from .conftest import small_text
-from .test_sweep_simulated import check_schema
+from .loop.test_sweep_simulated import check_schema
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"
 DECLARED = "simulated_acceptance: true\n"
@@ -45,37 +45,37 @@ def test_every_output_is_marked(write, call, tuner):
     path = write()
     validated = json.loads(call("validate", "--study", path, "--json")[0])
     assert validated["simulated_acceptance"] is True
-    assert any(MARK in warning for warning in validated["warnings"])
-    assert MARK in call("sweep", "--study", path, "--dry-run")[0]
+    assert any(NOTICE in warning for warning in validated["warnings"])
+    assert NOTICE in call("sweep", "--study", path, "--dry-run")[0]
     out, err = call("sweep", "--study", path)
-    assert MARK in out
-    assert MARK in err
+    assert NOTICE in out
+    assert NOTICE in err
 
     at = ("--study", "small")
     report = check_schema(json.loads(call("show", *at, "--json")[0]), "report")
     assert report["simulated_acceptance"] is True
-    assert any(MARK in warning for warning in report["best"]["warnings"])
+    assert any(NOTICE in warning for warning in report["best"]["warnings"])
     speculative = report["trials"][1]
     assert speculative["configuration"]["speculation"]["algorithm"] == "EAGLE3"
     assert speculative["accept_length"] == pytest.approx(1.5, abs=0.15)
-    assert MARK in call("show", *at, "--trial", "1")[0]
+    assert NOTICE in call("show", *at, "--trial", "1")[0]
     assert json.loads(call("show", *at, "--trial", "1", "--json")[0])["simulated_acceptance"]
 
     explained = json.loads(call("explain", *at, "--json")[0])
     assert check_schema(explained, "explain")["simulated_acceptance"] is True
-    assert MARK in call("explain", *at)[0]
+    assert NOTICE in call("explain", *at)[0]
 
     for kind in ("shell", "yaml", "compose", "k8s", "systemd", "sglang-config"):
-        assert MARK in call("export", *at, "--format", kind)[0]
+        assert NOTICE in call("export", *at, "--format", kind)[0]
     exported = check_schema(json.loads(call("export", *at, "--format", "json")[0]), "export")
     assert exported["simulated_acceptance"] is True
-    assert any(MARK in warning for warning in exported["warnings"])
-    assert MARK in call("export", *at, "--diff")[0]
+    assert any(NOTICE in warning for warning in exported["warnings"])
+    assert NOTICE in call("export", *at, "--diff")[0]
     assert json.loads(call("export", *at, "--diff", "--json")[0])["simulated_acceptance"] is True
 
     [listed] = json.loads(call("db", "list", "--json")[0])["studies"]
     assert listed["simulated_acceptance"] is True
-    assert MARK in call("db", "list")[0]
+    assert NOTICE in call("db", "list")[0]
 
 
 def test_a_stored_study_goes_on_and_its_fork_must_declare_it(write, call, tuner):
@@ -91,7 +91,7 @@ def test_a_stored_study_goes_on_and_its_fork_must_declare_it(write, call, tuner)
         )
     out, err = call("resume", "--study", "small")
     assert "launch 1" in err
-    assert MARK in out
+    assert NOTICE in out
     _, refused = call("resume", "--study", "small", "--fork", "new", code=2)
     assert f"server.env.{LENGTH}" in refused
     forked, _ = call("resume", "--study", path, "--fork", "new", "--json")

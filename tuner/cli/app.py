@@ -310,8 +310,9 @@ def _unexpected(error: Exception) -> int:
         return int(error.exit_code)
     from results.errors import StoreError  # noqa: PLC0415
     from search_spaces.problems import StudyFileError  # noqa: PLC0415
+    from search_spaces.space.space import SpaceTooLargeError  # noqa: PLC0415
 
-    if isinstance(error, StudyFileError | StoreError):
+    if isinstance(error, StudyFileError | StoreError | SpaceTooLargeError):
         return _failed(str(error), Exit.USAGE)
     return _failed(
         f"internal error ({type(error).__name__}: {error}); run `tuner --debug ...` for the "

@@ -200,7 +200,7 @@ def parse_sampling(pairs: Sequence[str]) -> tuple[tuple[str, float | int], ...]:
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - heavy
     from pydantic_core import PydanticCustomError  # noqa: PLC0415
 
-    from search_spaces.sampling import SamplingParameters  # noqa: PLC0415
+    from search_spaces.study_file.values import SamplingParameters  # noqa: PLC0415
 
     parameters: dict[str, float | int] = {}
     for pair in pairs:

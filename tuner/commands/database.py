@@ -17,7 +17,7 @@ from results.store import Store
 from results.transfer import copy_studies
 from results.upkeep import whole_file
 from search_spaces.problems import StudyFileError
-from search_spaces.simulated_acceptance import MARK
+from search_spaces.simulated_acceptance import NOTICE
 from tuner.commands.database_check import Problem, problems_of
 from tuner.commands.show import report_of
 from tuner.errors import CommandError, Exit, copyable
@@ -43,7 +43,7 @@ def list_studies(*, storage: str, as_json: bool) -> Exit:
     width = max((len(study["name"]) for study in studies), default=0)
     for study in studies:
         mark = " (simulated)" if study["simulated"] else ""
-        mark += f"; {MARK}" if study["simulated_acceptance"] else ""
+        mark += f"; {NOTICE}" if study["simulated_acceptance"] else ""
         forked = f", forked from {study['forked_from']}" if study["forked_from"] else ""
         sys.stdout.write(
             f"{study['name']:<{width}}  {study['state']:<11} {counted(study['trials'], 'trial')}, "

@@ -10,8 +10,8 @@ from runners.base import LaunchCommand
 from runners.process.runner import launches_alone
 from runners.sglang.command import shell
 from search_spaces.secrets import is_export_only
-from search_spaces.simulated_acceptance import MARK, simulates_acceptance
-from search_spaces.space.baseline import PRODUCTION
+from search_spaces.simulated_acceptance import NOTICE, simulates_acceptance
+from search_spaces.space.baselines import PRODUCTION
 from tuner.formatting import counted, describe, describe_choices, fixed_names
 from tuner.hot_switch.report import NOT_ASKED
 from tuner.planners.launches import may_anchor
@@ -65,7 +65,7 @@ def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: 
         f"planner {new.planner}, at most {counted(launches, 'launch')} ({needed} would measure "
         "all of them and the baselines)"
     )
-    head += f"; {MARK}" if simulates_acceptance(problem.study) else ""
+    head += f"; {NOTICE}" if simulates_acceptance(problem.study) else ""
     lines = [
         head,
         # The hot switch line has this remark already.

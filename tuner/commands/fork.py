@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from results.store import Store
     from results.studies import NewStudy, StoredStudy
     from runners.base import Runner
-    from search_spaces.study_file.stored_study import StoredFile
+    from search_spaces.study_file.stored import StoredFile
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
     from tuner.studies.fork import Inheritance
@@ -55,9 +55,7 @@ def differences_of_load(
     """Differences between the prompts sent now and the prompts measured before."""
     changed = SameLoad(stored, store).changed(servers, study.to_workload())
     return (
-        ()
-        if changed is None
-        else (Difference("workload", f"workload: the prompts differ at {changed}"),)
+        () if changed is None else (Difference("workload", f"workload: the prompts at {changed}"),)
     )
 
 

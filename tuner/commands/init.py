@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.gpus import gpus_of_node
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.values import study_name_problem
 from tuner.errors import CommandError, Exit
 from tuner.init import collectives, speculation

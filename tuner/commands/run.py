@@ -17,7 +17,7 @@ from runners.process.gpu_locks import (
     DeviceLocks,
     LeftServerError,
 )
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from search_spaces.study_file.values import study_name_problem
 from search_spaces.study_file.warnings import warnings
 from tuner.commands.dry_run import dry_run

@@ -12,7 +12,7 @@ from results.database import shown_address
 from results.errors import StoreMissing, StudyNotFound
 from results.store import Store
 from search_spaces.problems import StudyFileError
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 from tuner.errors import CommandError, Exit
 from tuner.reports.json_text import dump
 from tuner.studies import assembly
@@ -43,7 +43,7 @@ def existing(
         read = assembly.stored_study_file(stored, file)
         for problem in read.unread:
             sys.stderr.write(
-                f"warning: unknown key in the stored study file: {problem_line(problem)}\n"
+                f"warning: stored study file not understood: {problem_line(problem)}\n"
             )
         yield store, stored, read.study
 

@@ -8,8 +8,7 @@ from typing import Any
 from search_spaces.problems import StudyFileError
 from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.space import Space
-from search_spaces.study_file.catalog import shipped
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study, shipped
 from search_spaces.study_file.warnings import warnings
 from tuner.errors import CommandError, Exit
 from tuner.formatting import counted

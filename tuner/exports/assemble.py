@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from runners.sglang.command import redacted, server_flags
 from search_spaces.gpus import gpus_of_node, nodes_of
-from search_spaces.safety_warnings import cautions
+from search_spaces.safety_warnings import safety_warnings
 from search_spaces.secrets import is_reference, is_secret, redact, redact_text
-from search_spaces.space.baseline import PRODUCTION, baselines
+from search_spaces.space.baselines import PRODUCTION, baselines
 from tuner.analysis.contributions import contributions
 from tuner.exports.changes import changes_json, describe_changes
 from tuner.exports.exported import Exported, Secret
@@ -76,7 +76,7 @@ def assemble(
     version = measured_version(report, trial)
     start_s, start_reason = _start(report)
     env = dict(command.env)
-    found_cautions = cautions(trial.configuration, study)
+    found_cautions = safety_warnings(trial.configuration, study)
     return Exported(
         study=report.study.name,
         trial=trial.number,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from search_spaces.configuration import Speculation
 from search_spaces.metrics import OUTPUT_TOK_S
-from search_spaces.simulated_acceptance import MARK
+from search_spaces.simulated_acceptance import NOTICE
 from tuner.analysis.contributions import Basis
 from tuner.analysis.knobs import Kind
 from tuner.formatting import describe_speculation, describe_unit
@@ -184,7 +184,7 @@ def render_changes(exported: Exported) -> None:
     console = reader()
     found, simulated = exported.contributions, exported.simulated
     mark = ", every figure simulated" if simulated else ""
-    mark += f"; {MARK}" if exported.facts["simulated_acceptance"] else ""
+    mark += f"; {NOTICE}" if exported.facts["simulated_acceptance"] else ""
     title = f"study {exported.study}, trial {exported.trial}{mark}"
     console.print(Text(title), style="bold")
     console.print(Text(opening_words(found)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.space.options import VERSIONS, options
+from search_spaces.flags.options import VERSIONS, options
 from tuner.exports.exported import Secret
 from tuner.exports.shell_script import quoted
 from tuner.exports.yaml_text import comments, dumped

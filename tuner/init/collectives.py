@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from search_spaces.configuration import Value
-    from search_spaces.space.options import Version
+    from search_spaces.flags.options import Version
     from tuner.init.hardware import Hardware
     from tuner.init.today import Today
 

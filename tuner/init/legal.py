@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import canonical_algorithm
 from search_spaces.configuration import Configuration
+from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.rules.legality import violations
-from search_spaces.space.defaults import default_speculation, model_family
 from search_spaces.space.space import Space
 
 if TYPE_CHECKING:

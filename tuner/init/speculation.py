@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import ALGORITHMS, NGRAM_DRAFT_TOKENS, Shape, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.space.options import options
+from search_spaces.flags.options import options
 from tuner.init.models import has_mtp_layers, known_draft
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from search_spaces.space.options import Version
+    from search_spaces.flags.options import Version
     from search_spaces.study_file.values import FixedValue
     from tuner.init.today import Today
 

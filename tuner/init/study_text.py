@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from search_spaces.algorithms import canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION
+from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.secrets import is_export_only
-from search_spaces.space.defaults import family_is_guessed, model_family
-from search_spaces.study_file.parts import Model
+from search_spaces.study_file.study import Model
 from tuner.init.commented_yaml import Block, Choices, Entry, Folded, Items, Remark, render
 from tuner.init.load import OPEN_REQUESTS
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from search_spaces.configuration import Value
+    from search_spaces.flags.options import Version
     from search_spaces.launch_commands import LaunchText
-    from search_spaces.space.options import Version
     from search_spaces.study_file.values import FixedValue
 
 _VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"

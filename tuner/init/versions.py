@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from runners.process.environment import PYTHON_VARIABLE
 from search_spaces.flags.flag_values import flag_problem
 from search_spaces.flags.flags import canonical_flag
-from search_spaces.space.options import REPLACED, VERSIONS, options
+from search_spaces.flags.options import REPLACED, VERSIONS, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from search_spaces.flags.options import Version
     from search_spaces.launch_commands import LaunchText
-    from search_spaces.space.options import Version
     from search_spaces.study_file.values import FixedValue
 
 _VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")

@@ -48,8 +48,7 @@ def seconds_seen(launch: Launch) -> float:
     """How long a launch without an end was at work, in real seconds, as far as can be known.
 
     From the start of its process to the last line of its log: with the tuner its requests ended,
-    and an idle server writes none (SGLang 0.5.23). 0 where neither is known. A process that was
-    prepared before the launch (`runners.process.prepared`) counts from when the launch was stored.
+    and an idle server writes none (SGLang 0.5.23). 0 where neither is known.
     """
     if launch.process is None or launch.process.started <= 0:
         return 0.0

@@ -14,7 +14,7 @@ from results.records import TrialState
 from runners.plugin.package import same_but_setting
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.space.space import Space
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 from tuner.planners.base import Observation, Stop
 from tuner.planners.launches import LaunchBuilder
 

@@ -11,9 +11,9 @@ from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.gpus import GPUS, gpu_named
 from runners.sglang.preflight.preflight import Judgement, judge
-from search_spaces.flags.version_flags import flags_not_had
-from search_spaces.space.baseline import baselines
-from search_spaces.space.reduced import ReducedSpace
+from search_spaces.space.baselines import baselines
+from search_spaces.space.space import Space
+from search_spaces.space.version_flags import unsupported_flags
 from tuner.errors import CommandError
 from tuner.preflight.sglang_text import as_json, refused_for_all, told
 from tuner.studies.assembly import make_servers
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from runners.base import Runner
     from search_spaces.configuration import Configuration
-    from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
 
@@ -78,7 +77,7 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
         version = environment.facts().sglang_version
     except EnvironmentUnusableError as error:
         return Word(why_not=str(error))
-    if (lacking := flags_not_had(study, version)) is not None:
+    if (lacking := unsupported_flags(study, version)) is not None:
         return Word(why_not="it has not all flags of the study", refused=lacking)
     known = baselines(study)
     try:
@@ -134,7 +133,7 @@ def _without_refused(
     kept = {n: c for n, c in problem.baselines.items() if judgement.refusal(c) is None}
     space = problem.space
     if judgement.refused:
-        space = ReducedSpace(
+        space = Space(
             problem.study,
             servers.supports_draft_tp,
             lambda point: judgement.refusal(point) is not None,

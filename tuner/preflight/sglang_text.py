@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.flags.flag_values import unknown_flag
-from search_spaces.space.baseline import PRODUCTION
-from search_spaces.space.conditions import shown
+from search_spaces.space.baselines import PRODUCTION
+from search_spaces.space.conditions import format_value
 from tuner.formatting import counted, describe, fixed_names
 
 if TYPE_CHECKING:
@@ -144,7 +144,9 @@ def _rewritten(judgement: Judgement) -> Iterator[str]:
 def _own_choices(judgement: Judgement) -> Iterator[str]:
     for choice in judgement.own_choices:
         parts = [
-            f"{shown(value)} at {choice.by} {' or '.join(map(shown, at))}" if at else shown(value)
+            f"{format_value(value)} at {choice.by} {' or '.join(map(format_value, at))}"
+            if at
+            else format_value(value)
             for value, at in choice.values
         ]
         yield f"--{choice.flag} is not given, and SGLang sets it by itself: {', '.join(parts)}"

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.records import PARTS
-from search_spaces.simulated_acceptance import MARK
+from search_spaces.simulated_acceptance import NOTICE
 from tuner.analysis.bounds import gain_if_shorter
 from tuner.analysis.knob_effects import Limit
 from tuner.analysis.mean_cycle import part_name
@@ -62,7 +62,7 @@ def render(explanation: Explanation) -> None:
     if report.study.simulated:
         mark = ", every figure simulated"
         mark += f" with the profile {report.profile}" if report.profile is not None else ""
-    mark += f"; {MARK}" if report.simulated_acceptance else ""
+    mark += f"; {NOTICE}" if report.simulated_acceptance else ""
     say(console, f"study {report.study.name}, trial {trial.number}{mark}", style="bold")
     say(console, f"{describe(trial.configuration, report.fixed)}: {explanation.choice.why}")
     for note in explanation.choice.notes:

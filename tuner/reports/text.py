@@ -10,7 +10,7 @@ from rich.table import Table
 from results.records import LaunchState, TrialState
 from runners.sglang.command import shell
 from search_spaces.metrics import OUTPUT_TOK_S
-from search_spaces.simulated_acceptance import MARK
+from search_spaces.simulated_acceptance import NOTICE
 from tuner.analysis.selected_trial import hint
 from tuner.formatting import (
     describe,
@@ -54,7 +54,7 @@ def render(report: StudyReport) -> None:
     if study.simulated:
         title += ": every figure is simulated"
         title += f" with the profile {report.profile}" if report.profile is not None else ""
-    title += f"; {MARK}" if report.simulated_acceptance else ""
+    title += f"; {NOTICE}" if report.simulated_acceptance else ""
     say(console, title, style="bold")
     for note in report.notes:
         say(console, f"note: {note}")
@@ -70,7 +70,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
     """Prints one trial with all that is known of it."""
     console = reader()
     mark = " (simulated)" if report.study.simulated else ""
-    mark += f"; {MARK}" if report.simulated_acceptance else ""
+    mark += f"; {NOTICE}" if report.simulated_acceptance else ""
     console.print(f"trial {trial.number} of study {report.study.name}{mark}", style="bold")
     rows = {
         "state": str(trial.state),

@@ -14,13 +14,13 @@ from results.studies import NewStudy
 from runners.process.environment import EnvironmentUnusableError
 from runners.registry import make_runner
 from search_spaces.rules.legality import violations
-from search_spaces.safety_warnings import cautions
+from search_spaces.safety_warnings import safety_warnings
 from search_spaces.simulated_acceptance import simulates_acceptance
-from search_spaces.space.baseline import PRODUCTION, default_baseline
-from search_spaces.space.baseline import baselines as baselines_of
-from search_spaces.space.space import Space
-from search_spaces.study_file.stored_study import StoredFile, parse_stored
-from search_spaces.study_file.study import parse_study
+from search_spaces.space.baselines import PRODUCTION, default_baseline
+from search_spaces.space.baselines import baselines as baselines_of
+from search_spaces.space.space import Space, SpaceTooLargeError
+from search_spaces.study_file.load import parse_study
+from search_spaces.study_file.stored import StoredFile, parse_stored
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from tuner.analysis.selected_trial import NothingToExplain, choose
 from tuner.errors import CommandError
@@ -121,7 +121,10 @@ def build_problem(
     Raises:
         CommandError: Nothing is left to search.
     """
-    space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
+    try:
+        space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
+    except SpaceTooLargeError as error:  # a study that an older version stored
+        raise CommandError(f"space: {error}") from None
     notes = list(notes)
     if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
         left = len(refused) < len(study.space.draft_tp or ())
@@ -343,7 +346,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         fixed=fixed_names(study),
         profile=runner.profile,
         notes=tuple(note for note in (_assumed_profile(study, runner),) if note is not None),
-        cautions=cautions(best.configuration, study) if best is not None else (),
+        cautions=safety_warnings(best.configuration, study) if best is not None else (),
         hot_switch=hot_switch_report(store, stored, standing.trials, launches),
         simulated_acceptance=simulates_acceptance(study),
         explainable=_explainable(standing, study),

@@ -12,9 +12,9 @@ from runners.sglang.preflight.answers import Answer, NotAskedError
 from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import PretendedGpu, gpu_to_pretend
 from runners.sglang.preflight.sample import points_to_ask, traits
+from search_spaces.flags.options import options
 from search_spaces.nccl.knobs import without_nccl
 from search_spaces.rules.versions import version_violations
-from search_spaces.space.options import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

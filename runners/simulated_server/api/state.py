@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.plugin.protocol import STATUS, STEPS_ARGUMENT
-from runners.simulated_server.api.metrics import new_observations
 from runners.simulated_server.engine import acceptance as simulated_acceptance
 from runners.simulated_server.engine.hooks import ReplyHooks
 from runners.simulated_server.engine.plugin import asked_setting
@@ -64,11 +63,11 @@ class SimulatedServer:
     engine: Engine
     log: ServerLog
     plugin: PlayedPlugin
+    observations: Observations
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
     hooks: ReplyHooks = field(default_factory=ReplyHooks)
     live: dict[str, Request] = field(default_factory=dict)
-    observations: Observations = field(default_factory=new_observations)
     overrides: dict[str, float] = field(default_factory=dict)
     created: int = field(default_factory=lambda: int(time.time()))
 

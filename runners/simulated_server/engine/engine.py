@@ -28,13 +28,26 @@ if TYPE_CHECKING:
 
     from runners.simulated_server.engine.cost import CostModel, CycleTime
     from runners.simulated_server.engine.cycles import Cycle
-    from runners.simulated_server.engine.hooks import EngineHooks
     from runners.simulated_server.engine.noise import NoiseSource
     from runners.simulated_server.engine.plugin import PlayedPlugin
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.engine.request import Request
     from runners.simulated_server.launch.flag_state import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
+
+
+class EngineHooks:
+    """Called by the engine so that a misbehaving server can disturb it. The base does nothing."""
+
+    async def before_forward(self, engine: Engine, batch: Sequence[Request]) -> None:
+        """Called before a forward pass of `batch`; may end the process or never return."""
+
+    def factor(self, engine: Engine) -> float:  # noqa: ARG002 - subclasses use it
+        """Factor on the time of the next forward pass."""
+        return 1.0
+
+    def finished(self, engine: Engine, request: Request) -> None:
+        """Called after a request ended and was counted."""
 
 
 class Engine:

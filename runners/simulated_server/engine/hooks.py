@@ -1,71 +1,48 @@
-"""Where a misbehaving server takes hold of its engine and its answers; these do nothing.
-
-`misbehaviour` says what goes wrong; whoever builds the server hands it subclasses of these.
-"""
+"""Hooks that let a misbehaving server change its replies. The base class changes nothing."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runners.simulated_server.engine.engine import Engine
     from runners.simulated_server.engine.request import Request
     from runners.simulated_server.engine.tokens import Answer
 
 
-class EngineHooks:
-    """Every method is called at one point of the engine, and does nothing; subclasses override."""
-
-    async def before_forward(self, engine: Engine, batch: Sequence[Request]) -> None:
-        """Before a forward of these requests: may end the process, or never return."""
-
-    def factor(self, engine: Engine) -> float:  # noqa: ARG002 - for those who override it
-        """On the next forward's time."""
-        return 1.0
-
-    def finished(self, engine: Engine, request: Request) -> None:
-        """A request has ended, and is counted."""
-
-
 class ConnectionCutError(Exception):
-    """Raise it from a hook: the client's connection is reset, whatever has been sent of it."""
+    """Raised by a hook to reset the client's connection at once."""
 
 
 class ReplyHooks:
-    """What is asked on the way of every answer; subclasses override what they need."""
+    """Called for every reply. Subclasses override what they need."""
 
     def admit(self) -> None:
-        """Called when a request for an answer arrives, before it is read.
+        """Called when a request arrives, before its body is read.
 
         Raises:
-            ApiError: It is refused so, with status 500 say.
+            ApiError: The request is refused with this error.
         """
 
     def answer(self, answer: Answer) -> Answer:
-        """What the model says instead; garbage, say."""
+        """The answer to send in place of the model's answer."""
         return answer
 
     def chunk(self, request: Request) -> None:
-        """Called before a chunk of a stream is written.
+        """Called before a chunk of a stream is sent.
 
         Raises:
             ConnectionCutError: The stream ends here.
         """
 
     def meta_info(self, request: Request, meta: dict[str, Any]) -> None:
-        """Changes the `meta_info` of a finished request, in place.
+        """Change the `meta_info` of a finished request in place.
 
-        The OpenAI endpoints take their usage from it too.
+        The usage of the OpenAI endpoints is derived from it.
         """
 
     def metrics(self, values: dict[str, float]) -> None:
-        """Changes the gauges of `/metrics` by their names without the prefix, in place.
-
-        One that is taken out is not on the page.
-        """
+        """Change the gauges of `/metrics` in place; keys have no prefix."""
 
     def health(self) -> int | None:
-        """The status that `/health` answers at once; `None`: it is looked into."""
+        """HTTP status for `/health`; `None`: the real health check."""
         return None

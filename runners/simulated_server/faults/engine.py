@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from runners.simulated_server.engine.hooks import EngineHooks
+from runners.simulated_server.engine.engine import EngineHooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from runners.simulated_server.api.http_server import ArrivalProtocol, HttpServer
+from runners.simulated_server.api.metrics import new_observations
 from runners.simulated_server.api.routes import build_application
 from runners.simulated_server.api.state import SimulatedServer
 from runners.simulated_server.engine.clock import new_event_loop
@@ -108,6 +109,7 @@ class Launch:
             engine=engine,
             log=self._log,
             plugin=self._plugin,
+            observations=new_observations(),
             startup_times=times,
             hooks=hooks,
         )

@@ -11,7 +11,7 @@ from runners.process.environment import CommandPrefix, LocalEnvironment
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.asking import ask
 
-from ...sglang_arguments import write_sglang  # noqa: TID252 - the tests are no package
+from ...sglang_arguments import write_sglang
 
 CHAIN = (
     "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 1 "

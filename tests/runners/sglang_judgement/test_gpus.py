@@ -4,7 +4,7 @@ import pytest
 
 from runners.sglang.preflight.gpus import GPUS, gpu_named, gpu_to_pretend
 from runners.sglang.preflight.inside import facts_of
-from search_spaces.study_file.study import load_study
+from search_spaces.study_file.load import load_study
 
 
 @pytest.mark.parametrize(

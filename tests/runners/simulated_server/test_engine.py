@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from runners.simulated_server.engine.cost import CostModel
-from runners.simulated_server.engine.hooks import EngineHooks
+from runners.simulated_server.engine.engine import EngineHooks
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.request import ABORT
 from runners.simulated_server.engine.walk import facts_of, walk

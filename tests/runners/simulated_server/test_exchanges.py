@@ -7,9 +7,9 @@ equal to the letter, answers in keys, their order and types, streams in their fr
 
 import pytest
 
-from ...contract.comparison import compare  # noqa: TID252 - the tests are no package
-from ...contract.exchange import Answer, Exchange, ask  # noqa: TID252
-from ...contract.exchanges import recorded_exchanges  # noqa: TID252
+from ...contract.comparison import compare
+from ...contract.exchange import Answer, Exchange, ask
+from ...contract.exchanges import recorded_exchanges
 
 
 def compare_all(served, entries):

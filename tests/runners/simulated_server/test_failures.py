@@ -146,7 +146,8 @@ def test_phases_in_order(start, speculation):
 
 def test_a_fault_of_the_simulation_ends_it(quick_profile):
     broken = (
-        "from runners.simulated_server import __main__, engine\n"
+        "from runners.simulated_server import __main__\n"
+        "from runners.simulated_server.engine import engine\n"
         "async def run(_):\n"
         "    raise RuntimeError('no such thing')\n"
         "engine.Engine.run = run\n"

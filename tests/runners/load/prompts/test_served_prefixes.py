@@ -12,7 +12,7 @@ from runners.load.prompts.rendering import IdentityRenderer
 from runners.registry import make_runner
 from runners.simulated_server.engine.tokens import tokenize
 from search_spaces.configuration import Configuration
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 STUDY = """\
 study: shared

@@ -14,7 +14,7 @@ from runners.load.prompts.prompts import PromptFileError
 from runners.load.prompts.server_python import ServerPython
 from runners.load.prompts.sources import prompt_source
 from runners.registry import make_runner
-from search_spaces.study_file.study import parse_study
+from search_spaces.study_file.load import parse_study
 
 # Stands in for `sglang.benchmark.serving`: a parser inside the function that would run the
 # benchmark, and a data set for each shape of prompt.

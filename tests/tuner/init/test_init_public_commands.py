@@ -1,0 +1,63 @@
+"""Every launch command that was collected from public places becomes a study that validates."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from search_spaces.launch_commands import read_launch_text
+from search_spaces.space.baselines import baselines
+from search_spaces.space.space import Space
+from search_spaces.study_file.load import load_study
+from search_spaces.study_file.warnings import warnings
+from tuner.cli.app import run
+from tuner.init.today import unresolved
+
+COMMANDS = sorted((Path(__file__).parents[2] / "data" / "commands").iterdir())
+# What stands for the variables of scripts, by their names.
+STAND_INS = (
+    ("INDEX|RANK|PROCID|NODEID", "0"),
+    ("GROUP_SIZE|NODES", "2"),
+    ("MODEL", "Qwen/Qwen3-8B"),
+    ("FRAC", "0.85"),
+    ("TP|SIZE|NUM|COUNT|GPU|WORLD|CONC|TOKENS|STEPS|BS|LEN|BATCH", "8"),
+    ("PORT", "30000"),
+    ("", "stand-in"),
+)
+# Of a study as good as it can be made: these are for the user to decide.
+UNAVOIDABLE = re.compile(
+    r"production\.command: |server\.(flags|env)\.\S+: "
+    # A tree is what is run today, on whatever backend SGLang takes for it.
+    r"|attention-backend is not set|No speculative algorithm"
+)
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=[path.name for path in COMMANDS])
+def test_it_becomes_a_study(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    launch = read_launch_text(path.read_text())
+    sets = []
+    for name in unresolved(launch):
+        value = next(value for pattern, value in STAND_INS if re.search(pattern, name))
+        sets += ["--set", f"${name}={value}"]
+    for others in (
+        ("--interconnect", "pcie"),
+        ("--interconnect", "nvlink", "--concurrency", "8,64", "--rate", "4"),
+    ):
+        arguments = ["--force", "--output", "made.yaml", *others, *sets]
+        code = run(["init", "--from-command", str(path), *arguments])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        assert run(["validate", "--study", "./made.yaml"]) == 0, capsys.readouterr().err
+        capsys.readouterr()
+        study = load_study("./made.yaml")
+        assert [note for note in warnings(study) if not UNAVOIDABLE.match(note)] == []
+        assert {"none", "production"} <= set(baselines(study))
+        assert len(Space(study)) >= 1
+        # What is fixed stands in the command's order.
+        mine = [name for name in launch.flags if name in study.server.flags]
+        assert [name for name in study.server.flags if name in mine] == mine

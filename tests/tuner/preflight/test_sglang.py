@@ -1,0 +1,251 @@
+"""SGLang is asked before any launch: by `validate`, by dry runs and by sweeps.
+
+By a package of its name that has arguments only; the real one is asked in
+`tests/search_spaces/rules/test_rules_against_sglang.py` and `tests/sglang/test_judgement.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import validate
+
+from runners.process.gpu_locks import DeviceLocks
+from runners.sglang.runner import SGLangRunner
+from search_spaces.study_file.load import parse_study
+from tuner.preflight.sglang import heeded
+from tuner.studies import assembly
+
+from ...sglang_arguments import write_sglang
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+STUDY = """\
+study: s
+model: {{path: {model}, draft: org/draft, family: other}}
+server: {{flags: {{device: cpu, {fixed}}}}}
+space:
+  speculation:
+    - algorithm: none
+    - {{algorithm: EAGLE3, num_steps: [1, 2], topk: {topk}, num_draft_tokens: [4]}}
+  flags: {{{flags}}}
+  env: {{NCCL_PROTO: [null, LL]}}
+workload: {{prompts: {{chat: 1}}, output_tokens: 8}}
+budget: {{launches: 9}}
+{more}
+"""
+
+
+def text_of(*, model="org/model", fixed="", topk="[1]", flags="", more=""):
+    return STUDY.format(model=model, fixed=fixed, topk=topk, flags=flags, more=more)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """SGLang 9.8.7, as it were, for the tuner's own interpreter."""
+
+    def install(version="9.8.7", **how):
+        folder = write_sglang(tmp_path / "site", version, **how)
+        before = os.environ.get("PYTHONPATH")
+        monkeypatch.setenv("PYTHONPATH", f"{folder}:{before}" if before else str(folder))
+        monkeypatch.setenv("TUNER_SGLANG_PYTHON", sys.executable)
+        monkeypatch.setenv("TUNER_LOCKS", str(tmp_path / "locks"))
+
+    return install
+
+
+@pytest.fixture
+def validated(tuner, call):
+    def run(text, *more, code=0):
+        (tuner.folder / "s.yaml").write_text(text)
+        return call("validate", "--study", "./s.yaml", *more, code=code)
+
+    return run
+
+
+@pytest.fixture
+def planned(tuner, call):
+    def run(text, *more, code=0):
+        (tuner.folder / "s.yaml").write_text(text)
+        return call("sweep", "--study", "./s.yaml", "--dry-run", *more, code=code)
+
+    return run
+
+
+def test_validate_tells_what_it_takes_and_sets_itself(installed, validated):
+    installed()
+    told, _ = validated(text_of(topk="[1, 2]"))
+    assert "SGLang 9.8.7 takes all of " in told
+    assert "NCCL's variables" in told
+    assert (
+        "--attention-backend is not given, and SGLang sets it by itself: fa3 at topk not set or "
+        "1, flashinfer at topk 2" in told
+    )
+    assert (
+        "--max-running-requests is not given, and SGLang sets it by itself: not set at algorithm "
+        "none, 48 at algorithm EAGLE3" in told
+    )
+    assert "as if on" not in told
+
+
+def test_validate_tells_what_it_refuses_and_rewrites(installed, validated):
+    installed()
+    told, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"))
+    assert " refuses " in told
+    assert "EAGLE3 steps " in told
+    assert "would not start: ValueError: topk 8 is not to its taste" in told
+    assert "would run with --page-size 4 in place of 3" in told
+
+
+def test_validate_json_has_it_all(installed, validated):
+    installed()
+    out, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"), "--json")
+    found = json.loads(out)
+    validate(found, json.loads((SCHEMAS / "validate.schema.json").read_text()))
+    assert found["ok"] is True
+    word = found["sglang"]
+    assert word["version"] == "9.8.7"
+    assert word["as_if_on"] is None
+    assert {r["configuration"]["speculation"]["topk"] for r in word["refused"]} == {8}
+    [rewritten] = [r for r in word["rewritten"] if r["flag"] == "page-size"]
+    assert (rewritten["asked"], rewritten["runs"]) == (3, 4)
+    assert word["unanswered"] == []
+    assert "attention-backend" not in {c["flag"] for c in word["sets_itself"]}  # no tree runs
+
+
+def test_a_gpu_that_is_not_here_is_pretended_and_named(installed, validated, monkeypatch):
+    installed()
+    text = text_of().replace("device: cpu, ", "")
+    told, _ = validated(text, "--gpu", "b200")
+    # The package knows of no GPU, and PyTorch is not here: that is told, and nothing is refused.
+    assert "study s is valid" in told
+    assert "SGLang cannot be imported: ModuleNotFoundError: No module named 'torch'" in told
+
+
+def test_a_gpu_that_nobody_knows_is_an_error(installed, validated):
+    installed()
+    _, told = validated(text_of(), "--gpu", "tpu", code=2)
+    assert "--gpu tpu: not known here; name one of H100, H200, B200" in told
+
+
+def test_a_study_of_which_nothing_would_run_is_an_error(installed, validated, planned):
+    installed()
+    text = text_of(fixed="schedule-conservativeness: 0.5, of-another-world: 1")
+    _, told = validated(text, code=2)
+    assert "refuses every configuration of the study: unrecognized arguments: --of-another" in told
+    assert "No version of SGLang that the tuner knows has it" in told
+    out, _ = validated(text, "--json", code=2)
+    found = json.loads(out)
+    assert found["ok"] is False
+    assert "of-another-world" in found["errors"][0]["message"]
+    _, told = planned(text, code=2)
+    assert "which would run, refuses every configuration" in told
+    assert "Correct the study" in told
+
+
+def test_a_study_of_which_the_baseline_alone_would_run_is_an_error(installed, validated, planned):
+    installed()
+    text = text_of(topk="[8]").replace("    - algorithm: none\n", "")
+    for told in (validated(text, code=2)[1], planned(text, code=2)[1]):
+        assert "refuses every configuration of the study: ValueError: topk 8 is not" in told
+
+
+def test_a_flag_of_another_version_has_its_name_there(installed, validated):
+    installed("0.5.23")
+    _, told = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
+    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in told
+    assert "--chunked-prefil-size; did you mean `--chunked-prefill-size`?" in told
+
+
+def test_what_is_refused_is_not_planned(installed, planned):
+    installed()
+    out, _ = planned(text_of(topk="[1, 8]"), "--json")
+    plan = json.loads(out)
+    assert plan["legal_points"] == 6  # none and two chains, with two settings of NCCL
+    assert any("topk 8 is not to its taste" in note for note in plan["notes"])
+    assert plan["baselines"].keys() == {"none", "default"}
+
+
+def test_a_sweep_launches_no_refused_point(installed, tmp_path):
+    installed(resolves_at_once=True)
+    study = parse_study(text_of(topk="[1, 8]"), "s.yaml")
+    servers = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    posed = assembly.build_problem(study, servers, hot_switch=True)
+    assert any(point.speculation.topk == 8 for point in posed.space)
+    problem = heeded(posed, servers)
+    assert problem.space.digest == posed.space.digest  # a resumed study is the same one
+    assert {point.speculation.topk for point in problem.space} == {None, 1}
+    assert len(problem.space) == len(problem.space.points) == 6
+    needed = problem.launches.needed(problem.space).launches
+    assert needed < posed.launches.needed(posed.space).launches
+
+
+def test_todays_command_that_would_not_start_is_an_error(installed, planned):
+    installed()
+    command = "python -m sglang.launch_server --model-path org/model --schedule-conservativeness"
+    good = f"production: {{command: {command} 2 --device cpu}}"
+    out, _ = planned(text_of(more=good), "--json")
+    assert "production" in json.loads(out)["baselines"]
+    bad = good.replace("conservativeness 2", "conservativeness 2 --random-seed many")
+    _, told = planned(text_of(more=bad), code=2)
+    assert "refuses the baseline 'production': argument --random-seed: invalid int value" in told
+
+
+def test_a_model_that_is_not_here_is_no_refusal(installed, planned):
+    installed()
+    out, _ = planned(text_of(model="elsewhere/model"), "--json")
+    [note] = [n for n in json.loads(out)["notes"] if "nothing can be said" in n]
+    assert "OSError: not here" in note
+
+
+def test_what_must_be_fetched_to_ask_about_a_model_is_told(installed, validated):
+    installed()
+    told, _ = validated(text_of(model="hub/model"))
+    assert "no configuration of hub/model or org/draft on this machine" in told
+    assert "`hf download NAME config.json`" in told
+    assert "https://hub" not in told
+
+
+def test_what_was_not_asked_about_is_told_with_the_reason(installed, validated):
+    installed()
+    text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")
+    told, _ = validated(text)
+    assert "not asked about: the process that asked it ended with exit code 7: it hurts" in told
+    text = text_of().replace("server: {", "server: {env: {SGLANG_MOOD: dying}, ")
+    told, _ = validated(text)
+    assert "SGLang was not asked" in told
+    assert "ended with exit code 7: it hurts" in told
+
+
+def test_it_is_not_asked_beside_a_measurement(installed, validated, tmp_path):
+    installed()
+    with DeviceLocks(("cpu",), "another"):
+        told, _ = validated(text_of())
+    assert "SGLang was not asked" in told
+    assert "cpu is in use by a tuner" in told
+    told, _ = validated(text_of(), "--no-sglang")
+    assert "SGLang" not in told
+
+
+def test_simulated_studies_ask_nobody(installed, validated, planned):
+    installed()
+    text = text_of(fixed="of-another-world: 1", more="runner: simulated")
+    told, _ = validated(text)
+    assert "SGLang 9.8.7" not in told
+    planned(text)
+
+
+def test_doctor_sees_whether_it_can_be_asked(installed, call, tmp_path):
+    installed()
+    out, _ = call("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    assert checks["sglang's arguments"]["ok"] is True
+    (tmp_path / "site" / "sglang" / "srt" / "server_args.py").write_text("import of_nowhere\n")
+    out, _ = call("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    assert checks["sglang"]["ok"] is True
+    assert checks["sglang's arguments"]["ok"] is False
+    assert "of_nowhere" in checks["sglang's arguments"]["found"]
