@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from results.records import RequestSample
-from runners.load.http.answer import Answer
+from runners.load.http.acceptance import accept_length
 from runners.load.http.connection import ResponseParser
-from runners.load.http.stream import GenerateReader
-from runners.load.window.acceptance import accept_length
-from runners.load.window.in_flight import InFlightRequest
+from runners.load.http.endpoint import Answer
+from runners.load.http.generate import GenerateReader
+from runners.load.http.in_flight import InFlightRequest
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter

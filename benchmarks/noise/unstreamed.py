@@ -13,11 +13,11 @@ import orjson
 
 from runners.load.generator import LoadGenerator
 from runners.load.http.endpoint import Endpoint, MalformedStreamError, StreamReader
-from runners.load.http.stream import GenerateEndpoint, answer_of, completion_tokens
+from runners.load.http.generate import GenerateEndpoint, answer_of, completion_tokens
 
 if TYPE_CHECKING:
     from runners.base import Session
-    from runners.load.http.answer import Answer
+    from runners.load.http.endpoint import Answer
     from runners.load.prompts.prompts import Prompt
     from runners.process.runner import ProcessRunner
     from search_spaces.workload import Workload

@@ -1,4 +1,4 @@
-"""The load generator: warm-up, flush, ramp, window, drain, and back to rest."""
+"""The load generator: warm-up, cache flush, ramp, window and drain."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from runners.load.http.client import ClientSettings, load_error
-from runners.load.http.stream import GenerateEndpoint
+from runners.load.http.generate import GenerateEndpoint
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.rendering import IdentityRenderer
 from runners.load.prompts.selection import select_prompts
 from runners.load.schedule import warmup
 from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of
 from runners.load.schedule.driver import Driver
-from runners.load.schedule.plan import closed_plan, open_plan
-from runners.load.schedule.processes import processes_for
-from runners.load.schedule.warmup import Warmth
-from runners.load.window.in_flight import InFlightRequest
-from runners.load.window.window import measurement_of
+from runners.load.schedule.loops import closed_plan, open_plan
+from runners.load.schedule.warmup import WarmupResult
+from runners.load.schedule.worker_pool import processes_for
+from runners.load.window.measurement import measurement_of
+from runners.load.window.window import window_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from runners.load.prompts.prompts import Prompt, PromptSource
     from runners.load.prompts.rendering import Renderer
     from runners.load.schedule.arrivals import ArrivalProcess
-    from runners.load.schedule.plan import Plan
+    from runners.load.schedule.loops import Plan
     from runners.load.window.watches import WindowWatch
     from runners.load.window.window import Window
     from search_spaces.configuration import Speculation
@@ -39,14 +40,14 @@ STALL_TIMEOUT_S = 120.0
 FLUSH_TIMEOUT_S = 15.0
 
 _OPEN_ARRIVAL = (("x-tuner-arrival", "open"),)
-"""Tells a simulated server that a short pause before a request is no turn-around of a client."""
+"""Tells a simulated server that a pause before a request is an arrival, not a client's delay."""
 
 
 class LoadGenerator:
-    """Loads one server and measures it, in closed or open loops. Owned by one thread.
+    """Load one server and measure it, in closed or open loops. Owned by one thread.
 
-    Time-outs are real seconds, whatever the server's time scale; everything measured is in the
-    server's own time. One generator serves one launch: what it has seen warm it warms up less.
+    Time-outs are in real seconds, measurements in server seconds. A generator belongs to one
+    launch: later measurements need a shorter warm-up.
     """
 
     def __init__(
@@ -69,28 +70,29 @@ class LoadGenerator:
         burst: bool = False,
         whole_run: bool = False,
     ) -> None:
-        """Connects to nothing yet.
+        """Set all options; the first measurement opens the first connection.
 
         Args:
             base_url: `http://host:port`.
-            workload: Output length, sampling, warm-up.
-            prompts: Where prompts come from.
-            renderer: Applies the chat template; prompts are sent as they are without one.
-            seed: Selects the prompts and the arrivals: the same seed gives every configuration
-                the same load.
+            workload: Answer lengths, sampling and warm-up.
+            prompts: Source of the prompts.
+            renderer: Applies the chat template; defaults to none.
+            seed: Selects prompts, answer lengths and arrivals. The same seed gives every
+                configuration the same load.
             time_scale: Simulated seconds per real second.
-            simulated: Whether the server is a simulation.
-            request_timeout_s: Longest that one request may take; the workload's own goes before.
-            stall_timeout_s: Longest silence of all requests together before it is a hang.
-            flush_timeout_s: Longest that the server may take to come to rest.
-            api_key: Sent as bearer token where given.
-            endpoint: What the server speaks; SGLang's `/generate` if not given.
-            watches: What else is looked at while a window runs.
-            processes: Client processes; chosen by the CPU that the client needs if not given.
-            burst: Whether all lanes of a closed loop start at once with whole answers, as other
-                load generators do; the window opens with them.
-            whole_run: Whether the figures cover the run from the first send to the last token.
-                There is no ramp then: a closed loop starts as with `burst`.
+            simulated: Whether the server is simulated.
+            request_timeout_s: Limit for one request; the workload's own limit overrides it.
+            stall_timeout_s: Time without any token after which the server counts as hung.
+            flush_timeout_s: Time in which the server must become idle.
+            api_key: Bearer token.
+            endpoint: Endpoint that receives the load; defaults to SGLang's `/generate`.
+            watches: Further checks around each window.
+            processes: Number of client processes; defaults to as many as the client's CPU use
+                requires.
+            burst: Whether all lanes of a closed loop start at once with whole answers, as in other
+                load generators. The window opens with the first request.
+            whole_run: Whether the figures cover the run from the first send to the last token,
+                without a ramp.
         """
         self._base_url = base_url
         self._workload = workload
@@ -109,9 +111,8 @@ class LoadGenerator:
         self._has_ramp = not (burst or whole_run)
         self._whole_run = whole_run
         self._paces: dict[tuple[object, Speculation], float] = {}
-        """Of the last warm-up at each point and setting."""
-        self._needed = 1
-        """Client processes that a window of this launch turned out to need."""
+        """Pace of the last warm-up at each point and setting."""
+        self._needed_processes = 1
 
     def measure(
         self,
@@ -120,34 +121,29 @@ class LoadGenerator:
         speculation: Speculation,
         server_info: Mapping[str, Any] | None = None,
     ) -> Measurement:
-        """Measures one window at `point`, and leaves the server idle.
+        """Measure one window at `point`; the server is idle afterwards.
 
-        Ctrl-C aborts what is in flight, also at the server, before `KeyboardInterrupt` leaves.
+        Ctrl-C aborts all requests, also at the server, before `KeyboardInterrupt` is raised.
 
         Args:
-            point: The operating point.
-            speculation: What the server says it runs; the acceptance is checked against it.
-            server_info: What it says of itself: between which steps it switches, and how many
-                requests it runs at once.
+            point: Operating point.
+            speculation: Setting that the server reports; the acceptance is checked against it.
+            server_info: `/server_info`, for adaptive steps and the limit of running requests.
 
         Raises:
-            RunnerError: The server died, hung, refuses the load or did not come to rest; or the
+            RunnerError: The server died, hung, refused the load or did not become idle; or the
                 point's trace cannot be used.
             NotEnoughPromptsError: The prompt source is too small for the point.
         """
         with asyncio.Runner() as runner:
-            return runner.run(
-                self.measure_async(point, speculation=speculation, server_info=server_info)
-            )
+            return runner.run(self._measure(point, speculation, server_info))
 
-    async def measure_async(
+    async def _measure(
         self,
         point: OperatingPoint,
-        *,
         speculation: Speculation,
-        server_info: Mapping[str, Any] | None = None,
+        server_info: Mapping[str, Any] | None,
     ) -> Measurement:
-        """`measure`, for callers that have an event loop."""
         arrivals = self._arrivals(point)
         selected = select_prompts(
             self._workload,
@@ -157,7 +153,15 @@ class LoadGenerator:
             self._seed,
             ramp=self._has_ramp,
         )
-        async with Driver(self._client_settings(point), self._stall_timeout_s) as driver:
+        settings = ClientSettings(
+            base_url=self._base_url,
+            connections=point.concurrency or self._workload.requests_at(point),
+            request_timeout_s=self._request_timeout_s,
+            api_key=self._api_key,
+            endpoint=self._endpoint,
+            headers=_OPEN_ARRIVAL if self._simulated and point.is_open else (),
+        )
+        async with Driver(settings, self._stall_timeout_s) as driver:
             try:
                 warm = await self._warm_up(driver, selected.warmup, point, speculation)
                 if arrivals is None:
@@ -166,11 +170,11 @@ class LoadGenerator:
                 else:
                     ramp_s = None if self._whole_run else warm.request_s
                     plan = open_plan(arrivals, ramp_s, self._time_scale)
-                flights = self._flights((*selected.ramp, *selected.window), self._workload)
+                flights = self._encode((*selected.ramp, *selected.window), self._workload)
                 window, watched = await self._window(driver, plan, flights, warm)
-                await self._settle(driver.client, flights)
+                await self._wait_until_idle(driver.client, flights)
             except BaseException:
-                # Also for an interrupt: the server must not go on generating for nobody.
+                # Also after an interrupt: the server must not continue for a client that left.
                 await driver.client.abort_all()
                 raise
         return measurement_of(
@@ -189,44 +193,34 @@ class LoadGenerator:
             ramp_prompts=selected.ramp,
         )
 
-    def _client_settings(self, point: OperatingPoint) -> ClientSettings:
-        return ClientSettings(
-            base_url=self._base_url,
-            connections=point.concurrency or self._workload.requests_at(point),
-            request_timeout_s=self._request_timeout_s,
-            api_key=self._api_key,
-            endpoint=self._endpoint,
-            headers=_OPEN_ARRIVAL if self._simulated and point.is_open else (),
-        )
-
     async def _warm_up(
         self,
         driver: Driver,
         prompts: Sequence[Prompt],
         point: OperatingPoint,
         speculation: Speculation,
-    ) -> Warmth:
-        """Passes over the warm-up's prompts, each with new nonces, until two passes agree.
+    ) -> WarmupResult:
+        """Repeat passes over the warm-up prompts, with new nonces, until two passes agree.
 
-        One pass is enough where it agrees with what an earlier measurement of this launch saw.
+        One pass is enough if it agrees with an earlier measurement of this launch.
         """
-        warm = Warmth()
+        warm = WarmupResult()
         if not prompts:
             return warm
         tokens = min(self._workload.output_tokens, warmup.LONGEST_ANSWER)
         shorter = dataclasses.replace(self._workload, output_tokens=tokens)
-        # Answers that end by themselves may be far shorter than their limit: as long a ramp of an
-        # open loop would take most of its requests.
+        # Answers with natural length may be much shorter than their limit. A ramp as long as the
+        # limit would take most requests of an open loop.
         expected = tokens if self._workload.natural_length else self._workload.output_tokens
         key = (tuple(point.to_dict().items()), speculation)
         earlier = self._paces.get(key)
         plan = closed_plan(min(point.concurrency or len(prompts), len(prompts)))
         for _ in range(warmup.MOST_PASSES):
-            flights = self._flights(warmup.with_nonces(prompts), shorter)
+            flights = self._encode(warmup.with_nonces(prompts), shorter)
             report = await driver.run(plan, flights)
             warmup.check(flights, self._base_url)
-            warm = warmup.warmth_of(flights, expected, report.cpu_share)
-            if warmup.agree(earlier, warm.pace_s):
+            warm = warmup.result_of(flights, expected, report.cpu_share)
+            if warm.agrees_with(earlier):
                 break
             earlier = warm.pace_s
         if warm.pace_s is not None:
@@ -234,7 +228,7 @@ class LoadGenerator:
         return warm
 
     def _arrivals(self, point: OperatingPoint) -> ArrivalProcess | None:
-        """Those of an open loop. Read first: a bad trace costs no warm-up."""
+        """Read the arrivals of an open loop, before the warm-up to fail early."""
         if not point.is_open:
             return None
         try:
@@ -243,26 +237,29 @@ class LoadGenerator:
             raise load_error("bad_trace", "study", str(error)) from error
 
     async def _window(
-        self, driver: Driver, plan: Plan, flights: list[InFlightRequest], warm: Warmth
+        self, driver: Driver, plan: Plan, flights: list[InFlightRequest], warm: WarmupResult
     ) -> tuple[Window, tuple[str, ...]]:
-        processes = self._processes or max(self._needed, processes_for(warm.cpu_share))
+        processes = self._processes or max(self._needed_processes, processes_for(warm.cpu_share))
 
-        async def come_to_rest() -> None:
+        async def before_start() -> None:
             await driver.client.flush_cache(timeout_s=self._flush_timeout_s)
-            # Before the ramp, while the server idles: what a watch reads disturbs no stream.
+            # Before the ramp, while the server is idle: the watches' requests disturb no stream.
             for watch in self._watches:
                 watch.begin()
 
-        window = await driver.run_window(plan, flights, processes, come_to_rest)
+        reports = await driver.run_window(plan, flights, processes, before_start)
+        window = window_of(plan, flights, reports)
         watched = tuple(reason for watch in self._watches for reason in watch.end())
-        self._needed = processes_for(window.client_cpu_share, processes)
+        self._needed_processes = processes_for(window.client_cpu_share, processes)
         return window, watched
 
-    async def _settle(self, client: LoadClient, flights: Sequence[InFlightRequest]) -> None:
-        """Brings a server to rest whose requests did not all end well.
+    async def _wait_until_idle(
+        self, client: LoadClient, flights: Sequence[InFlightRequest]
+    ) -> None:
+        """Abort the remaining requests at the server if some failed, and wait until it is idle.
 
         Raises:
-            RunnerError: Nothing at all was answered, or it does not come to rest.
+            RunnerError: All requests timed out, or the server does not become idle.
         """
         if all(flight.error is None for flight in flights):
             return
@@ -270,13 +267,13 @@ class LoadGenerator:
             tokens = sum(flight.tokens for flight in flights)
             message = (
                 f"all {len(flights)} requests timed out after {self._request_timeout_s:g} s, with "
-                f"{tokens} tokens in all: the server hangs under load, or the time-out is too "
-                "short for it"
+                f"{tokens} tokens in total: the server hangs under load, or the time-out is too "
+                "short"
             )
             raise load_error("stall", "configuration", message)
         await client.abort_all()
         await client.flush_cache(timeout_s=self._flush_timeout_s)
 
-    def _flights(self, prompts: Sequence[Prompt], workload: Workload) -> list[InFlightRequest]:
-        # Encoded before the window opens: the loop itself has only to send.
+    def _encode(self, prompts: Sequence[Prompt], workload: Workload) -> list[InFlightRequest]:
+        """Encode all requests before the load starts, so that the loop only sends bytes."""
         return [InFlightRequest(p.id, self._endpoint.body(p, workload)) for p in prompts]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options of the load generator (`LoadGenerator`); its defaults hold for missing keys."""
+    """Options of `LoadGenerator`; its defaults apply to missing keys."""
 
     seed: int
     request_timeout_s: float
@@ -42,7 +42,7 @@ class BenchOptions(LoadOptions, total=False):
 def bench(
     url: str, workload: Workload, point: OperatingPoint, **options: Unpack[BenchOptions]
 ) -> Measurement:
-    """Measure one window: see `bench_windows`."""
+    """Measure one window; see `bench_windows`."""
     return next(bench_windows(url, workload, point, **options))
 
 
@@ -57,29 +57,28 @@ def bench_windows(
     api_key: str | None = None,
     **options: Unpack[LoadOptions],
 ) -> Iterator[Measurement]:
-    """Measure the server at `url` window after window, each when the caller asks for it.
+    """Measure a real or simulated server; each `next` measures one window.
 
-    The server is real or simulated, with any speculation. All windows send the same prompts and
-    ask for the same lengths of answers. The prefix cache of an SGLang server is emptied before each
-    window. Nothing else may use the server meanwhile.
+    All windows send the same prompts and request the same answer lengths. The prefix cache of an
+    SGLang server is emptied before each window. No other client may use the server meanwhile.
 
     Args:
         url: `http://host:port`.
-        workload: What to send.
-        point: The operating point.
-        target: What the server is and how to speak to it, from `find_target`; SGLang and its
-            `/generate` if not given.
-        prompts: Where prompts come from; the workload's built-in sets if not given.
-        renderer: Applies the chat template; prompts are sent as they are without one.
-        api_key: Sent as bearer token where given.
+        workload: Requested load.
+        point: Operating point.
+        target: Result of `find_target`; defaults to SGLang's `/generate`.
+        prompts: Source of the prompts; defaults to the workload's built-in sets.
+        renderer: Applies the chat template; defaults to the target's.
+        api_key: Bearer token.
         **options: See `LoadOptions`.
 
     Raises:
-        RunnerError: No server there, or it died, hung or refused the load.
+        RunnerError: No server answers, or the server died, hung or refused the load.
         NotEnoughPromptsError: The prompt source is too small for the point.
     """
     target = target or find_target(url, api_key=api_key)
     facts = target.facts
+    watch = ServerIdentityWatch(url, launched=facts.raw, api_key=api_key)
     generator = LoadGenerator(
         url,
         workload,
@@ -89,11 +88,7 @@ def bench_windows(
         simulated=facts.simulated,
         api_key=api_key,
         endpoint=target.endpoint,
-        watches=(
-            (ServerIdentityWatch(url, launched=facts.raw, api_key=api_key),)
-            if facts.is_sglang
-            else ()
-        ),
+        watches=(watch,) if facts.is_sglang else (),
         **options,
     )
     while True:

@@ -17,7 +17,7 @@ from runners.load.prompts.rendering import IdentityRenderer
 from runners.load.prompts.selection import select_prompts
 from runners.load.prompts.sources import prompt_source
 from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of
-from runners.load.window.digest import fingerprint
+from runners.load.window.measurement import fingerprint
 from runners.load.window.watches import LogWatch, ServerIdentityWatch
 from runners.plugin.cycle_times import CycleWatch, NoClock, PluginWatch
 from runners.plugin.package import prepared_settings, without_plugin

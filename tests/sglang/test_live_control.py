@@ -14,9 +14,9 @@ import pytest
 
 from runners.base import RunnerError
 from runners.load.http.client import ClientSettings, LoadClient
-from runners.load.http.stream import GenerateEndpoint
+from runners.load.http.generate import GenerateEndpoint
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.prompts import Prompt
-from runners.load.window.in_flight import InFlightRequest
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import every_kind, generation, metric, wait_until_it_runs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from runners.load.http.stream import GenerateReader, answer_of
-from runners.load.window.acceptance import acceptance_of
+from runners.load.http.acceptance import acceptance_of
+from runners.load.http.generate import GenerateReader, answer_of
 
 from .servers import every_kind, generation, speculating
 

@@ -11,8 +11,8 @@ import re
 
 import pytest
 
+from runners.load.http.acceptance import acceptance_of
 from runners.load.prompts.selection import ramp_lengths
-from runners.load.window.acceptance import acceptance_of
 from search_spaces.workload import OperatingPoint
 
 from .servers import TOKENS, metric, of_kinds, speculating

@@ -1,4 +1,4 @@
-"""The HTTP side of the load generator: one server, streamed requests, flush and abort."""
+"""HTTP client of the load generator: streamed requests, cache flush and abort."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from results.records import Failure
 from runners.base import RunnerError
 from runners.load.http.connection import Address, ConnectionPool
 from runners.load.http.endpoint import MalformedStreamError
-from runners.load.http.stream import GenerateEndpoint
+from runners.load.http.generate import GenerateEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from results.records import Fault
     from runners.load.http.endpoint import Endpoint, StreamReader
-    from runners.load.window.in_flight import InFlightRequest
+    from runners.load.http.in_flight import InFlightRequest
 
 clock = time.perf_counter
 
@@ -34,22 +34,21 @@ _ABORT_TIMEOUT_S = 2.0
 
 
 def load_error(kind: str, fault: Fault, message: str) -> RunnerError:
-    """A failure under load."""
+    """Return the error for a failure under load."""
     return RunnerError(Failure(kind=kind, phase="load", fault=fault, message=message))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How a server is spoken to.
+    """Settings of a client.
 
     Attributes:
         base_url: `http://host:port`.
-        connections: Requests that are meant to be in flight at once; named where the machine does
-            not allow them.
-        request_timeout_s: Real seconds that one request may take in all.
-        api_key: Sent as bearer token where given.
-        endpoint: What the server speaks.
-        headers: Further headers, as pairs.
+        connections: Intended number of requests in flight; only used in error messages.
+        request_timeout_s: Limit for one whole request in real seconds.
+        api_key: Bearer token.
+        endpoint: API of the server.
+        headers: Further headers as pairs.
     """
 
     base_url: str
@@ -61,24 +60,23 @@ class ClientSettings:
 
 
 class LoadClient:
-    """Speaks to one server; an async context manager, bound to one event loop.
+    """Client of one server; an async context manager, bound to one event loop.
 
-    Raises `RunnerError` from every call where the server is gone. A request that the server
-    answers with an error, or does not answer in time, is not an exception: it is noted in its
-    `InFlightRequest`.
+    Every call raises `RunnerError` if the server is gone. An error response or a time-out is not an
+    exception: the client records it in the `InFlightRequest`.
     """
 
     def __init__(
         self, settings: ClientSettings, on_chunk: Callable[[float], None] | None = None
     ) -> None:
-        """Prepares the client; nothing is connected before the first request.
+        """Prepare the client; the first request opens the first connection.
 
         Args:
-            settings: How the server is spoken to.
-            on_chunk: Called with the time of every chunk that carries tokens.
+            settings: Settings of the client.
+            on_chunk: Called with the arrival time of each chunk that carries tokens.
 
         Raises:
-            RunnerError: The address is no HTTP address.
+            RunnerError: The URL is not an HTTP address.
         """
         self._base_url = settings.base_url.rstrip("/")
         self._connections = settings.connections
@@ -106,16 +104,16 @@ class LoadClient:
         await self._pool.close()
 
     def prepare(self, flight: InFlightRequest) -> bytes:
-        """Encodes the HTTP request ahead, so that inside a window it has only to be sent."""
+        """Encode the HTTP request before the window, so that the window only sends bytes."""
         request = self._address.request(self._endpoint.path, self._headers, flight.body)
         flight.request = request
         return request
 
     async def generate(self, flight: InFlightRequest) -> None:
-        """Sends one request and follows its stream to the end.
+        """Send one request and read its stream to the end.
 
         Raises:
-            RunnerError: The server is gone, or this machine has no more connections to give.
+            RunnerError: The server is gone, or this machine allows no more connections.
         """
         reader = self._endpoint.reader()
         flight.sent = clock()
@@ -124,15 +122,15 @@ class LoadClient:
             async with limit:
                 await self._follow(flight, reader)
         except OSError as error:
-            # A connection that the machine's network gives up is a TimeoutError too.
+            # The network stack raises TimeoutError too, when it gives up a connection.
             if not limit.expired():
                 raise self._lost(flight, error) from error
-            # A failed sample, no failure of the launch: the window goes on and is not believed.
+            # The window continues and becomes invalid; the launch has not failed.
             flight.timed_out = True
             flight.error = (
                 f"timed out: {flight.tokens} {'tokens' if reader.counts_tokens else 'chunks'} "
-                f"after the client's limit of {self._request_timeout_s:g} s; raise it if the "
-                "server is that slow"
+                f"after the client's limit of {self._request_timeout_s:g} s; raise the limit if "
+                "the server is that slow"
             )
         except MalformedStreamError as error:
             flight.error = str(error)
@@ -151,7 +149,7 @@ class LoadClient:
         so_far = 0
 
         def on_body(status: int, raw: bytes) -> None:
-            # Runs once per piece: every line of it is paid for by each chunk of each stream.
+            # Hot path: this function runs for each chunk of each stream.
             nonlocal so_far
             if status != 200:
                 refusal.append(raw)
@@ -170,7 +168,7 @@ class LoadClient:
         if status != 200:
             text = b"".join(refusal).decode("utf-8", "replace")
             if status in _GONE:
-                message = f"{self._base_url} answers HTTP {status}: {text[:300]}"
+                message = f"{self._base_url} returned HTTP {status}: {text[:300]}"
                 raise load_error("server_gone", "configuration", message)
             flight.error = f"HTTP {status}: {text[:300]}"
             return
@@ -182,15 +180,15 @@ class LoadClient:
             return load_error(
                 "too_many_files",
                 "client",
-                f"this machine lets the tuner open too few files for {self._connections} "
-                "connections at once: raise the limit (`ulimit -n 65536`) or lower the load",
+                f"the limit of open files is too low for {self._connections} connections: raise "
+                "the limit (`ulimit -n 65536`) or lower the load",
             )
         if error.errno == errno.EADDRNOTAVAIL:
             return load_error(
                 "no_free_port",
                 "client",
-                f"this machine has no free local port for another connection to {self._base_url}: "
-                "lower the load, or widen net.ipv4.ip_local_port_range",
+                f"no free local port for another connection to {self._base_url}: lower the load, "
+                "or widen net.ipv4.ip_local_port_range",
             )
         return load_error(
             "server_gone",
@@ -200,18 +198,18 @@ class LoadClient:
         )
 
     async def flush_cache(self, *, timeout_s: float) -> None:
-        """Empties the prefix cache, which proves that the server is idle.
+        """Empty the prefix cache, which also proves that the server is idle.
 
-        SGLang refuses while a request runs or waits; that is tried again for `timeout_s`. Nothing
-        is done where the server does not know it (`Endpoint.has_controls`).
+        SGLang refuses while a request runs or waits; the client then retries for `timeout_s`. The
+        call does nothing if the server has no `/flush_cache` (`Endpoint.has_controls`).
 
         Raises:
-            RunnerError: It did not succeed in time, or the server is gone.
+            RunnerError: The server did not become idle in time, or is gone.
         """
         if not self._endpoint.has_controls:
             return
         where = f"{self._base_url}/flush_cache"
-        give_up = clock() + timeout_s
+        deadline = clock() + timeout_s
         while True:
             try:
                 async with asyncio.timeout(max(timeout_s, 1.0)):
@@ -224,24 +222,24 @@ class LoadClient:
                 raise load_error("server_gone", "configuration", message) from error
             if 200 <= status < 300:
                 return
-            answer = f"HTTP {status} {text[:200].strip()!r}"
+            response = f"{where} returned HTTP {status} {text[:200].strip()!r}"
             if status in {401, 403, 404, 405}:
-                message = f"{where} answers {answer}: check the URL and API key"
+                message = f"{response}: check the URL and the API key"
                 raise load_error("flush_refused", "client", message)
             if status in _GONE:
-                raise load_error("server_gone", "configuration", f"{where} answers {answer}")
-            if clock() >= give_up:
+                raise load_error("server_gone", "configuration", response)
+            if clock() >= deadline:
                 message = (
-                    f"the server did not come to rest within {timeout_s:g} s: /flush_cache answers "
-                    f"{answer}; a request is stuck, or another client uses the server"
+                    f"the server did not become idle within {timeout_s:g} s: {response}; a request "
+                    "is stuck, or another client uses the server"
                 )
                 raise load_error("not_idle", "configuration", message)
             await asyncio.sleep(_FLUSH_PAUSE_S)
 
     async def abort_all(self) -> None:
-        """Asks the server to drop every request; best effort, quick and silent.
+        """Ask the server to abort all requests; failures are ignored.
 
-        A server that does not know it (`Endpoint.has_controls`) sees closed connections instead.
+        A server without `/abort_request` (`Endpoint.has_controls`) only sees closed connections.
         """
         if not self._endpoint.has_controls:
             return
@@ -251,7 +249,7 @@ class LoadClient:
                 await self._control("/abort_request", body)
 
     async def _control(self, path: str, body: bytes = b"") -> tuple[int, str]:
-        """Status and text of the answer to a call that streams nothing."""
+        """Send a request without a stream; return status and text of the response."""
         pieces: list[bytes] = []
         request = self._address.request(path, self._headers, body)
         status = await self._pool.exchange(request, lambda _status, raw: pieces.append(raw))

@@ -1,40 +1,40 @@
-"""Connections to one server: requests encoded ahead, bodies handed on as they arrive.
+"""Connections to one server: requests are encoded ahead, and bodies are passed on as they arrive.
 
-Between the socket and the reader of a stream there is no task, no queue and no second copy: what
-a chunk costs the client is taken from the cores that feed the server. TLS is asyncio's.
+There is no task, queue or second copy between the socket and the reader of a stream: CPU time that
+the client needs per chunk is taken from the cores that feed the server. `httptools` parses HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
-import re
 import ssl
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, cast
 from urllib.parse import urlsplit
 
+import httptools
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# Shorter than the server's own (5 s, 0.5.23): a connection that the server is about to close is
-# not used again, where it would look like a crash.
+# Shorter than the server's keep-alive time (5 s, 0.5.23). A connection that the server is closing
+# must not be used again: that would look like a crash.
 _KEEPALIVE_S = 2.0
 _BUFFER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens.
+    """Address of a server.
 
     Attributes:
-        host: Name or address, without the brackets of an IPv6 one.
+        host: Name or IP address; an IPv6 address has no brackets.
         port: TCP port.
-        secure: Whether it speaks TLS.
-        prefix: What stands before every path (`""` or `"/llm"`).
+        secure: Whether to use TLS.
+        prefix: First part of every path (`""` or `"/llm"`).
     """
 
     host: str
@@ -44,20 +44,20 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """Reads `http://host:port/prefix`.
+        """Parse `http://host:port/prefix`.
 
         Raises:
-            ValueError: It is no HTTP address.
+            ValueError: `url` is not an HTTP address.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{url!r} is not an HTTP address like http://127.0.0.1:30000")
+            raise ValueError(f"{url!r} is not an HTTP address; use http://host:port")
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         return cls(parts.hostname, port, secure, parts.path.rstrip("/"))
 
     def request(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
-        """A whole POST request, as it goes over the wire."""
+        """Encode a complete POST request."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         lines = [f"POST {self.prefix}{path} HTTP/1.1", f"Host: {host}:{self.port}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -67,6 +67,89 @@ class Address:
 
 class ConnectionLostError(ConnectionError):
     """The server closed a connection before the response was complete."""
+
+
+class NotHttpError(ConnectionError):
+    """The server sent bytes that are not an HTTP/1.1 response."""
+
+
+class ResponseParser:
+    """Parse one response and pass on its body piece by piece.
+
+    Attributes:
+        status: Status code; 0 before the headers are complete.
+        keep_alive: Whether the connection can carry another request afterwards.
+        started: Whether any byte of the response has arrived.
+        done: Whether the response is complete.
+    """
+
+    def __init__(self, on_body: Callable[[int, bytes], None]) -> None:
+        """Prepare for the first byte.
+
+        Args:
+            on_body: Called with the status and each non-empty piece of the body.
+        """
+        self.status = 0
+        self.keep_alive = True
+        self.started = False
+        self.done = False
+        self._on_body = on_body
+        self._has_length = False
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+
+    def feed(self, raw: bytes | memoryview) -> bool:
+        """Parse new bytes; return whether the response is complete.
+
+        Raises:
+            NotHttpError: The bytes are not an HTTP/1.1 response, or follow its end.
+        """
+        self.started = True
+        if self._parser is None:
+            raise NotHttpError(f"{len(raw)} bytes after the end of a response")
+        try:
+            self._parser.feed_data(raw)
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise NotHttpError(f"not an HTTP/1.1 response: {error}") from error
+        if self.done:
+            # The two objects refer to each other, and garbage collection is off in a window.
+            self._parser = None
+        return self.done
+
+    def close(self) -> bool:
+        """Return whether the response is complete now that the connection has ended."""
+        if self.status and not self._has_length:
+            self.done = True
+        return self.done
+
+    # `httptools` calls these methods by name.
+
+    def on_message_begin(self) -> None:
+        if self.done:
+            raise NotHttpError("a second response follows the end of the first one")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        match name.lower():
+            case b"content-length":
+                self._has_length = True
+            case b"transfer-encoding":
+                self._has_length = True
+                if value.lower() != b"chunked":
+                    raise NotHttpError(f"transfer-encoding {value[:80]!r} is not supported")
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None  # noqa: S101 - the parser calls this method
+        status = self._parser.get_status_code()
+        if status >= 200:  # the final response follows a 1xx response
+            self.status = status
+            self.keep_alive = self._parser.should_keep_alive()
+
+    def on_body(self, raw: bytes) -> None:
+        self._on_body(self.status, raw)
+
+    def on_message_complete(self) -> None:
+        self.done = self.status > 0
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -81,7 +164,7 @@ class _Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # No check: another event loop's transports need not derive from asyncio's (uvloop).
+        # A cast, not a check: transports of uvloop do not derive from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self.open = True
 
@@ -100,10 +183,10 @@ class _Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._parser is None:
-            self.abort()  # nobody asked: such a connection is not used again
+            self.abort()  # unexpected bytes: this connection must not be used again
             return
         try:
-            if self._parser.feed(bytes(self._buffer[:nbytes])):
+            if self._parser.feed(self._buffer[:nbytes]):
                 self._finish(None)
         except Exception as error:  # noqa: BLE001 - raised again in the task that waits for it
             self._finish(error)
@@ -116,12 +199,12 @@ class _Connection(asyncio.BufferedProtocol):
                 self._done.set_exception(error)
 
     def abort(self) -> None:
-        """Closes it now; the server sees that nobody waits any more."""
+        """Close the connection at once."""
         self.open = False
         self._transport.abort()
 
     async def exchange(self, request: bytes, parser: ResponseParser) -> None:
-        """Sends a request and follows its response to the end."""
+        """Send a request and parse its response to the end."""
         self._done = asyncio.get_running_loop().create_future()
         self._parser = parser
         reusable = False
@@ -132,41 +215,40 @@ class _Connection(asyncio.BufferedProtocol):
         finally:
             self._parser = None
             self._done = None
-            # Also where the response is whole, but who waited for it is cancelled: nobody would
-            # close this connection.
+            # Also if the response is complete but its task was cancelled: no other code closes
+            # this connection.
             if not reusable:
                 self.abort()
 
 
 class ConnectionPool:
-    """Connections to one server, opened as they are needed. Bound to one event loop."""
+    """Connections to one server, opened on demand. Bound to one event loop."""
 
     def __init__(self, address: Address) -> None:
-        """Connects to nothing yet."""
         self._address = address
         self._tls = ssl.create_default_context() if address.secure else None
-        # One buffer for all: it is filled and emptied within one callback of the event loop.
+        # All connections share one buffer: one callback of the event loop fills and empties it.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
 
     async def exchange(self, request: bytes, on_body: Callable[[int, bytes], None]) -> int:
-        """Sends a request, hands its body on, and returns the status.
+        """Send a request, pass on the response body, and return the status.
 
         Args:
-            request: As `Address.request` encodes it.
-            on_body: Called with the status and each piece of the body, as it arrives. What it
-                raises is raised here.
+            request: Encoded by `Address.request`.
+            on_body: Called with the status and each piece of the body. Its exceptions are raised
+                here.
 
         Raises:
-            OSError: No connection, or it was lost.
+            OSError: The connection failed.
         """
         while (connection := self._reusable()) is not None:
             parser = ResponseParser(on_body)
             try:
                 return await self._on(connection, request, parser)
             except ConnectionError:
-                # The server may have closed an idle connection just now, as it may at any time.
+                # A server may close an idle connection at any time.
                 if parser.started:
                     raise
         loop = asyncio.get_running_loop()
@@ -200,207 +282,9 @@ class ConnectionPool:
         return None
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         for connection in (*self._idle, *self._busy):
-            with contextlib.suppress(AttributeError):  # one that never came to be
+            with contextlib.suppress(AttributeError):  # a connection that was never established
                 connection.abort()
         self._idle.clear()
-        await asyncio.sleep(0)  # asyncio closes the sockets in its next round
-
-
-_STATUS_LINE = re.compile(rb"HTTP/1\.(\d) (\d{3})(?: |$)")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
-_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
-_LONGEST_LINE = 64 * 1024
-_LONGEST_HEAD = 256 * 1024
-_WITHOUT_BODY = frozenset({204, 304})
-
-
-class NotHttpError(ConnectionError):
-    """What the other side sends is not an HTTP/1.1 response."""
-
-
-class _State(enum.Enum):
-    HEAD = enum.auto()
-    CHUNK_SIZE = enum.auto()
-    CHUNK = enum.auto()
-    CHUNK_END = enum.auto()
-    TRAILER = enum.auto()
-    LENGTH = enum.auto()
-    UNTIL_CLOSE = enum.auto()
-    DONE = enum.auto()
-
-
-class ResponseParser:
-    """Reads one response and hands its body on, piece by piece.
-
-    Attributes:
-        status: The status code; 0 until the head has arrived.
-        keep_alive: Whether the connection can carry another request afterwards.
-        started: Whether any byte of it has arrived.
-    """
-
-    __slots__ = ("_left", "_on_body", "_rest", "_state", "keep_alive", "started", "status")
-
-    def __init__(self, on_body: Callable[[int, bytes], None]) -> None:
-        """Starts before the first byte.
-
-        Args:
-            on_body: Called with the status and a piece of the body, never an empty one.
-        """
-        self.status = 0
-        self.keep_alive = True
-        self.started = False
-        self._on_body = on_body
-        self._state = _State.HEAD
-        self._rest = b""
-        self._left = 0
-
-    @property
-    def done(self) -> bool:
-        """Whether the response is complete."""
-        return self._state is _State.DONE
-
-    def feed(self, raw: bytes) -> bool:
-        """Takes what has arrived; says whether the response is complete.
-
-        Raises:
-            NotHttpError: It is no HTTP/1.1 response, or goes on after its end.
-        """
-        self.started = True
-        at = 0
-        if self._state is _State.HEAD:
-            at = self._head(raw)
-            if at < 0:
-                return False
-            raw = self._rest
-            self._rest = b""
-        if self._state is _State.UNTIL_CLOSE:
-            if at < len(raw):
-                self._on_body(self.status, raw[at:])
-            return False
-        if self._state is _State.LENGTH:
-            at = self._counted(raw, at)
-            if self._left == 0:
-                self._state = _State.DONE
-        elif self._state is not _State.DONE:
-            at = self._chunked(raw, at)
-        if self._state is _State.DONE and at < len(raw):
-            raise NotHttpError(f"{len(raw) - at} bytes after the end of a response")
-        return self._state is _State.DONE
-
-    def close(self) -> bool:
-        """Says whether the response is complete now that the connection has ended."""
-        if self._state is _State.UNTIL_CLOSE:
-            self._state = _State.DONE
-        return self._state is _State.DONE
-
-    def _head(self, raw: bytes) -> int:
-        """Reads the head; the position of the body in `_rest`, or -1 for more to come."""
-        self._rest = raw = self._rest + raw
-        at = 0
-        while True:
-            end = raw.find(b"\r\n\r\n", at)
-            if end < 0:
-                if len(raw) > _LONGEST_HEAD or not b"HTTP/1.".startswith(raw[at : at + 7]):
-                    raise NotHttpError(f"not an HTTP/1.1 response: {raw[at : at + 80]!r}")
-                self._rest = raw[at:]
-                return -1
-            self._fields(raw[at:end].split(b"\r\n"))
-            at = end + 4
-            if self.status >= 200:  # 1xx are interim: the response itself follows
-                return at
-
-    def _fields(self, lines: list[bytes]) -> None:
-        matched = _STATUS_LINE.match(lines[0])
-        if matched is None:
-            raise NotHttpError(f"not an HTTP/1.1 response: {lines[0][:80]!r}")
-        self.status = int(matched[2])
-        if self.status < 200:
-            return
-        fields: dict[bytes, bytes] = {}
-        for line in lines[1:]:
-            name, colon, value = line.partition(b":")
-            if not colon:
-                raise NotHttpError(f"a header line without a colon: {line[:80]!r}")
-            fields[name.strip().lower()] = value.strip().lower()
-        connection = fields.get(b"connection", b"")
-        self.keep_alive = (
-            b"keep-alive" in connection if matched[1] == b"0" else b"close" not in connection
-        )
-        coding = fields.get(b"transfer-encoding")
-        length = fields.get(b"content-length")
-        if self.status in _WITHOUT_BODY:
-            self._state = _State.DONE
-        elif coding is not None:
-            if coding != b"chunked":
-                raise NotHttpError(f"transfer-encoding {coding[:80]!r} is not supported")
-            self._state = _State.CHUNK_SIZE
-        elif length is not None:
-            if not (length.isdigit() and len(length) <= 18):
-                raise NotHttpError(f"content-length {length[:80]!r} is none")
-            self._left = int(length)
-            self._state = _State.LENGTH if self._left else _State.DONE
-        else:
-            self._state = _State.UNTIL_CLOSE
-            self.keep_alive = False
-
-    def _counted(self, raw: bytes, at: int) -> int:
-        """Hands on what belongs to the counted part at hand; the position after it."""
-        stop = min(at + self._left, len(raw))
-        if stop > at:
-            self._left -= stop - at
-            self._on_body(self.status, raw[at:stop])
-        return stop
-
-    def _chunked(self, raw: bytes, at: int) -> int:
-        end = len(raw)
-        while at < end and self._state is not _State.DONE:
-            if self._state is _State.CHUNK_SIZE and (after := self._whole_chunk(raw, at)):
-                at = after
-                continue
-            if self._state is _State.CHUNK:
-                at = self._counted(raw, at)
-                if self._left == 0:
-                    self._state = _State.CHUNK_END
-                continue
-            stop = raw.find(b"\n", at)
-            if stop < 0:
-                self._rest += raw[at:]
-                if len(self._rest) > _LONGEST_LINE:
-                    raise NotHttpError("a chunk's head does not end")
-                return end
-            line = raw[at:stop]
-            if self._rest:
-                line = self._rest + line
-                self._rest = b""
-            if line[-1:] != b"\r":
-                raise NotHttpError(f"a chunk's head does not end with CR LF: {line[:80]!r}")
-            at = stop + 1
-            self._line(line[:-1])
-        return at
-
-    def _whole_chunk(self, raw: bytes, at: int) -> int:
-        """Hands on a chunk that is here whole, as nearly all are; the position after it, or 0."""
-        if self._rest or (size := _PLAIN_SIZE.match(raw, at)) is None:
-            return 0
-        begin = size.end()
-        end = begin + int(size[1], 16)
-        if end == begin or raw[end : end + 2] != b"\r\n":
-            return 0
-        self._on_body(self.status, raw[begin:end])
-        return end + 2
-
-    def _line(self, line: bytes) -> None:
-        if self._state is _State.CHUNK_SIZE:
-            matched = _CHUNK_SIZE.fullmatch(line)
-            if matched is None:
-                raise NotHttpError(f"not the size of a chunk: {line[:80]!r}")
-            self._left = int(matched[1], 16)
-            self._state = _State.CHUNK if self._left else _State.TRAILER
-        elif self._state is _State.CHUNK_END:
-            if line:
-                raise NotHttpError(f"a chunk is longer than its size: {line[:80]!r}")
-            self._state = _State.CHUNK_SIZE
-        elif not line:  # the empty line after the trailers
-            self._state = _State.DONE
+        await asyncio.sleep(0)  # asyncio closes the sockets in its next iteration

@@ -1,8 +1,8 @@
-"""The OpenAI endpoints, of SGLang, vLLM and every other server that speaks them.
+"""OpenAI endpoints of SGLang, vLLM and other servers: completions and chat completions.
 
-Tokens are counted by the server's own `usage`, never by chunks: a chunk carries as many tokens as
-a verify accepts, so counting chunks would be wrong by the accept length, and most wrong for the
-best configuration. `usage` is read from whichever chunk has it, also one with no `choices`.
+The server's `usage` gives the token counts. Chunks are not counted: a chunk carries all tokens of a
+verify, so a chunk count would be wrong by the accept length. `usage` may be in any chunk, also in a
+chunk without `choices`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ import orjson
 
 from results.records import Failure
 from runners.base import RunnerError
-from runners.load.http.answer import Answer, count_of
-from runners.load.http.endpoint import Endpoint, MalformedStreamError, StreamReader
-from runners.load.window.acceptance import acceptance_of
+from runners.load.http.acceptance import acceptance_of
+from runners.load.http.endpoint import (
+    Answer,
+    Endpoint,
+    MalformedStreamError,
+    StreamReader,
+    count_of,
+)
+from runners.load.http.generate import decode_event
 
 if TYPE_CHECKING:
     from runners.load.prompts.prompts import Prompt
@@ -25,25 +31,25 @@ if TYPE_CHECKING:
 
 _DATA = b"data:"
 _DONE = b"[DONE]"
-# Sampling parameters that are called otherwise here (SGLang 0.5.23, vLLM).
+# OpenAI's names of SGLang's sampling parameters (SGLang 0.5.23, vLLM).
 _NAMES = {"min_new_tokens": "min_tokens", "sampling_seed": "seed"}
-# What of a message's delta is generated: content, and what reasoning and tool parsers make of it.
+# Generated parts of a message's delta: content, and the output of reasoning and tool parsers.
 _DELTAS = ("content", "reasoning_content", "reasoning", "tool_calls", "refusal")
 NO_USAGE = (
-    "no usage: the server did not say how many tokens it generated (stream_options.include_usage), "
-    "and chunks are no tokens"
+    "no usage: the server did not report the number of generated tokens "
+    "(stream_options.include_usage), and the number of chunks is not the number of tokens"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a server understands beyond OpenAI's own parameters.
+    """Parameters that a server accepts beyond OpenAI's own.
 
     Attributes:
-        is_sglang: Whether it is SGLang: it knows `/flush_cache`, and tells of acceptance and
-            cached tokens when asked (`return_spec_tokens_details`, 0.5.23).
-        continuous_usage: Whether each chunk may be asked for its counts (SGLang, vLLM).
-        ignore_eos: Whether an answer can be made to have a fixed length (SGLang, vLLM).
+        is_sglang: Whether the server is SGLang, which has `/flush_cache` and can report acceptance
+            and cached tokens (`return_spec_tokens_details`, 0.5.23).
+        continuous_usage: Whether the server can report token counts in each chunk (SGLang, vLLM).
+        ignore_eos: Whether the server can give answers a fixed length (SGLang, vLLM).
     """
 
     is_sglang: bool = False
@@ -52,10 +58,9 @@ class Dialect:
 
 
 class OpenAIReader(StreamReader):
-    """Reads one stream of completions or chat completions; see `StreamReader`."""
+    """Read one stream of completions or chat completions; see `StreamReader`."""
 
     def __init__(self) -> None:
-        """Starts before the first byte."""
         self._rest = b""
         self._chunks = 0
         self._continuous: bool | None = None
@@ -67,7 +72,7 @@ class OpenAIReader(StreamReader):
         self._events = 0
 
     def feed(self, raw: bytes) -> int | None:
-        """See `StreamReader.feed`: tokens under continuous usage, else chunks."""
+        """See `StreamReader.feed`: tokens with continuous usage, else chunks."""
         if self._rest:
             raw = self._rest + raw
             self._rest = b""
@@ -84,19 +89,16 @@ class OpenAIReader(StreamReader):
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether `feed` returned tokens: the first chunk that carried any decides."""
+        """Whether `feed` returns tokens; the first chunk with tokens decides."""
         return bool(self._continuous)
 
     def _event(self, data: bytes) -> int | None:
-        try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise MalformedStreamError(f"an event of the stream is not JSON: {error}") from error
-        if not isinstance(event, dict):
-            raise MalformedStreamError("an event of the stream is not a JSON object")
+        event = decode_event(data)
         self._events += 1
-        if (problem := _error_in(event)) is not None:
-            self._error = self._error or problem
+        error = event if event.get("object") == "error" else event.get("error")
+        if error is not None:
+            text = error.get("message", error) if isinstance(error, dict) else error
+            self._error = self._error or str(text)
             return None
         usage = event.get("usage")
         if isinstance(usage, dict):
@@ -116,7 +118,7 @@ class OpenAIReader(StreamReader):
         return self._chunks if carries else None
 
     def _choice(self, choice: dict[str, Any]) -> bool:
-        """Notes what a choice says; says whether it carries generated tokens."""
+        """Record one choice; return whether it carries generated tokens."""
         if (reason := choice.get("finish_reason")) is not None:
             self._finish_reason = str(reason)
         delta = choice.get("delta")
@@ -127,7 +129,7 @@ class OpenAIReader(StreamReader):
         text = choice.get("text")
         if isinstance(text, str):
             self._text.append(text)
-        # Text may be empty while a character is incomplete: the tokens are there all the same.
+        # The text may be empty while a character is incomplete; the chunk still carries tokens.
         return bool(text) or (text is not None and choice.get("finish_reason") is None)
 
     def answer(self) -> Answer:
@@ -136,26 +138,22 @@ class OpenAIReader(StreamReader):
             raise MalformedStreamError("the stream ended without a single event")
         usage = self._usage or {}
         details = self._extension.get("spec_tokens_details")
-        accepted = acceptance_of(details if isinstance(details, dict) else {})
         tokens = count_of(usage.get("completion_tokens"), "completion_tokens")
         return Answer(
             completion_tokens=tokens,
             prompt_tokens=count_of(usage.get("prompt_tokens"), "prompt_tokens"),
             cached_tokens=self._cached(usage),
             finish_reason=self._finish_reason,
-            verify_calls=accepted.verify_calls,
-            correct_drafts=accepted.correct_drafts,
-            proposed_drafts=accepted.proposed_drafts,
-            histogram=accepted.histogram,
             text="".join(self._text),
             error=self._problem(tokens),
+            **acceptance_of(details if isinstance(details, dict) else {})._asdict(),
         )
 
     def _problem(self, tokens: int | None) -> str | None:
         if self._error is not None:
             return self._error
         if self._finish_reason is None:
-            return "the stream ended before the answer did"
+            return "the stream ended before the answer was complete"
         if self._finish_reason == "abort":
             return "aborted by the server"
         return NO_USAGE if tokens is None else None
@@ -174,7 +172,7 @@ class OpenAIReader(StreamReader):
 def _choices(event: dict[str, Any]) -> list[dict[str, Any]]:
     choices = event.get("choices") or []
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise MalformedStreamError(f"the choices of an event are {choices!r:.60}")
+        raise MalformedStreamError(f"an event has invalid choices: {choices!r:.60}")
     return choices
 
 
@@ -183,27 +181,18 @@ def _counted(usage: object) -> int | None:
     return count_of(tokens, "completion_tokens")
 
 
-def _error_in(event: dict[str, Any]) -> str | None:
-    error = event.get("error")
-    if error is None and event.get("object") == "error":
-        error = event
-    if error is None:
-        return None
-    return str(error.get("message", error) if isinstance(error, dict) else error)
-
-
 class _OpenAIEndpoint(Endpoint):
-    """What both endpoints have in common."""
+    """Common part of both endpoints."""
 
-    def __init__(self, model: str, dialect: Dialect | None = None) -> None:
-        """Remembers whom to ask.
+    def __init__(self, model: str, dialect: Dialect = Dialect()) -> None:
+        """Set the model and the supported parameters.
 
         Args:
-            model: The name under which the server knows the model (`/v1/models`).
-            dialect: What the server understands; SGLang's and vLLM's common part if not given.
+            model: The model's name at the server (`/v1/models`).
+            dialect: Parameters that the server accepts.
         """
         self._model = model
-        self._dialect = dialect or Dialect()
+        self._dialect = dialect
         self.has_controls = self._dialect.is_sglang
 
     def body(self, prompt: Prompt, workload: Workload) -> bytes:
@@ -233,11 +222,11 @@ class _OpenAIEndpoint(Endpoint):
 
     @abc.abstractmethod
     def _content(self, prompt: Prompt) -> dict[str, Any]:
-        """The prompt, as this endpoint takes it."""
+        """The prompt in the format of this endpoint."""
 
 
 class CompletionsEndpoint(_OpenAIEndpoint):
-    """`/v1/completions`: text or token ids, as they are."""
+    """`/v1/completions`: text or token ids, without a chat template."""
 
     name = "completions"
     path = "/v1/completions"
@@ -255,8 +244,8 @@ class ChatEndpoint(_OpenAIEndpoint):
     def _content(self, prompt: Prompt) -> dict[str, Any]:
         if not prompt.turns:
             message = (
-                f"prompt {prompt.id} is token ids, and {self.path} takes only text: bench another "
-                "endpoint, or take other prompts"
+                f"prompt {prompt.id} is token ids, which {self.path} does not accept: use another "
+                "endpoint or prompts of text"
             )
             raise RunnerError(Failure("chat_of_ids", "load", "study", message))
         return {"messages": [{"role": role, "content": text} for role, text in prompt.turns]}

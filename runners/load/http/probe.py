@@ -1,4 +1,4 @@
-"""What a running server speaks, found out before anything of it is measured."""
+"""Find out what a running server supports, before anything is measured."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from runners.load.http.client import ClientSettings, LoadClient, load_error
+from runners.load.http.generate import GenerateEndpoint
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.http.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dialect
-from runners.load.http.stream import GenerateEndpoint
 from runners.load.prompts.prompts import Prompt
 from runners.load.prompts.rendering import IdentityRenderer
-from runners.load.window.in_flight import InFlightRequest
 from runners.sglang.facts import read_any_server, read_models, read_server, refuse_unready
 from runners.sglang.versions import version_note
 from search_spaces.configuration import Speculation
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 EndpointName = Literal["generate", "completions", "chat"]
 
-# Richest first; what a server refuses is left out. OpenAI's own servers know neither extension.
+# Most features first. OpenAI's own servers support neither extension.
 _DIALECTS = (
     Dialect(),
     Dialect(continuous_usage=False),
     Dialect(continuous_usage=False, ignore_eos=False),
 )
 _REFUSED = ("HTTP 400", "HTTP 422")
-# Long enough to fill a page of the prefix cache (64 tokens where pages are large).
+# Long enough to fill a page of the prefix cache (64 tokens for large pages).
 _PROMPT = Prompt("probe", "In one sentence, what is a benchmark? " + "Say why, and for whom. " * 40)
 _OTHER = Prompt("probe/2", "Why do cats purr?")
 _FLUSH_TIMEOUT_S = 15.0
@@ -44,14 +44,15 @@ _PROBE_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running server, and how it is to be spoken to.
+    """A running server and the way to measure it.
 
     Attributes:
-        facts: What it says of itself.
-        endpoint: What is loaded.
-        speculation: What its acceptance is checked against; none where it does not tell.
-        unchecked: What cannot be checked or is not known of it, in words.
-        renderer: What marks prompts with the chat template that the server puts around them.
+        facts: The server's own description.
+        endpoint: Endpoint that receives the load.
+        speculation: Setting that the acceptance is checked against; none if the endpoint does not
+            report acceptance.
+        unchecked: Sentences about facts that are unknown or cannot be checked.
+        renderer: Adds the size of the server's chat template to prompts.
     """
 
     facts: ServerFacts
@@ -62,14 +63,14 @@ class Target:
 
 
 class ServerTemplateRenderer(IdentityRenderer):
-    """Sends prompts as they are to a server that puts a chat template around them."""
+    """Leave prompts unchanged and record the size of the server's own chat template."""
 
     def __init__(self, template_tokens: int, turn_tokens: int) -> None:
-        """Remembers how many tokens the template adds.
+        """Set the size of the template.
 
         Args:
             template_tokens: Tokens before every prompt.
-            turn_tokens: Tokens that it adds to each turn at most.
+            turn_tokens: Largest number of tokens that the template adds to each turn.
         """
         self._template_tokens = template_tokens
         self._turn_tokens = turn_tokens
@@ -91,66 +92,70 @@ def find_target(
     natural_length: bool = False,
     request_timeout_s: float = _PROBE_TIMEOUT_S,
 ) -> Target:
-    """Asks a server what it is and, for the OpenAI endpoints, what it understands.
+    """Identify a server and, for OpenAI endpoints, find out which parameters it accepts.
 
-    An SGLang server's prefix cache is emptied and a few short requests are sent to find that out.
+    For OpenAI endpoints the probe empties an SGLang server's prefix cache and sends a few short
+    requests.
 
     Args:
         url: `http://host:port`, without `/v1`.
-        endpoint: What is to be loaded.
-        model: The model's name at the server; the first of `/v1/models` if not given.
-        api_key: Sent as bearer token where given.
-        natural_length: Whether answers may end by themselves: then `ignore_eos` is not needed.
-        request_timeout_s: Real seconds for each of the requests.
+        endpoint: Endpoint that will receive the load.
+        model: The model's name at the server; defaults to the first of `/v1/models`.
+        api_key: Bearer token.
+        natural_length: Whether the model may end its answers, so that `ignore_eos` is not needed.
+        request_timeout_s: Limit for each request in real seconds.
 
     Raises:
-        RunnerError: Nobody answers, or the server is not ready or cannot be measured this way.
+        RunnerError: No server answers, or the server is not ready or cannot be measured this way.
     """
     if endpoint == "generate":
         facts = read_server(url, api_key=api_key)
         refuse_unready(url, api_key=api_key)
-        return Target(facts, GenerateEndpoint(), facts.speculation, _notes(facts))
+        return Target(facts, GenerateEndpoint(), facts.speculation, _version_notes(facts))
     facts = read_any_server(url, api_key=api_key)
     if facts.is_sglang:
         refuse_unready(url, api_key=api_key)
     if model is None:
         models = read_models(url, api_key=api_key)
         if not models:
-            raise load_error("no_models", "client", f"{url} serves no model: name one")
+            raise load_error("no_models", "client", f"{url} lists no model; name the model")
         model = models[0]
     kind = ChatEndpoint if endpoint == "chat" else CompletionsEndpoint
     dialects = (Dialect(is_sglang=True),) if facts.is_sglang else _DIALECTS
-    refusals: list[str] = []
+    refusal = ""
     for dialect in dialects:
         candidate = kind(model, dialect)
-        flight, *others = _ask(url, candidate, api_key, request_timeout_s)
-        if flight.error is None:
+        flights = _send_probes(url, candidate, api_key, request_timeout_s)
+        error = flights[0].error
+        if error is None:
             if not (dialect.ignore_eos or natural_length):
-                raise _no_fixed_length(url, refusals)
-            return _target(facts, candidate, dialect, (flight, *others))
-        refusals.append(flight.error)
-        if not flight.error.startswith(_REFUSED):
+                message = (
+                    f"{url} does not support answers of a fixed length ({refusal}): use "
+                    "--natural-length"
+                )
+                raise load_error("no_fixed_length", "client", message)
+            return _target(facts, candidate, dialect, flights)
+        refusal = error
+        if not error.startswith(_REFUSED):
             break
-    raise _unusable(url, candidate, refusals[-1])
+    raise _unusable(url, candidate, refusal)
 
 
-def _ask(
+def _send_probes(
     url: str, endpoint: Endpoint, api_key: str | None, timeout_s: float
 ) -> tuple[InFlightRequest, ...]:
-    """Sends two prompts that share nothing, and the first again, to an emptied cache."""
-    point = OperatingPoint(1)
-    workload = Workload((("chat", 1.0),), _PROBE_TOKENS, (point,))
-    flights = [
-        InFlightRequest(p.id, endpoint.body(p, workload)) for p in (_PROMPT, _OTHER, _PROMPT)
-    ]
+    """Send two prompts with different beginnings, then the first prompt again."""
+    workload = Workload((("chat", 1.0),), _PROBE_TOKENS, (OperatingPoint(1),))
+    prompts = (_PROMPT, _OTHER, _PROMPT)
+    flights = [InFlightRequest(p.id, endpoint.body(p, workload)) for p in prompts]
 
-    async def ask() -> None:
+    async def send() -> None:
         async with LoadClient(ClientSettings(url, 1, timeout_s, api_key, endpoint)) as client:
             await client.flush_cache(timeout_s=_FLUSH_TIMEOUT_S)
             for flight in flights:
                 await client.generate(flight)
 
-    asyncio.run(ask())
+    asyncio.run(send())
     return tuple(flights)
 
 
@@ -158,57 +163,46 @@ def _target(
     facts: ServerFacts, endpoint: Endpoint, dialect: Dialect, flights: tuple[InFlightRequest, ...]
 ) -> Target:
     flight, other, _ = flights
-    answer = flight.answer
-    # SGLang says nothing where nothing was cached (0.5.23); the repeated prompt shows which it is.
-    cached = [f.answer.cached_tokens for f in flights if f.answer is not None]
-    unchecked = list(_notes(facts))
+    unchecked = list(_version_notes(facts))
     speculation = facts.speculation
     if not facts.is_sglang:
         unchecked.append(
-            "not an SGLang server: whether it speculates is not known, its prefix cache is not "
-            "emptied before the window, and nothing proves that it is idle"
+            "not an SGLang server: speculation is unknown, the prefix cache is not emptied before "
+            "the window, and the server may not be idle"
         )
-    elif speculation.enabled and not (answer and answer.verify_calls):
+    elif speculation.enabled and not (flight.answer and flight.answer.verify_calls):
         speculation = Speculation()
         unchecked.append(
-            f"this endpoint does not tell of acceptance, though the server runs "
-            f"{facts.speculation.algorithm}: --endpoint generate does"
+            f"this endpoint does not report acceptance, although the server runs "
+            f"{facts.speculation.algorithm}; use --endpoint generate"
         )
-    if all(tokens is None for tokens in cached):
+    # SGLang reports nothing if no token was cached (0.5.23), so the repeated prompt decides.
+    if all(f.answer is None or f.answer.cached_tokens is None for f in flights):
         unchecked.append(
-            "the server does not tell of cached prompt tokens: whether the prefix cache helped "
-            "is not known"
+            "the server does not report cached prompt tokens: the effect of the prefix cache is "
+            "unknown"
         )
     if flight.evenly:
         unchecked.append(
-            "the server counts an answer's tokens only at its end: within an answer they are "
-            "spread evenly over its chunks"
+            "the server counts tokens only at the end of an answer: they are spread evenly over "
+            "its chunks"
         )
     if not dialect.ignore_eos:
-        unchecked.append("answers may end early: the server does not know ignore_eos")
-    # What two prompts that share nothing have in common is the template's head.
-    head = (other.answer and other.answer.cached_tokens) or 0
+        unchecked.append("answers may end early: the server does not support ignore_eos")
     renderer = IdentityRenderer()
     if endpoint.name == "chat":
-        # All tokens of a short prompt: at least those of the template around it.
+        # The two prompts share only the template's beginning. The length of the short prompt is an
+        # upper bound of the template's whole size.
+        head = (other.answer and other.answer.cached_tokens) or 0
         whole = (other.answer and other.answer.prompt_tokens) or 0
         renderer = ServerTemplateRenderer(head, whole)
     return Target(facts, endpoint, speculation, tuple(unchecked), renderer)
 
 
-def _notes(facts: ServerFacts) -> tuple[str, ...]:
-    """What its version leaves open; a simulated server plays one that is known."""
+def _version_notes(facts: ServerFacts) -> tuple[str, ...]:
+    """Note an SGLang version whose fields were not checked; simulated versions are known."""
     note = version_note(facts.version) if facts.is_sglang and not facts.simulated else None
     return () if note is None else (note,)
-
-
-def _no_fixed_length(url: str, refusals: list[str]) -> RunnerError:
-    return load_error(
-        "no_fixed_length",
-        "client",
-        f"{url} cannot be asked for answers of a fixed length ({refusals[-1]}): "
-        "let them end by themselves (--natural-length)",
-    )
 
 
 def _unusable(url: str, endpoint: Endpoint, error: str) -> RunnerError:
@@ -216,7 +210,7 @@ def _unusable(url: str, endpoint: Endpoint, error: str) -> RunnerError:
     if error.startswith(("HTTP 401", "HTTP 403")):
         return load_error("unauthorized", "client", f"{where} refused the API key: {error}")
     if error.startswith(("HTTP 404", "HTTP 405")):
-        message = f"{where} is not served, or does not know the model: {error}"
+        message = f"{where} does not exist, or the model is unknown: {error}"
         return load_error("no_endpoint", "client", message)
     kind = "no_usage" if error == NO_USAGE else "request_failed"
     return load_error(kind, "client", f"{where} cannot be measured: {error}")

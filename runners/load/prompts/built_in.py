@@ -1,8 +1,8 @@
-"""The texts of the built-in prompt sets.
+"""Texts of the built-in prompt sets.
 
-`chat`, `code` and `maths` are written out. `summary` and `retrieval` are put together, always
-alike, from a library of passages that were written for this project: sixty short texts of five
-paragraphs with questions that they answer.
+`chat`, `code` and `maths` are files of prompts. `summary` and `retrieval` are composed, always in
+the same way, from a library of passages that were written for this project. The library has sixty
+passages of five paragraphs each, with questions that they answer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _QUESTION = "? "
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of the library.
+    """A passage of the library.
 
     Attributes:
-        title: Its title; no two begin alike.
-        paragraphs: Its paragraphs, which can be read without one of them.
-        questions: What the whole text answers.
+        title: Title; all titles begin differently.
+        paragraphs: Paragraphs; the text stays readable if one is left out.
+        questions: Questions that the whole text answers.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Passage:
 
 
 def built_in_texts(name: str) -> tuple[str, ...]:
-    """All texts of a built-in set, in their fixed order."""
+    """Return all texts of a built-in set in their fixed order."""
     if name == "summary":
         return tuple(_summaries())
     if name == "retrieval":
@@ -48,12 +48,13 @@ def built_in_texts(name: str) -> tuple[str, ...]:
 
 @functools.cache
 def passages() -> tuple[Passage, ...]:
-    """The library."""
+    """Return all passages of the library."""
     return tuple(_passage(part) for part in _parts("passages"))
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    text = (resources.files("runners.load") / "prompt_sets" / f"{name}.txt").read_text("utf-8")
+    folder = resources.files("runners.load.prompts") / "prompt_sets"
+    text = (folder / f"{name}.txt").read_text("utf-8")
     return tuple(part.strip("\n") for part in text.split(_SEPARATOR))
 
 
@@ -67,7 +68,7 @@ def _passage(part: str) -> Passage:
 
 
 _TASKS = (
-    # Each of them begins in its own way and comes to the title at once: no two prompts begin alike.
+    # Each task has its own first word, then the title: all prompts begin differently.
     (
         "Summarise “{title}” in three sentences for a reader who has not seen it.",
         "Summarise “{title}” in at most sixty words, without opinions of your own.",
@@ -112,12 +113,12 @@ _TASKS = (
 
 
 def _summaries() -> list[str]:
-    """Six prompts per passage, each of which leaves a paragraph out; none the first."""
+    """Compose six prompts per passage; each leaves out one paragraph, but never the first."""
     library = passages()
     out = []
     for index, passage in enumerate(library):
         for form, tasks in enumerate(_TASKS):
-            # Other neighbours for each form, so that the same two texts do not meet twice.
+            # Each form combines a passage with other passages.
             other = library[(index + 7 * form + 1) % len(library)]
             third = library[(index + 11 * form + 5) % len(library)]
             task = tasks[index % len(tasks)].format(
@@ -138,11 +139,11 @@ def _without(passage: Passage, left_out: int) -> str:
 
 
 def _retrieval(number: int) -> str:
-    """A long context in an order of its own, then questions on a few of its texts."""
-    draw = random.Random(f"retrieval/{number}")  # noqa: S311 - always the same draw
+    """Compose a long context in random order, and questions about three of its passages."""
+    draw = random.Random(f"retrieval/{number}")  # noqa: S311 - reproducible
     chosen = draw.sample(passages(), draw.randint(7, 11))
     asked = sorted(draw.sample(range(len(chosen)), 3))
-    # Like a request from a ticket system: its reference comes first, and is its own.
+    # A unique reference comes first, as in requests from a ticket system.
     lines = [
         (
             f"{_reference(number)}: answer the questions at the end from the documents that "
@@ -157,7 +158,7 @@ def _retrieval(number: int) -> str:
 
 
 def _reference(number: int) -> str:
-    """`"QX 47-K"`: two of them share little of their beginning."""
+    """Return a reference such as `"QX 47-K12"`; two references share little of their beginning."""
     scattered = number * 7919 % 17576
     letters = "".join(chr(ord("A") + scattered // 26**n % 26) for n in range(3))
     return f"{letters[:2]} {number * 31 % 97:02d}-{letters[2]}{number}"

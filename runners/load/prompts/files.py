@@ -1,4 +1,4 @@
-"""Prompts from a JSONL file: one per line."""
+"""Prompts from JSONL files and from ShareGPT files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _KEYS = ("prompt", "text", "messages", "input_ids")
 
 
 def read_jsonl(source: str, path: Path) -> tuple[Prompt, ...]:
-    """Reads a file of prompts.
+    """Read a JSONL file of prompts.
 
-    A line is a string, or an object with one of `prompt`, `text`, `messages` (turns of a chat as
-    OpenAI's API has them) and `input_ids`; its other keys are not used. Empty lines are skipped,
-    and so is a prompt that stands there already. A prompt's id names its line.
+    A line is a string, or an object with one of `prompt`, `text`, `messages` (turns of a chat in
+    OpenAI's format) and `input_ids`; other keys are ignored. Empty lines and repeated prompts are
+    skipped. A prompt's id contains its line number.
 
     Args:
-        source: How the source was written (`"jsonl:mine.jsonl"`): the ids begin with it.
-        path: The file.
+        source: Name of the source as the user wrote it (`"jsonl:mine.jsonl"`); ids begin with it.
+        path: File.
 
     Raises:
-        PromptFileError: It cannot be read, or a line is no prompt; with the line.
+        PromptFileError: The file cannot be read, or a line is not a prompt.
     """
     prompts: dict[tuple[object, ...], Prompt] = {}
     for number, line in enumerate(read_file(source, path).splitlines(), start=1):
@@ -36,15 +36,15 @@ def read_jsonl(source: str, path: Path) -> tuple[Prompt, ...]:
         prompt = _prompt(source, path, number, line)
         prompts.setdefault(prompt.content, prompt)
     if not prompts:
-        raise PromptFileError(source, f"{path} holds no prompts; write one JSON object per line")
+        raise PromptFileError(source, f"{path} has no prompts; write one JSON object per line")
     return tuple(prompts.values())
 
 
 def read_file(source: str, path: Path) -> bytes:
-    """A file of prompts, whole.
+    """Return the content of a file of prompts.
 
     Raises:
-        PromptFileError: It cannot be read.
+        PromptFileError: The file cannot be read.
     """
     try:
         return path.read_bytes().removeprefix(b"\xef\xbb\xbf")
@@ -52,8 +52,8 @@ def read_file(source: str, path: Path) -> bytes:
         reason = getattr(error, "strerror", None) or error
         raise PromptFileError(
             source,
-            f"cannot read {path} ({reason}); a relative path starts from the "
-            "study file's folder, or from where the command is run",
+            f"cannot read {path} ({reason}); relative paths start in the folder of the study file, "
+            "or in the working directory of the command",
         ) from error
 
 
@@ -67,12 +67,13 @@ def _prompt(source: str, path: Path, number: int, line: bytes) -> Prompt:
         value = {"text": value}
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise PromptFileError(source, f"{where}: a prompt is text or an object, not a {kind}")
+        message = f"{where}: a prompt must be a string or an object, not a {kind}"
+        raise PromptFileError(source, message)
     given = [key for key in _KEYS if value.get(key) is not None]
     if len(given) != 1:
-        seen = " and ".join(given) or "none of them"
+        found = " and ".join(given) or "none"
         raise PromptFileError(
-            source, f"{where}: needs one of the keys {', '.join(_KEYS)}; it has {seen}"
+            source, f"{where}: a prompt needs one of the keys {', '.join(_KEYS)}; found {found}"
         )
     name = f"{source}/{number}"
     key, content = given[0], value[given[0]]
@@ -80,7 +81,7 @@ def _prompt(source: str, path: Path, number: int, line: bytes) -> Prompt:
         if key == "input_ids":
             return Prompt(name, input_ids=_ids(content))
         if key == "messages" or isinstance(content, list):
-            return Prompt(name, messages=messages(content))
+            return Prompt(name, messages=parse_messages(content))
         return Prompt(name, _text(content))
     except ValueError as error:
         raise PromptFileError(source, f"{where}: {key}: {error}") from error
@@ -88,7 +89,7 @@ def _prompt(source: str, path: Path, number: int, line: bytes) -> Prompt:
 
 def _text(content: Any) -> str:  # noqa: ANN401 - JSON
     if not isinstance(content, str):
-        raise ValueError(f"must be text, not {content!r:.60}")  # noqa: TRY004 - a file's fault
+        raise ValueError(f"must be text, not {content!r:.60}")  # noqa: TRY004 - wrong content of a file
     if not content.strip():
         raise ValueError("is empty")
     return content
@@ -103,27 +104,27 @@ def _ids(content: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
     return tuple(content)
 
 
-def messages(content: Any) -> tuple[Message, ...]:  # noqa: ANN401 - JSON
-    """Turns of a chat as OpenAI's API has them.
+def parse_messages(content: Any) -> tuple[Message, ...]:  # noqa: ANN401 - JSON
+    """Parse the turns of a chat in OpenAI's format.
 
     Raises:
-        ValueError: They are not, or there is more than text in them.
+        ValueError: The format is wrong, or a turn has content other than text.
     """
     if not isinstance(content, list) or not content:
         raise ValueError(f"must be a list of turns with role and content, not {content!r:.60}")
     turns = tuple(_turn(item) for item in content)
     if not any(text.strip() for _, text in turns):
-        raise ValueError("the turns are empty")
+        raise ValueError("all turns are empty")
     return turns
 
 
 def _turn(item: Any) -> Message:  # noqa: ANN401 - JSON
     if not isinstance(item, dict) or not isinstance(item.get("role"), str):
-        raise ValueError(f"a turn has a role and a content, not {item!r:.60}")  # noqa: TRY004
+        raise ValueError(f"a turn needs a role and a content, not {item!r:.60}")  # noqa: TRY004
     content = item.get("content")
     if isinstance(content, list):
         if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-            raise ValueError("only parts of text can be sent; take pictures and sound out")
+            raise ValueError("only parts of type text are supported; remove images and audio")
         parts = [part.get("text") for part in content]
         if not all(isinstance(part, str) for part in parts):
             raise ValueError(f"the text of a part must be text, not {parts!r:.60}")
@@ -148,19 +149,21 @@ _ROLES = {
 
 
 def read_sharegpt(source: str, path: Path) -> tuple[Prompt, ...]:
-    """Reads the conversations up to the first answer: a system prompt if any, and the user's turn.
+    """Read the conversations of a ShareGPT file up to the first answer.
 
-    The usual shapes are read: a list of objects, or one object per line, whose `conversations`
-    (`conversation`, `messages`, `items`) hold turns with `from` and `value`, or `role` and
-    `content`. Conversations that begin with an answer, are empty or stand there twice are left
-    out. A prompt's id names the conversation's place in the file.
+    A prompt has the system prompt, if any, and the user's first turns. The file is a list of
+    objects, or has one object per line. The turns are in `conversations`, `conversation`,
+    `messages` or `items`, with `from` and `value`, or `role` and `content`. Empty and repeated
+    conversations, and those that begin with an answer, are skipped. A prompt's id contains the
+    conversation's position in the file.
 
     Args:
-        source: How the source was written (`"sharegpt:chats.json"`): the ids begin with it.
-        path: The file.
+        source: Name of the source as the user wrote it (`"sharegpt:chats.json"`); ids begin with
+            it.
+        path: File.
 
     Raises:
-        PromptFileError: It cannot be read, is of another shape, or holds no conversation.
+        PromptFileError: The file cannot be read, has another format, or has no conversation.
     """
     prompts: dict[tuple[object, ...], Prompt] = {}
     for place, item in enumerate(_items(source, path)):
@@ -168,7 +171,7 @@ def read_sharegpt(source: str, path: Path) -> tuple[Prompt, ...]:
         if turns is None:
             raise PromptFileError(
                 source,
-                f"{path}, conversation {place}: not of ShareGPT's shape; it looks like "
+                f"{path}, conversation {place}: not in ShareGPT's format, for example "
                 '{"conversations": [{"from": "human", "value": "..."}]}',
             )
         if not turns:
@@ -178,7 +181,7 @@ def read_sharegpt(source: str, path: Path) -> tuple[Prompt, ...]:
         prompt = Prompt(name, turns[0][1]) if only_text else Prompt(name, messages=turns)
         prompts.setdefault(prompt.content, prompt)
     if not prompts:
-        raise PromptFileError(source, f"{path} holds no conversation that begins with a question")
+        raise PromptFileError(source, f"{path} has no conversation that begins with a question")
     return tuple(prompts.values())
 
 
@@ -196,7 +199,7 @@ def _items(source: str, path: Path) -> list[Any]:
 
 
 def _first_turns(item: Any) -> tuple[Message, ...] | None:  # noqa: ANN401 - JSON
-    """Turns up to the first answer; empty where there is no question, `None` for another shape."""
+    """Return the turns before the first answer; empty without a question, `None` if invalid."""
     turns = item
     if isinstance(item, dict):
         turns = next((item[key] for key in _TURNS if key in item), None)

@@ -1,4 +1,4 @@
-"""Controlled prefix sharing: written text that several prompts of a window begin with."""
+"""Shared prefixes: text that several prompts of a window begin with."""
 
 from __future__ import annotations
 
@@ -20,42 +20,41 @@ _WORD = re.compile(r"\S+")
 
 
 class SharedPrefixPrompts(PromptSource):
-    """Prompts of another source, dealt out evenly to a number of prefixes.
+    """Prompts of another source, distributed evenly over a number of prefixes.
 
-    Of every `groups` prompts in a row each gets another prefix, in an order that the seed decides,
-    so that no prefix goes with one prompt set. The cache is flushed between warm-up and window:
-    a window starts cold although warm-up prompts have the same prefixes.
+    In each block of `groups` prompts every prefix occurs once, in an order that depends on the
+    seed. So no prefix belongs to one prompt set. Warm-up prompts have the same prefixes, but the
+    cache is emptied before the window.
     """
 
     def __init__(self, inner: PromptSource, shared: SharedPrefix) -> None:
-        """Puts prefixes before the prompts of `inner`."""
         self._inner = inner
         self._shared = shared
 
     def select(self, count: int, seed: int) -> tuple[Prompt, ...]:
-        """See `PromptSource.select`; the group is part of a prompt's id (`chat/007+prefix3`)."""
+        """See `PromptSource.select`; a prompt's id contains the group (`chat/007+prefix3`)."""
         groups = self._shared.groups
         out: list[Prompt] = []
         for prompt in self._inner.select(count, seed):
             block, place = divmod(len(out), groups)
-            group = _dealt(groups, f"{seed}/{block}")[place]
+            group = _group_order(groups, f"{seed}/{block}")[place]
             prefix = Prefix(prefix_text(group, self._shared.tokens), self._shared.tokens)
             out.append(replace(prompt, id=f"{prompt.id}+prefix{group}", prefix=prefix))
         return tuple(out)
 
 
 @functools.lru_cache(maxsize=4)
-def _dealt(groups: int, seed: str) -> tuple[int, ...]:
+def _group_order(groups: int, seed: str) -> tuple[int, ...]:
     order = list(range(groups))
-    random.Random(seed).shuffle(order)  # noqa: S311 - a reproducible order, no secret
+    random.Random(seed).shuffle(order)  # noqa: S311 - reproducible
     return tuple(order)
 
 
 @functools.lru_cache(maxsize=1024)
 def prefix_text(group: int, words: int) -> str:
-    """Written text of at least `words` words; no two groups begin alike, none is another's part.
+    """Return a text of at least `words` words for a group; all groups begin differently.
 
-    A token is at most a word, so these are at least as many tokens.
+    A word has at least one token, so the text has at least as many tokens.
     """
     parts = [f"{group + 1}. collection of notes, to be used for every question that follows."]
     found = len(_WORD.findall(parts[0]))
@@ -74,7 +73,7 @@ def prefix_text(group: int, words: int) -> str:
 
 
 def first_words(text: str, count: int) -> str:
-    """The first `count` words, as they are spaced."""
+    """Return the beginning of a text up to word number `count`."""
     for number, word in enumerate(_WORD.finditer(text), start=1):
         if number == count:
             return text[: word.end()]
@@ -82,17 +81,17 @@ def first_words(text: str, count: int) -> str:
 
 
 def with_prefix_as_text(prompt: Prompt) -> Prompt:
-    """The prompt with its prefix, counted in words, before the content of its first turn.
+    """Put the prefix, counted in words, before the content of the first turn.
 
     Raises:
-        RunnerError: It is token ids, and a prefix of words cannot stand before them.
+        RunnerError: The prompt is token ids, which cannot have a prefix of words.
     """
     if prompt.prefix is None:
         return prompt
     if prompt.input_ids is not None:
         message = (
-            f"prompt {prompt.id} is token ids: a shared prefix can only be put before it with the "
-            "model's tokenizer; leave shared_prefix out, or give the prompts as text"
+            f"prompt {prompt.id} is token ids, and a shared prefix of token ids needs the model's "
+            "tokenizer; remove shared_prefix, or use prompts of text"
         )
         raise RunnerError(Failure("prefix_of_ids", "load", "study", message))
     begin = first_words(prompt.prefix.text, prompt.prefix.tokens)

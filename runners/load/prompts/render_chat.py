@@ -1,28 +1,28 @@
-"""Applies a model's chat template; its text is run by the server environment's Python.
+"""Helper script: apply a model's chat template in the Python of the server's environment.
 
-Reads `{"model_path", "trust_remote_code", "prefixes", "prompts"}` from stdin and writes one JSON
-line `{"used_template", "input_ids"}` to stdout. A prefix is `[text, tokens]`; a prompt has its
-`turns` and `text`, or `input_ids`, and the index of its `prefix` or null. Standard library and
-transformers only: nothing of the tuner can be imported there, and that Python may be older than
-the tuner's.
+The script reads `{"model_path", "trust_remote_code", "prefixes", "prompts"}` from stdin and writes
+one JSON line `{"used_template", "input_ids"}` to stdout. A prefix is `[text, tokens]`. A prompt has
+its `turns` and `text`, or `input_ids`, and the index of its `prefix` or null. The script imports
+only the standard library and transformers: the tuner is not installed there, and the Python may be
+older.
 """
 
 from __future__ import annotations
 
 import sys
 
-# Run by `-c`, the working directory comes first on the path: it must shadow nothing.
+# With `-c` the working directory is first on the path; its files must not shadow modules.
 sys.path[:] = [path for path in sys.path if path]
 
 import json  # noqa: E402
 from typing import Any  # noqa: E402
 
 MARK = "\ue000\ue001\ue000"
-"""Stands where a prefix belongs while the template is applied; of no script and no vocabulary."""
+"""Placeholder of a prefix in the template; private-use characters, in no vocabulary."""
 
 
 class Renderer:
-    """Renders prompts with one tokenizer."""
+    """Render prompts with one tokenizer."""
 
     def __init__(self, tokenizer: Any, prefixes: list[list[Any]]) -> None:  # noqa: ANN401
         self.tokenizer = tokenizer
@@ -30,7 +30,7 @@ class Renderer:
         self.prefixes = [self._cut(text, tokens) for text, tokens in prefixes]
 
     def render(self, prompt: dict[str, Any]) -> list[int]:
-        """Token ids of one prompt, its prefix included, which is whole whatever surrounds it."""
+        """Return the token ids of one prompt; the prefix keeps its own tokens."""
         prefix = [] if prompt["prefix"] is None else self.prefixes[prompt["prefix"]]
         if prompt["input_ids"] is not None:
             return prefix + list(prompt["input_ids"])
@@ -39,7 +39,7 @@ class Renderer:
         if not prefix:
             return list(self.tokenizer.encode(prompt["text"]))
         bare = self._encode("\n\n" + prompt["text"])
-        # What the tokenizer puts before a text (a begin of the sequence) comes first all the same.
+        # Tokens that the tokenizer puts before a text (begin of sequence) stay first.
         whole = list(self.tokenizer.encode("\n\n" + prompt["text"]))
         begin = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
         return whole[:begin] + prefix + whole[begin:]
@@ -51,13 +51,12 @@ class Renderer:
         message = self.tokenizer.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=True
         )
-        # The template writes the special tokens itself; a second begin-of-sequence would not be
-        # what production sends.
+        # The template contains the special tokens; a second begin-of-sequence would be wrong.
         if not prefix:
             return self._encode(message)
         head, mark, rest = message.partition(MARK)
         if not mark:
-            raise SystemExit("the chat template drops the first message, where the prefix belongs")
+            raise SystemExit("the chat template drops the first message, and with it the prefix")
         return self._encode(head) + prefix + self._encode(rest.replace(MARK, ""))
 
     def _encode(self, text: str) -> list[int]:
@@ -66,14 +65,14 @@ class Renderer:
     def _cut(self, text: str, tokens: int) -> list[int]:
         ids = self._encode(text)
         if len(ids) < tokens:
-            raise SystemExit(f"a prefix of {tokens} tokens was asked for, its text has {len(ids)}")
+            raise SystemExit(f"the prefix needs {tokens} tokens, but its text has {len(ids)}")
         return ids[:tokens]
 
 
 def main() -> None:
-    """Answers one request."""
+    """Answer one request."""
     request = json.load(sys.stdin)
-    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds, and only in that environment
+    from transformers import AutoTokenizer  # noqa: PLC0415 - slow, and only there
 
     tokenizer = AutoTokenizer.from_pretrained(
         request["model_path"], trust_remote_code=request["trust_remote_code"]

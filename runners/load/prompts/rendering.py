@@ -1,4 +1,4 @@
-"""The chat-template hook: what production sends, made in the server's own environment."""
+"""Rendering: apply the model's chat template in the server's environment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _Key = tuple[object, ...]
 
 
 class Renderer(abc.ABC):
-    """Turns prompts into what is sent, one to one, in the same order and with the same ids.
+    """Convert prompts to the form that is sent; order and ids stay the same.
 
-    Deterministic: the same prompt is always rendered alike. No rendered prompt has a `prefix`.
+    Rendering is deterministic. Rendered prompts have no `prefix`.
     """
 
     @abc.abstractmethod
     def render(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-        """Renders `prompts`.
+        """Render prompts.
 
         Raises:
             RunnerError: The template cannot be applied (a fault of the study).
@@ -38,9 +38,9 @@ class Renderer(abc.ABC):
 
 
 class IdentityRenderer(Renderer):
-    """Sends prompts as they are; the server tokenizes them, without a chat template.
+    """Send prompts without a chat template; the server tokenizes them.
 
-    Prefixes are counted in words, as no tokenizer is at hand.
+    Prefixes are counted in words, because there is no tokenizer.
     """
 
     def render(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
@@ -49,19 +49,19 @@ class IdentityRenderer(Renderer):
 
 
 class ChatTemplateRenderer(Renderer):
-    """Applies the model's chat template with the server environment's `transformers`.
+    """Apply the model's chat template with the `transformers` of the server's environment.
 
-    A helper process does it, as the tuner's own environment needs neither transformers nor the
-    model. What was rendered is kept, so a study pays for the process once. Where the model has no
-    template, texts are sent without one, chats of several turns with their roles written out.
+    A helper process renders the prompts, because the tuner's environment has neither transformers
+    nor the model. Rendered prompts are cached, so a study needs one process. Without a chat
+    template, texts are sent unchanged, and chats of several turns as text with role names.
     """
 
     def __init__(self, python: ServerPython, *, timeout_s: float = 300.0) -> None:
-        """Starts nothing yet.
+        """Set the helper's environment; the first rendering starts the helper.
 
         Args:
-            python: The server's Python, and the model.
-            timeout_s: Real seconds for the helper, its imports included.
+            python: Python of the server's environment, and the model.
+            timeout_s: Limit for the helper in real seconds, including its imports.
         """
         self._python = python
         self._timeout_s = timeout_s
@@ -70,7 +70,7 @@ class ChatTemplateRenderer(Renderer):
         """Whether the tokenizer has a chat template; `None` before the first rendering."""
 
     def render(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-        """See `Renderer.render`; prompts that are token ids already are left as they are."""
+        """See `Renderer.render`; token ids without a prefix stay unchanged."""
         missing = {
             prompt.content: prompt
             for prompt in prompts
@@ -87,7 +87,7 @@ class ChatTemplateRenderer(Renderer):
         )
 
     def _run(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
-        # A prefix is long and common to many: it is sent once.
+        # Each long prefix is sent to the helper once.
         prefixes = list({p.prefix: None for p in prompts if p.prefix is not None})
         request = {
             "prefixes": [[prefix.text, prefix.tokens] for prefix in prefixes],
@@ -108,7 +108,7 @@ class ChatTemplateRenderer(Renderer):
             raise self._error(str(error)) from error
         if len(rendered) != len(prompts) or not all(rendered):
             raise self._error(
-                f"{len(prompts)} texts gave {len(rendered)} renderings, or empty ones"
+                f"{len(prompts)} prompts gave {len(rendered)} renderings, or empty renderings"
             )
         if not self.used_template:
             _log.warning(
@@ -117,10 +117,10 @@ class ChatTemplateRenderer(Renderer):
             )
         return rendered
 
-    def _error(self, what: str) -> RunnerError:
+    def _error(self, reason: str) -> RunnerError:
         message = (
             f"the chat template of {self._python.model_path} could not be applied with "
-            f"{' '.join(self._python.argv)}: {what}"
+            f"{' '.join(self._python.argv)}: {reason}"
         )
         return RunnerError(
             Failure(kind="chat_template", phase="load", fault="study", message=message)
@@ -135,4 +135,4 @@ def _read(answer: dict[str, Any]) -> tuple[list[tuple[int, ...]], bool]:
     try:
         return [tuple(ids) for ids in answer["input_ids"]], bool(answer["used_template"])
     except (KeyError, TypeError) as error:
-        raise HelperError(f"unreadable answer {str(answer)[:200]!r}") from error
+        raise HelperError(f"invalid response {str(answer)[:200]!r}") from error

@@ -1,7 +1,7 @@
-"""The length of each answer, and of the first answer in each lane of a closed loop.
+"""Selection of prompts, and lengths of their answers and of the ramp's answers.
 
-Where all answers are equally long, lanes that once end together stay together: their prompts share
-one prefill, and their answers end together again. Lengths that differ by prompt keep lanes apart.
+With equal answer lengths, lanes that end together stay together: their prompts share one prefill,
+and their answers end together again. Different lengths keep the lanes apart.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 def answer_lengths(workload: Workload, count: int, seed: int) -> tuple[int, ...]:
-    """Draw the output tokens of each prompt of a window.
+    """Return the output tokens of each prompt of a window.
 
-    The lengths divide `output_tokens * (1 +- output_spread)` evenly, in an order that the seed
-    decides. So every seed gives the same lengths. Their mean is `output_tokens`, or a little more
-    where it is so small that lengths would fall below 1.
+    The lengths are spaced evenly over `output_tokens * (1 +- output_spread)`. The seed only selects
+    their order. Their mean is `output_tokens`, or a little more if lengths below 1 are raised to 1.
 
     Args:
-        workload: Mean length and spread.
-        count: Prompts of the window.
-        seed: The study's seed: every configuration gets the same lengths.
+        workload: Defines mean length and spread.
+        count: Number of prompts.
+        seed: Seed of the study; every configuration gets the same lengths.
     """
     mean, half = workload.output_tokens, workload.output_tokens * workload.output_spread
     lengths = [max(1, round(mean + half * ((2 * n + 1) / count - 1))) for n in range(count)]
@@ -38,26 +37,26 @@ def answer_lengths(workload: Workload, count: int, seed: int) -> tuple[int, ...]
 
 
 def ramp_lengths(lengths: Sequence[int], lanes: int) -> tuple[int, ...]:
-    """Cut the first answer of each lane, so that the load is steady from its start.
+    """Return the shortened length of each lane's first answer, so that the load is steady at once.
 
-    Seen at a random moment of a steady load, a lane has some part of an answer left: `r` tokens
-    with a probability in proportion to the answers longer than `r` (equilibrium distribution of a
-    renewal process; Cox, Renewal Theory, 1962, chapter 5). Lanes that all start together with such
-    lengths end spread over the time of a request, whatever that time is.
+    At a random moment of a steady load, a lane has `r` tokens of its answer left, with a
+    probability proportional to the number of answers longer than `r` (equilibrium distribution of a
+    renewal process; Cox, Renewal Theory, 1962, chapter 5). Lanes that start together with such
+    lengths end spread over the time of one request.
 
     Args:
         lengths: Output tokens of the window's answers.
         lanes: Requests in flight.
 
     Returns:
-        One length for each lane, evenly spaced quantiles of that distribution, ascending.
+        One length per lane: evenly spaced quantiles of this distribution, ascending.
     """
     ordered = sorted(lengths)
     total, longer = sum(ordered), len(ordered)
     below = passed = 0
     found: list[int] = []
     for length in ordered:
-        # Between `below` and `length` tokens, `longer` answers go on.
+        # Between `below` and `length` tokens, `longer` answers continue.
         tokens = (length - below) * longer
         while len(found) < lanes and (2 * len(found) + 1) * total <= 2 * lanes * (passed + tokens):
             wanted = (2 * len(found) + 1) * total / (2 * lanes)
@@ -69,14 +68,14 @@ def ramp_lengths(lengths: Sequence[int], lanes: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rendered prompts of one measurement.
+    """Rendered prompts of one measurement.
 
     Attributes:
-        window: Prompts of the window, each with the length of its answer.
-        ramp: First prompt of each lane of a closed loop, each with the length of its cut answer;
-            empty where the loop has one lane, or has no ramp.
-        warmup: Prompts of one pass of the warm-up. The ramp takes the same prompts: the warm-up
-            changes them, and the server's cache is emptied after it.
+        window: Prompts of the window with their answer lengths.
+        ramp: First prompt of each lane of a closed loop with its shortened answer length; empty for
+            one lane, or without a ramp.
+        warmup: Prompts of one warm-up pass. The ramp uses the same prompts: the warm-up changes
+            them, and the server's cache is emptied after it.
     """
 
     window: tuple[Prompt, ...]
@@ -96,16 +95,16 @@ def select_prompts(
     """Select and render the prompts of one measurement.
 
     Args:
-        workload: Numbers of prompts, and lengths of answers.
-        point: The operating point.
-        source: Where prompts come from.
+        workload: Defines the numbers of prompts and the answer lengths.
+        point: Operating point.
+        source: Source of the prompts.
         renderer: Applies the chat template.
-        seed: Selects the prompts and orders the lengths of their answers.
-        ramp: Whether the lanes of a closed loop begin with cut answers.
+        seed: Selects the prompts and the order of the answer lengths.
+        ramp: Whether the lanes of a closed loop start with shortened answers.
 
     Raises:
         NotEnoughPromptsError: The prompt source is too small for the point.
-        PromptFileError: The file of a prompt source cannot be used.
+        PromptFileError: The file of the source cannot be used.
         RunnerError: The prompts cannot be rendered.
     """
     count, warmup = workload.requests_at(point), workload.warmup_at(point)
@@ -121,7 +120,7 @@ def select_prompts(
 
 
 def _with_lengths(prompts: Sequence[Prompt], lengths: Sequence[int]) -> tuple[Prompt, ...]:
-    """The prompts, with the lengths of their answers."""
+    """Set the answer lengths of prompts."""
     return tuple(
         dataclasses.replace(prompt, output_tokens=length)
         for prompt, length in zip(prompts, lengths, strict=True)

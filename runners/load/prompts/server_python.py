@@ -1,4 +1,4 @@
-"""Helpers that run in the server's environment: what knows the model runs where the model is."""
+"""Run helper scripts in the Python of the server's environment, where the model is."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ if TYPE_CHECKING:
 
 
 class HelperError(Exception):
-    """A helper gave no answer; the text says why, in words that may follow a colon."""
+    """A helper script failed; the message is a phrase that can follow a colon."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPython:
-    """The Python of a server's environment, and the model that is served.
+    """Python of a server's environment, and the served model.
 
     Attributes:
-        argv: The command that runs it (`("/opt/venv/bin/python",)`, or with a prefix before it).
-        model_path: The tokenizer's path or name, as that Python sees it.
-        env: Its whole environment (the model may be found only through HF_HOME, say); the
-            caller's own if `None`.
-        trust_remote_code: Whether the tokenizer may run code of its own.
+        argv: Command that runs the Python (`("/opt/venv/bin/python",)`), perhaps with a prefix.
+        model_path: Path or name of the tokenizer in this environment.
+        env: All environment variables (the model may need HF_HOME); `None` for the caller's.
+        trust_remote_code: Whether the tokenizer may run code from the model's repository.
     """
 
     argv: tuple[str, ...]
@@ -34,16 +33,16 @@ class ServerPython:
     trust_remote_code: bool = False
 
     def ask(self, helper: str, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """Runs a helper script of this package; what it answers.
+        """Run a helper script of this package and return its answer.
 
         Args:
-            helper: Name of the script. It reads one JSON value from stdin, with `model_path` and
-                `trust_remote_code` in it, and its last line on stdout is one JSON object.
-            request: The rest of the request.
-            timeout_s: Real seconds, its imports included.
+            helper: File name of the script. It reads a JSON object from stdin, and writes a JSON
+                object in the last line of stdout.
+            request: Input of the script; `model_path` and `trust_remote_code` are added.
+            timeout_s: Limit in real seconds, including imports.
 
         Raises:
-            HelperError: It cannot be started, fails, hangs, or answers nonsense.
+            HelperError: The script cannot be started, fails, hangs, or returns invalid output.
         """
         whole = {
             "model_path": self.model_path,
@@ -52,7 +51,7 @@ class ServerPython:
         }
         script = Path(__file__).with_name(helper).read_text("utf-8")
         try:
-            # As text, not by path: behind a command prefix (a container) our files are not there.
+            # As text, not by path: a container has no access to this package's files.
             done = subprocess.run(
                 (*self.argv, "-c", script),
                 input=json.dumps(whole),
@@ -64,15 +63,15 @@ class ServerPython:
                 check=False,
             )
         except OSError as error:
-            raise HelperError(f"{self.argv[0]} cannot be started: {error}") from error
+            raise HelperError(f"{self.argv[0]} could not be started: {error}") from error
         except subprocess.TimeoutExpired as error:
             raise HelperError(f"no answer within {timeout_s:g} s") from error
         if done.returncode != 0:
             tail = [line.strip() for line in done.stderr.strip().splitlines()[-3:]]
             raise HelperError(f"exit status {done.returncode}: {' | '.join(tail)}")
         try:
-            # The last line is the answer: imports may print before it.
+            # Imports may print lines before the answer.
             answer: dict[str, Any] = dict(json.loads(done.stdout.strip().splitlines()[-1]))
         except (ValueError, IndexError, TypeError) as error:
-            raise HelperError(f"unreadable answer {done.stdout[-200:]!r}") from error
+            raise HelperError(f"invalid output {done.stdout[-200:]!r}") from error
         return answer

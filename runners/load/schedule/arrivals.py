@@ -1,7 +1,7 @@
-"""When the requests of an open loop arrive: a Poisson process, or a trace of timestamps.
+"""Arrival times of an open loop: a Poisson process, or a trace of timestamps.
 
-An open loop sends a request when it is due, whatever the server does: a server that falls behind
-is shown by its queue, where a closed loop would politely wait for it.
+An open loop sends each request when it is due, whatever the server does. So an overloaded server
+shows a growing queue; a closed loop would wait for it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LENGTH_KEYS = (
     *("input_length", "output_length", "hash_ids"),
     *("input_tokens", "output_tokens", "text_input", "session_id"),
 )
-"""Keys of Mooncake's and AIPerf's traces, whose timestamps are milliseconds."""
+"""Keys of Mooncake and AIPerf traces, whose timestamps are in milliseconds."""
 
 LONGEST_S = 7 * 86_400.0
-"""Of one window. A longer one means a wrong unit in a trace, or a slip of the pen in a rate."""
+"""Longest window. A longer one means a wrong unit in a trace, or a typing error in a rate."""
 
 LONGEST_MEAN_GAP_S = 60.0
-"""Between two arrivals. Slower ones load no server: most likely the unit of a trace is wrong."""
+"""Longest mean time between arrivals. A longer time loads no server: the unit is probably wrong."""
 
 
 class ArrivalTraceError(ValueError):
@@ -39,14 +39,13 @@ class ArrivalTraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ArrivalProcess:
-    """When requests are due.
+    """Arrival times of one window.
 
     Attributes:
-        times: Seconds of the server's own time after the first arrival, one for each request; the
-            first is 0, and they never fall.
-        stationary: Whether the rate is the same throughout, so that the first arrivals, which
-            meet an empty server, may be taken as a ramp. A trace is replayed for what it is.
-        note: What the user must know about how a trace was read; `None` where nothing is odd.
+        times: Arrival time of each request in server seconds, ascending; the first is 0.
+        stationary: Whether the rate is constant, so that the first arrivals, which meet an empty
+            server, can be the ramp. A trace is replayed without a ramp.
+        note: Sentence for the user about the interpretation of a trace; `None` for no note.
     """
 
     times: tuple[float, ...]
@@ -55,15 +54,15 @@ class ArrivalProcess:
 
 
 def poisson(rate: float, count: int, seed: int) -> ArrivalProcess:
-    """`count` arrivals with independent, exponentially distributed gaps.
+    """Draw `count` arrivals with independent, exponentially distributed gaps.
 
-    The gaps of a seed are those of rate 1 divided by `rate`, so that every configuration meets
-    the same arrivals, and two rates the same pattern.
+    The gaps of a seed are those of rate 1 divided by `rate`. So every configuration gets the same
+    arrivals, and two rates get the same pattern.
 
     Args:
-        rate: Arrivals per second of the server's own time.
-        count: How many.
-        seed: Decides the gaps; a longer process begins with every shorter one.
+        rate: Arrivals per server second.
+        count: Number of arrivals.
+        seed: Selects the gaps; a longer process begins with every shorter one.
 
     Raises:
         ValueError: `rate` is not a positive number.
@@ -76,21 +75,21 @@ def poisson(rate: float, count: int, seed: int) -> ArrivalProcess:
 
 
 def read_trace(path: str | Path) -> ArrivalProcess:
-    """Reads the arrival times in a file, one per line; empty lines are skipped.
+    """Read the arrival times in a file, one per line; empty lines are skipped.
 
-    A line is a number, or a JSON object with a number `timestamp`, from any origin, never falling.
-    The unit is seconds. Rows with `input_length`, `output_length` or `hash_ids` are a Mooncake or
-    AIPerf trace: its unit is milliseconds, and its lengths are not used.
+    A line is a number, or a JSON object with a number `timestamp`. Times are ascending, in seconds,
+    from any origin. Rows with `input_length`, `output_length` or `hash_ids` are a Mooncake or
+    AIPerf trace: their unit is milliseconds, and their lengths are not used.
 
     Raises:
-        ArrivalTraceError: The file cannot be read, a line is not such a time, or rows with and
+        ArrivalTraceError: The file cannot be read, a line is not a valid time, or rows with and
             without lengths are mixed.
     """
     try:
         lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         reason = getattr(error, "strerror", None) or error
-        raise ArrivalTraceError(f"the trace {path} cannot be read: {reason}") from error
+        raise ArrivalTraceError(f"cannot read the trace {path}: {reason}") from error
     times: list[float] = []
     first_number = 0
     first_keys: tuple[str, ...] = ()
@@ -105,21 +104,21 @@ def read_trace(path: str | Path) -> ArrivalProcess:
             ms, s = (number, first_number) if keys else (first_number, number)
             raise ArrivalTraceError(
                 f"{where}: the trace mixes units: line {ms} has {(keys or first_keys)[0]!r}, so "
-                f"its time is milliseconds, and line {s} has no lengths, so its time is seconds; "
-                "write all rows in one form"
+                f"its time is in milliseconds; line {s} has no lengths, so its time is in seconds. "
+                "Use one format for all rows"
             )
         if times and time < times[-1]:
             raise ArrivalTraceError(
-                f"{where}: {time:.17g} is earlier than the time before it "
-                f"({times[-1]:.17g}): sort the trace"
+                f"{where}: {time:.17g} is earlier than the previous time {times[-1]:.17g}; sort "
+                "the trace"
             )
         times.append(time)
     if not times:
         raise ArrivalTraceError(f"the trace {path} has no arrival times")
     per_s = 1000.0 if first_keys else 1.0
     note = (
-        f"{path} is a Mooncake or AIPerf trace (it has {first_keys[0]!r}): its timestamps are read "
-        "as milliseconds, and its lengths are not used; for seconds, leave only `timestamp`"
+        f"{path} is a Mooncake or AIPerf trace (it has {first_keys[0]!r}): its timestamps are in "
+        "milliseconds, and its lengths are not used. For seconds, keep only `timestamp`"
         if first_keys
         else None
     )
@@ -128,17 +127,17 @@ def read_trace(path: str | Path) -> ArrivalProcess:
 
 
 def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> ArrivalProcess:
-    """The arrivals of one window at an open operating point.
+    """Return the arrivals of one window at an open operating point.
 
     Args:
-        point: With a `request_rate` or a `trace`.
-        workload: Says how many requests a window sends, and where paths start from.
-        seed: Of a Poisson process.
+        point: Operating point with a `request_rate` or a `trace`.
+        workload: Defines the number of requests and the folder of relative paths.
+        seed: Seed of a Poisson process.
 
     Raises:
-        ArrivalTraceError: The trace cannot be used, or has fewer arrivals than the window needs;
-            or arrivals are so rare that they cannot be meant.
-        ValueError: The point is a closed one.
+        ArrivalTraceError: The trace cannot be used, has fewer arrivals than the window needs, or
+            the arrivals are implausibly rare.
+        ValueError: The point is a closed loop.
     """
     count = workload.requests_at(point)
     if point.request_rate is not None:
@@ -146,12 +145,13 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
         if process.times[-1] > LONGEST_S:
             raise ArrivalTraceError(
                 f"{count} arrivals at {point.request_rate:g} requests/s take "
-                f"{process.times[-1]:.3g} s, over a week: give a higher rate or fewer `requests`"
+                f"{process.times[-1]:.3g} s, over a week; use a higher rate or fewer `requests`"
             )
         if count > 1 and 1 / point.request_rate > LONGEST_MEAN_GAP_S:
             raise ArrivalTraceError(
-                f"{point.request_rate:g} requests/s is one in {1 / point.request_rate:.3g} s: give "
-                f"a rate with a mean gap of {LONGEST_MEAN_GAP_S:g} s or less, in requests a second"
+                f"{point.request_rate:g} requests/s is one request in "
+                f"{1 / point.request_rate:.3g} s; use a rate with a mean gap of "
+                f"{LONGEST_MEAN_GAP_S:g} s or less, in requests per second"
             )
         return process
     if point.trace is None:
@@ -161,37 +161,37 @@ def arrivals_of(point: OperatingPoint, workload: Workload, seed: int) -> Arrival
     if len(trace.times) < count:
         raise ArrivalTraceError(
             f"the trace {path} has {len(trace.times)} arrivals, but a window sends {count} "
-            "requests: lower `requests`, or give a longer trace"
+            "requests; lower `requests`, or use a longer trace"
         )
     times = trace.times[:count]
     if not times[-1] <= LONGEST_S:
         raise ArrivalTraceError(
-            f"the first {count} arrivals of the trace {path} take {times[-1]:.3g} s, over a week: "
+            f"the first {count} arrivals of the trace {path} take {times[-1]:.3g} s, over a week; "
             f"{_unit_advice(trace)}"
         )
     if count > 1 and (gap := times[-1] / (count - 1)) > LONGEST_MEAN_GAP_S:
         raise ArrivalTraceError(
             f"the first {count} arrivals of the trace {path} take {times[-1]:.6g} s, one in "
-            f"{gap:.3g} s; a mean gap of {LONGEST_MEAN_GAP_S:g} s or less is needed: "
+            f"{gap:.3g} s; the mean gap must be {LONGEST_MEAN_GAP_S:g} s or less; "
             f"{_unit_advice(trace)}"
         )
     return replace(trace, times=times)
 
 
 def _unit_advice(trace: ArrivalProcess) -> str:
-    """What to change in a trace that is too slow to be meant."""
+    """Return the remedy for a trace with implausibly rare arrivals."""
     if trace.note is not None:
-        return "its rows have lengths, so its times are read as milliseconds; check its timestamps"
-    return "its times are read as seconds; divide milliseconds by 1000"
+        return "rows with lengths have times in milliseconds; check the timestamps"
+    return "times are in seconds; divide milliseconds by 1000"
 
 
 def _arrival(line: bytes, where: str) -> tuple[float, tuple[str, ...]]:
-    """The time in a line as it is written, and which length keys stand beside it."""
+    """Parse one line: its time, and its length keys."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         text = line[:40].decode("utf-8", "replace")
-        raise ArrivalTraceError(f"{where}: {text!r} is neither a number nor JSON") from error
+        raise ArrivalTraceError(f"{where}: {text!r} is not a number or a JSON object") from error
     keys: tuple[str, ...] = ()
     if isinstance(value, dict):
         if _KEY not in value:

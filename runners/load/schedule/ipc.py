@@ -1,6 +1,6 @@
-"""What the load's processes say to each other: pickled values behind their length.
+"""Messages between the processes of a load: pickled values with a length prefix.
 
-Only between a process and the ones that it started itself, over pipes that nobody else holds.
+Only a process and its own child processes exchange messages, over pipes that no other process has.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
 
     from results.records import Failure
     from runners.load.http.client import ClientSettings
-    from runners.load.schedule.loops import LoopReport
-    from runners.load.schedule.plan import Plan
-    from runners.load.window.in_flight import InFlightRequest
+    from runners.load.http.in_flight import InFlightRequest
+    from runners.load.schedule.loops import LoopReport, Plan
 
 _LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Parent to worker: what it is to do.
+    """Parent to worker: the worker's part of the load.
 
     Attributes:
-        client: How it speaks to the server.
-        plan: The whole load.
-        part: Its part of it.
-        parts: How many parts there are.
-        requests: Prompt and body of every request, in the order of sending.
+        client: Settings of the worker's client.
+        plan: Plan of the whole load.
+        part: Index of the worker's part.
+        parts: Number of parts.
+        requests: Prompt id and body of every request, in the order of sending.
     """
 
     client: ClientSettings
@@ -43,62 +42,54 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Worker to parent: everything is prepared."""
+    """Worker to parent: all requests are encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Parent to worker: begin.
-
-    Attributes:
-        start: The clock's reading at the start; it is one clock for all processes.
-    """
+    """Parent to worker: start at this clock reading; all processes share the clock."""
 
     start: float
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Worker to parent, every now and then.
-
-    Attributes:
-        silent_since: See `runners.load.schedule.loops.Pulse`.
-    """
+    """Worker to parent, at regular intervals; see `StallDetector.silent_since`."""
 
     silent_since: float
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Worker to parent: its part is through.
+    """Worker to parent: its part of the load has ended.
 
     Attributes:
-        report: Of its loop.
-        flown: The requests that it sent, by their place in the load, without their bodies.
+        report: Report of the worker's loop.
+        sent: The requests that the worker sent, by their index in the load, without bodies.
     """
 
     report: LoopReport
-    flown: dict[int, InFlightRequest]
+    sent: dict[int, InFlightRequest]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Worker to parent: the load cannot go on."""
+    """Worker to parent: the load cannot continue."""
 
     failure: Failure
 
 
-def encode(value: object) -> bytes:
-    """A frame."""
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+def encode(message: object) -> bytes:
+    """Encode a message with its length."""
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(data).to_bytes(_LENGTH_BYTES) + data
 
 
 async def receive(reader: StreamReader) -> object | None:
-    """The next frame; `None` where the other side is gone."""
+    """Return the next message; `None` if the other process is gone."""
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
         data = await reader.readexactly(length)
     except (IncompleteReadError, ConnectionError):
         return None
-    return pickle.loads(data)  # type: ignore[no-any-return] # noqa: S301 - see above
+    return pickle.loads(data)  # type: ignore[no-any-return] # noqa: S301 - see the module

@@ -1,4 +1,4 @@
-"""What is watched beside the requests of a window: the server's identity and clock, its log."""
+"""Watches: compare the server's identity, clock and log before and after a window."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ WATCH_CODES: Final = (
     "simulation_behind",
     "slower_than_clock",
 )
-"""Codes of the reasons that watches, and the clocks of servers, give."""
+"""Codes of the findings of watches and of the plugin's cycle clock."""
 
 _READ_S = 10.0
-"""An idle server answers in milliseconds; one that does not is no longer idle, or hangs."""
+"""An idle server answers in milliseconds. A slower server is busy or hangs."""
 
 _MOST_BYTES = 8 << 20
 
 _BEHIND = 0.1
 _BEHIND_REAL_S = 0.1
-"""Share of its busy time, and real seconds, from which on a simulated server itself says that it
-fell behind its clock."""
+"""Largest delay of a simulated server, as a share of its busy time and in real seconds."""
 
-# What is unique to one start comes first. `startup_time` is a table of measured seconds (0.5.17 and
-# later), `random_seed` is drawn at every start unless it is given.
+# Values that differ at each start come first. `startup_time` is a table of measured seconds (0.5.17
+# and later). SGLang draws `random_seed` at every start unless it is set.
 _IDENTITY: Final = (
     "startup_time",
     "random_seed",
@@ -69,74 +68,65 @@ _COMPILES: Final = re.compile(
 
 
 def compile_lines(text: str) -> list[str]:
-    """The lines of a log that tell of compiling, tuning or capturing."""
-    # SGLang prints all its arguments on one line, names of such features among them.
+    """Return the lines of a log that report compiling, tuning or graph capture."""
+    # SGLang logs all its arguments on one line, which may contain names of such features.
     lines = (line for line in text.splitlines() if "server_args=" not in line)
     return [line for line in lines if _COMPILES.search(line)]
 
 
 class WindowWatch(abc.ABC):
-    """Looks at one thing before and after a window.
+    """Compare one aspect of the server before and after a window.
 
     The load generator calls `begin` right before the ramp and `end` after the drain, while the
-    server idles: what is seen of ramp and drain counts too.
+    server is idle. So a watch covers ramp and drain too.
     """
 
     @abc.abstractmethod
     def begin(self) -> None:
-        """Notes how things stand."""
+        """Record the state before the window."""
 
     @abc.abstractmethod
     def end(self) -> tuple[str, ...]:
-        """Reasons not to believe the window, as `"check: what was seen"`; empty for none."""
+        """Return reasons against the window as `"code: phrase"`; empty for none."""
 
 
 class LogWatch(WindowWatch):
-    """Reads what a server logs from a window's ramp to its drain, and no more."""
+    """Find compiling in the server's log, from the ramp to the drain of a window."""
 
     def __init__(self, log: Path) -> None:
-        """Opens nothing yet.
-
-        Args:
-            log: The server's log; one that is not there yet is an empty one.
-        """
+        """Set the file of the server's log; a missing file counts as empty."""
         self._log = log
         self._begin = 0
 
     def begin(self) -> None:
         """See `WindowWatch.begin`."""
-        self._begin = self._size()
+        try:
+            self._begin = self._log.stat().st_size
+        except OSError:
+            self._begin = 0
 
     def end(self) -> tuple[str, ...]:
         """See `WindowWatch.end`."""
-        found = compile_lines(self._written())
-        if not found:
-            return ()
-        reason = (
-            f"compiled: {len(found)} lines of compiling or tuning in the server's log inside the "
-            f"window, first {found[0].strip()[:200]!r}: warm up longer"
-        )
-        return (reason,)
-
-    def _written(self) -> str:
         try:
             with self._log.open("rb") as log:
                 log.seek(self._begin)
-                return log.read(_MOST_BYTES).decode("utf-8", "replace")
+                written = log.read(_MOST_BYTES).decode("utf-8", "replace")
         except OSError:
-            return ""
-
-    def _size(self) -> int:
-        try:
-            return self._log.stat().st_size
-        except OSError:
-            return 0
+            return ()
+        found = compile_lines(written)
+        if not found:
+            return ()
+        reason = (
+            f"compiled: the server's log has {len(found)} lines about compiling or tuning inside "
+            f"the window, first {found[0].strip()[:200]!r}: raise `warmup_requests`"
+        )
+        return (reason,)
 
 
 class ServerIdentityWatch(WindowWatch):
-    """Asks the server who it is, before and after: the same one, and the one that was launched.
+    """Check that the launched server answers before and after the window.
 
-    A simulated one also tells whether it kept its own time meanwhile.
+    The watch also checks that a simulated server kept up with its own clock.
     """
 
     def __init__(
@@ -147,14 +137,14 @@ class ServerIdentityWatch(WindowWatch):
         api_key: str | None = None,
         timeout_s: float = _READ_S,
     ) -> None:
-        """Asks nothing yet.
+        """Prepare the watch without a request.
 
         Args:
             base_url: `http://host:port`.
-            launched: `/server_info` of the server that is to be measured, as read back when it
-                was ready; without it, only a change is noticed.
-            api_key: Sent as bearer token where given.
-            timeout_s: Real seconds that an answer may take.
+            launched: `/server_info` of the launched server when it became ready; without it, the
+                watch only finds changes.
+            api_key: Bearer token.
+            timeout_s: Limit for each answer in real seconds.
         """
         self._base_url = base_url
         self._launched = None if launched is None else identity_of(launched)
@@ -171,19 +161,19 @@ class ServerIdentityWatch(WindowWatch):
         before_info, after_info = self._before, self._read()
         if isinstance(before_info, str) or isinstance(after_info, str):
             why = before_info if isinstance(before_info, str) else after_info
-            return (f"server_unreadable: who the server is could not be read: {why}",)
+            return (f"server_unreadable: the server's identity could not be read: {why}",)
         before, after = identity_of(before_info), identity_of(after_info)
         reasons = []
-        if self._launched is not None and (what := _difference(self._launched, before)):
-            reasons.append(f"server_not_ours: not the server that was read back at first: {what}")
-        if what := _difference(before, after):
-            reasons.append(f"server_restarted: the server changed inside the window: {what}")
-        if what := simulation_behind(after_info):
-            reasons.append(f"simulation_behind: {what}")
+        if self._launched is not None and (difference := _difference(self._launched, before)):
+            reasons.append(f"server_not_ours: not the server that was launched: {difference}")
+        if difference := _difference(before, after):
+            reasons.append(f"server_restarted: the server changed during the window: {difference}")
+        if behind := simulation_behind(after_info):
+            reasons.append(f"simulation_behind: {behind}")
         return tuple(reasons)
 
     def _read(self) -> dict[str, Any] | str:
-        """What it says of itself, or why that could not be read."""
+        """Return `/server_info`, or the reason why it could not be read."""
         try:
             return read_server_info(
                 self._base_url, timeout_s=self._timeout_s, api_key=self._api_key
@@ -193,7 +183,7 @@ class ServerIdentityWatch(WindowWatch):
 
 
 def identity_of(server_info: Mapping[str, Any]) -> dict[str, str]:
-    """What tells one start of a server from another, as far as its version says it."""
+    """Return the values that distinguish two starts of a server, as far as its version has them."""
     return {
         name: json.dumps(server_info[name], sort_keys=True, default=str)
         for name in _IDENTITY
@@ -202,9 +192,9 @@ def identity_of(server_info: Mapping[str, Any]) -> dict[str, str]:
 
 
 def simulation_behind(server_info: Mapping[str, Any]) -> str | None:
-    """Why figures of a simulated server are its process's and not its profile's; else `None`.
+    """Describe a simulated server that fell behind its clock; `None` if it kept up.
 
-    It counts since the last flush of its cache, which comes right before a window.
+    The server counts since the last flush of its cache, which comes right before a window.
     """
     simulated, scale = simulated_of(server_info)
     clock = server_info["simulated"].get("clock") if simulated else None
@@ -214,8 +204,8 @@ def simulation_behind(server_info: Mapping[str, Any]) -> str | None:
     if behind <= max(_BEHIND * busy, _BEHIND_REAL_S * scale):
         return None
     return (
-        f"the simulated server served its clients {behind:.2f} of {busy:.2f} simulated seconds too "
-        "late: take a lower time scale or load, or leave it a core of its own"
+        f"the simulated server was {behind:.2f} of {busy:.2f} simulated seconds late: lower the "
+        "time scale or the load, or give the server its own core"
     )
 
 

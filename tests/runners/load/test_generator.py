@@ -19,7 +19,7 @@ from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import BuiltInPrompts
 from runners.load.prompts.selection import answer_lengths
-from runners.load.window.digest import fingerprint
+from runners.load.window.measurement import fingerprint
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -448,7 +448,7 @@ def test_a_proxy_of_the_environment_is_not_used(server, monkeypatch):
 
 async def test_inside_a_running_loop(server):
     before = len(asyncio.all_tasks())
-    measurement = await generator(server).measure_async(POINT, speculation=NONE)
+    measurement = await generator(server)._measure(POINT, NONE, None)
     assert codes(measurement) == []
     assert len(asyncio.all_tasks()) == before
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from results.records import RequestSample
-from runners.load.http.answer import Answer
+from runners.load.checks.evidence import Evidence
+from runners.load.http.endpoint import Answer
+from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.prompts import Prompt
-from runners.load.window.evidence import Evidence
-from runners.load.window.in_flight import InFlightRequest
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

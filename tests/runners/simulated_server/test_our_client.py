@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from runners.load.http.client import ClientSettings, LoadClient
-from runners.load.window.in_flight import InFlightRequest
+from runners.load.http.in_flight import InFlightRequest
 
 TOKENS = 95
 
