@@ -346,7 +346,7 @@ def test_token_ids_are_no_chat(bench, tuner):
     lines = [json.dumps({"input_ids": [n, 2, 3]}) for n in range(64)]
     (tuner.folder / "ids.jsonl").write_text("\n".join(lines))
     done = bench("--prompts", "jsonl:ids.jsonl", "--endpoint", "chat", code=2)
-    assert "takes only text" in done.stderr
+    assert "use another endpoint or prompts of text" in done.stderr
 
 
 def test_another_server_is_wrong_usage(tuner):

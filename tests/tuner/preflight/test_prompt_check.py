@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there(study):
     [(key, line, message)] = problems(study("jsonl:yours.jsonl: 1"))
     assert (key, line) == ("workload.prompts.jsonl:yours.jsonl", 5)
     assert "yours.jsonl (No such file or directory)" in message
-    assert "study file's folder" in message
+    assert "folder of the study file" in message
 
 
 def test_a_wrong_line_of_a_file(study):
@@ -74,7 +74,7 @@ def test_a_wrong_line_of_a_file(study):
     (file.parent / "mine.jsonl").write_text('"one"\n{"question": 2}\n')
     [(key, _, message)] = problems(file)
     assert key == "workload.prompts.jsonl:mine.jsonl"
-    assert "mine.jsonl, line 2: needs one of the keys" in message
+    assert "needs one of the keys" in message
 
 
 def test_too_few_prompts_in_a_file(study):
@@ -93,7 +93,7 @@ def test_too_few_of_a_data_set(study):
 
 @pytest.mark.parametrize(
     ("trace", "times", "says"),
-    [("none.jsonl", 8, "cannot be read"), ("arrivals.jsonl", 7, "has 7 arrivals")],
+    [("none.jsonl", 8, "cannot read"), ("arrivals.jsonl", 7, "has 7 arrivals")],
 )
 def test_a_trace_is_read(study, trace, times, says):
     [(key, line, message)] = problems(study(point=f"{{trace: {trace}, requests: 8}}", times=times))

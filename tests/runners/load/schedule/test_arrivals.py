@@ -180,9 +180,7 @@ def test_a_path_with_a_zero_byte():
 
 
 def test_a_missing_trace(tmp_path):
-    with pytest.raises(
-        ArrivalTraceError, match=r"cannot read the trace .*day\.jsonl: No such file"
-    ):
+    with pytest.raises(ArrivalTraceError, match=r"cannot read .*day\.jsonl: No such file"):
         read_trace(tmp_path / "day.jsonl")
 
 
