@@ -188,7 +188,7 @@ def test_too_few_prompts_are_known_before_any_launch(command, tmp_path, monkeypa
     )
     assert run([command, "--study", "./wide.yaml"]) == 2
     err = capsys.readouterr().err
-    assert "./wide.yaml:9: workload.points[1]: 640 distinct prompts" in err
+    assert "./wide.yaml:9: workload.points[1]: the load needs 640 distinct prompts" in err
     assert not (tmp_path / "tuner.db").exists()
 
 
