@@ -288,9 +288,9 @@ WIDE = {
             "attention-backend": [None, "fa3", "flashinfer", "triton"],
             "chunked-prefill-size": [None, 2048, 8192],
             "enable-mixed-chunk": [None, True],
-            "schedule-policy": [None, "lpm"],
+            "schedule-policy": ["lpm"],
             "disable-overlap-schedule": [None, True],
-            "mem-fraction-static": [None, 0.8],
+            "mem-fraction-static": [0.8],
         },
     },
 }
