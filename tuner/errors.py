@@ -1,4 +1,4 @@
-"""Errors that end a command, and the exit codes that scripts rely on."""
+"""Errors that end a command, exit codes, and commands in messages that can be copied."""
 
 from __future__ import annotations
 

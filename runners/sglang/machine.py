@@ -1,4 +1,4 @@
-"""The machine and software that a server environment gives its servers."""
+"""Machine, software and kernel caches of a server environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How much a change of one part of a cycle can buy at most.
+"""Largest possible gain from a part of the cycle, and the accept length needed to break even.
 
-All of it is of decoding: the speed is accept length / cycle time, and prefills are left out, so the
-tok/s that a client sees gain less.
+Bounds are on decoding speed (accept length / cycle time). Prefill is not included, so tok/s gains
+less.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a trial's cycles spend their time, and what that says of the study's knobs."""
+"""Explain where the cycle time of a trial goes, and which knobs are worth a launch."""
 
 from __future__ import annotations
 

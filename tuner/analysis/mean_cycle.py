@@ -1,4 +1,4 @@
-"""The mean cycle of a window: how long each part of it takes, whatever counted it."""
+"""Mean cycle of a window: the time of each part, and the names of the parts."""
 
 from __future__ import annotations
 

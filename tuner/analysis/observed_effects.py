@@ -1,4 +1,4 @@
-"""The one knob in which two servers differ."""
+"""Measured effect of one changed knob on the cycle, with all other knobs equal."""
 
 from __future__ import annotations
 

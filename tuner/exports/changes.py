@@ -1,4 +1,4 @@
-"""What changes against a baseline and what each change is worth, in words and as JSON."""
+"""Changes against a baseline and their gains, as text, table and JSON."""
 
 from __future__ import annotations
 

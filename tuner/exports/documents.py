@@ -1,4 +1,4 @@
-"""JSON for programs; its keys are promised in `docs/contract.md`."""
+"""JSON export. `docs/contract.md` promises its keys."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a study's launches have shown of hot switching. Holds nothing that is not stored.
+"""State of hot switching in a study, derived from its stored launches and measurements.
 
-Everything here follows from the stored launches and measurements, so that a study that was killed,
-resumed or forked knows what it knew: which drafters were found faithful, and why it went back to
-a launch per setting.
+Because nothing else is kept, a resumed or forked study reaches the same conclusions: which drafters
+passed the reference check, and why the study returned to one launch per setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `tuner init` says at its end: what was written, what it costs, and what to type next."""
+"""Final summary of `tuner init`: the file, the expected cost and the next commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The sweep loop: asks the agenda, launches, observes, until there is a reason to stop.
+"""The tuning loop: choose a launch, run it, store the result; and its estimate of the time left.
 
-One piece of code for real, simulated and replayed servers. Every fact is stored before anything
-is concluded from it, so that a kill at any instant loses at most the running measurement.
+Real, simulated and replayed servers share this loop. Every fact is stored before the loop uses it,
+so a kill loses at most the running measurement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a study's windows find their prompts and arrivals: known before any server is started."""
+"""Check prompts, arrival traces and simulation profiles before the first launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study has beside the trial that is explained: a better one, or launches to go."""
+"""Text of `tuner explain`: sentences, and next steps."""
 
 from __future__ import annotations
 

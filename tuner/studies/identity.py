@@ -1,6 +1,6 @@
-"""What must be equal for a study to go on: figures are compared only within one such identity.
+"""Differences between two study files, two machines or two sets of prompts. Pure functions.
 
-Pure: two study files, or two machines, in; differences out.
+Results are comparable only without such differences.
 """
 
 from __future__ import annotations

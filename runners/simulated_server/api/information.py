@@ -1,4 +1,4 @@
-"""Endpoints that only tell: what is run, served and carried, and the counters."""
+"""Endpoints that report state: server and model information, loads, metrics."""
 
 from __future__ import annotations
 

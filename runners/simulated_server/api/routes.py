@@ -1,4 +1,4 @@
-"""API keys, by the rules of SGLang 0.5.23 (`srt/utils/auth.py`)."""
+"""Routes of the HTTP API and the check of API keys (SGLang 0.5.23, `srt/utils/auth.py`)."""
 
 from __future__ import annotations
 

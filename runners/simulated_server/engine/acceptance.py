@@ -1,7 +1,7 @@
-"""How many drafts are correct: a deterministic function of prompt, verify call and depth.
+"""Number of accepted drafts: a deterministic function of prompt, verify call and depth.
 
-The verify calls of a prompt walk through a low-discrepancy sequence, so that even a short window
-has almost exactly the profile's accept length.
+The verify calls of a prompt follow a low-discrepancy sequence, so that a short window has nearly
+the accept length of the profile. `SGLANG_SIMULATE_ACC_LEN` overrides the profile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The log's lines of batches, in SGLang's words (0.5.23, `metrics_reporter.py`)."""
+"""Counters of the scheduler, and the batch lines of the log.
+
+The lines are those of SGLang 0.5.23 (`metrics_reporter.py`).
+"""
 
 from __future__ import annotations
 

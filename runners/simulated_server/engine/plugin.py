@@ -1,7 +1,6 @@
-"""The cycle's clock, as the tuner's plugin inside SGLang keeps it.
+"""Simulation of the tuner's plugin inside SGLang (`runners/plugin/inside_sglang`).
 
-All that it counts is on the server's own clock, as everything that the server tells of time: at
-ten times life's speed a cycle of 20 ms is 2 ms long.
+All times are on the server's own clock: at `time_scale` 10, a cycle of 20 ms takes 2 ms.
 """
 
 from __future__ import annotations

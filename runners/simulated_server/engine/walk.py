@@ -1,7 +1,6 @@
-"""A closed loop on a profile's machine, walked without a clock: what the server does, in no time.
+"""Expected results of a profile: in closed form, and by running the scheduler on a virtual clock.
 
-It uses the server's own scheduler and cost model, so it says what the profile implies where no
-formula does (several requests at once); it is no evidence that those are right.
+Both use the cost model of the server. They say what a profile implies, not whether it is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each speculative algorithm of SGLang makes of its flags, and what it refuses.
+"""Flags of speculative decoding and verification: resolution and refusals.
 
 Read in SGLang 0.5.23, `srt/arg_groups/speculative_hook.py`, in its order.
 """

@@ -1,8 +1,8 @@
-"""Which NCCL variables a server dies of.
+"""Start-up phases before the port is bound, in the order and wording of SGLang 0.5.23.
 
-Recorded from SGLang 0.5.17 with NCCL 2.28 on two H200: `NCCL_PROTO=FOO` and
-`NCCL_ALGO=CollnetDirect` fail when the groups are made, `NCCL_ALGO=Tree` in the capture of graphs,
-because an all-gather has no tree; `allreduce:tree` works.
+The NCCL variables that stop a server were recorded from SGLang 0.5.17 with NCCL 2.28 on two H200:
+`NCCL_PROTO=FOO` and `NCCL_ALGO=CollnetDirect` fail when the groups are created; `NCCL_ALGO=Tree`
+fails during graph capture, because all-gather has no tree algorithm; `allreduce:tree` works.
 """
 
 from __future__ import annotations
