@@ -45,7 +45,10 @@ for steps, busy_ranks in ((2, ()), (1, (1,)), (1, (0,)), (1, (0, 1)), (1, ())):
     busy = rank in busy_ranks
     reason = switch.change(scheduler, {"speculative_num_steps": steps})
     told.append([reason, worker.speculative_num_steps])
-print(json.dumps(told))
+print(json.dumps(told), flush=True)
+# Without these two lines gloo's threads can outlive the interpreter and abort it.
+dist.barrier()
+dist.destroy_process_group()
 """
 
 
