@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.plugin.protocol import CLOCK_VARIABLE, NAME, STEPS_VARIABLE
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from search_spaces.configuration import largest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from results.records import LaunchIntent
-    from runners.process.environment import ServerEnvironment
+    from runners.sglang.environment import ServerEnvironment
     from search_spaces.configuration import Configuration, Setting
 
 FOLDER: Final = Path(__file__).parent / "inside_sglang"

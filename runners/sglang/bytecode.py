@@ -14,12 +14,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runners.process.environment import ServerEnvironment
+    from runners.sglang.environment import ServerEnvironment
 
 # Runs in the server's interpreter, so standard library only. Three modules stand for their
 # packages: a file of each that every start imports.

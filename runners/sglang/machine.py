@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from results.records import Machine
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from search_spaces.gpus import gpus_of_node
 from search_spaces.space.baselines import production_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from runners.process.environment import ServerEnvironment
+    from runners.sglang.environment import ServerEnvironment
     from search_spaces.study_file.study import Study
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runners.base import RunnerError
 from runners.load.running_server import bench
-from runners.process.server_client import ServerClient
+from runners.sglang.server_client import ServerClient
 from runners.sglang.facts import read_any_server, read_server, refuse_unready
 from search_spaces.workload import OperatingPoint, Workload
 

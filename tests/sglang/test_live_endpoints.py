@@ -11,7 +11,7 @@ from runners.base import RunnerError
 from runners.load.http.probe import find_target
 from runners.load.running_server import bench
 from runners.load.window.watches import identity_of
-from runners.process.server_client import ServerClient
+from runners.sglang.server_client import ServerClient
 from runners.sglang.facts import (
     read_models,
     read_server,

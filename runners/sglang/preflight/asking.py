@@ -8,14 +8,14 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from runners.sglang.command import sglang_command
 from runners.sglang.preflight.answers import Answers, NotAskedError, answers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from runners.process.environment import ServerEnvironment
+    from runners.sglang.environment import ServerEnvironment
     from runners.sglang.preflight.gpus import PretendedGpu
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from runners.sglang.preflight.answers import Answer, NotAskedError
 from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import PretendedGpu, gpu_to_pretend
@@ -19,7 +19,7 @@ from search_spaces.rules.versions import version_violations
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from runners.process.environment import ServerEnvironment
+    from runners.sglang.environment import ServerEnvironment
     from search_spaces.configuration import Configuration
     from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study

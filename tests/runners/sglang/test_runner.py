@@ -92,7 +92,7 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
     assert runner.supports_draft_tp(8)
     assert not runner.supports_draft_tp(1)
     switch, clock = runner.remarks()
-    assert switch.startswith("every number of draft steps takes a launch of its own: no SGLang")
+    assert switch.startswith("every number of draft steps needs a launch: no SGLang")
     assert clock.startswith("launches go without the plugin's clock of their cycles: no SGLang")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runners.process.environment import LocalEnvironment
+from runners.sglang.environment import LocalEnvironment
 from runners.sglang.command import flag_destination, flag_words
 from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import gpu_named

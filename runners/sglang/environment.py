@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.base import LaunchCommand
+from runners.base import EnvironmentUnusableError, LaunchCommand
 from runners.load.prompts.server_python import ServerPython
 from runners.sglang.command import DEFAULT_HOST, with_variables
 from search_spaces.launch_commands.prefixes import prefix_here
@@ -57,10 +57,6 @@ class EnvironmentFacts:
     sglang_version: str | None
     gpus: int
     missing_paths: tuple[str, ...]
-
-
-class EnvironmentUnusableError(Exception):
-    """The environment's interpreter could not be run."""
 
 
 class ServerEnvironment(abc.ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, StartProgress
-from runners.process.environment import served_name
+from runners.sglang.environment import served_name
 from runners.process.phases import (
     READY,
     LogFollower,
@@ -18,15 +18,15 @@ from runners.process.phases import (
     phase_begun,
 )
 from runners.process.ports import is_free, listens
-from runners.process.post_mortem import DEATH_S, DYING
+from runners.sglang.post_mortem import DEATH_S, DYING
 from runners.sglang.failures.classify import ready_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runners.process.post_mortem import PostMortem
+    from runners.sglang.post_mortem import PostMortem
     from runners.process.processes import ServerProcess
-    from runners.process.server_client import ServerClient
+    from runners.sglang.server_client import ServerClient
 
 _POLL_S = 0.05
 _TRY_S = 0.2
