@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from results.records import Machine
 from runners.plugin.package import prepared_settings, same_but_setting, started_at
 from runners.plugin.protocol import CLOCK_VARIABLE, STEPS_VARIABLE
+from runners.sglang.command import sglang_command
 from runners.sglang.environment import LocalEnvironment, server_environment, server_python
 from runners.sglang.process_runner import ProcessRunner
-from runners.sglang.command import sglang_command
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.launch.flag_state import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION

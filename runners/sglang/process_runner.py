@@ -27,15 +27,15 @@ from runners.plugin.status import prove_ready, status_of
 from runners.process.effective_environment import effective_environment
 from runners.process.phases import READY, StartTimeouts
 from runners.process.ports import NoFreePortError, free_port_block
-from runners.sglang.post_mortem import PostMortem
 from runners.process.processes import end_leftover, marks, start_or_refuse
-from runners.sglang.server_client import ServerClient
-from runners.sglang.session import ProcessSession, prove_port_free, stop_with_proof
-from runners.sglang.startup import Started, Startup
 from runners.sglang.command import tp_size
 from runners.sglang.facts import read_server_info
 from runners.sglang.failures.plugin_rules import clock_refused
+from runners.sglang.post_mortem import PostMortem
 from runners.sglang.readback import resolved_of
+from runners.sglang.server_client import ServerClient
+from runners.sglang.session import ProcessSession, prove_port_free, stop_with_proof
+from runners.sglang.startup import Started, Startup
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.simulated_acceptance import simulation_variables
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from runners.load.prompts.prompts import PromptSource
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
-    from runners.sglang.environment import ServerEnvironment
     from runners.process.processes import ServerProcess
+    from runners.sglang.environment import ServerEnvironment
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint

@@ -6,17 +6,17 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
+from runners.base import EnvironmentUnusableError
 from runners.load.prompts.rendering import ChatTemplateRenderer
 from runners.plugin import device_timer
 from runners.plugin.device_timer import DeviceTimerWatch, has_timer
 from runners.plugin.package import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin.status import status_of
-from runners.base import EnvironmentUnusableError
-from runners.sglang.environment import server_environment, server_python
-from runners.sglang.process_runner import ProcessRunner, without_clock
 from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
+from runners.sglang.environment import server_environment, server_python
 from runners.sglang.machine import device_names, gpus_used, read_machine
+from runners.sglang.process_runner import ProcessRunner, without_clock
 from runners.sglang.read_ahead import ReadAhead
 from search_spaces.space.version_flags import unsupported_flags
 

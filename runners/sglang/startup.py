@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, StartProgress
-from runners.sglang.environment import served_name
 from runners.process.phases import (
     READY,
     LogFollower,
@@ -18,14 +17,15 @@ from runners.process.phases import (
     phase_begun,
 )
 from runners.process.ports import is_free, listens
-from runners.sglang.post_mortem import DEATH_S, DYING
+from runners.sglang.environment import served_name
 from runners.sglang.failures.classify import ready_timeout
+from runners.sglang.post_mortem import DEATH_S, DYING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runners.sglang.post_mortem import PostMortem
     from runners.process.processes import ServerProcess
+    from runners.sglang.post_mortem import PostMortem
     from runners.sglang.server_client import ServerClient
 
 _POLL_S = 0.05

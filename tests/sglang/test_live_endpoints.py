@@ -11,7 +11,6 @@ from runners.base import RunnerError
 from runners.load.http.probe import find_target
 from runners.load.running_server import bench
 from runners.load.window.watches import identity_of
-from runners.sglang.server_client import ServerClient
 from runners.sglang.facts import (
     read_models,
     read_server,
@@ -19,6 +18,7 @@ from runners.sglang.facts import (
     refuse_unready,
     speculation_of,
 )
+from runners.sglang.server_client import ServerClient
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import KINDS, VERSION, every_kind, generation

@@ -10,7 +10,7 @@ from runners import registry
 
 pytestmark = pytest.mark.slow
 
-MODULE = '''
+MODULE = """
 import time
 
 from results.records import Measurement, Resolved
@@ -69,7 +69,7 @@ class TableRunner(Runner):
 
     def start(self, intent, on_process, on_progress=None):
         return TableSession(intent.configuration, self._workload)
-'''
+"""
 
 
 def test_sweep_uses_a_runner_of_another_engine(tmp_path, write_small, tuner, call, monkeypatch):
