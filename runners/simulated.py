@@ -14,7 +14,7 @@ from runners.process.environment import LocalEnvironment, server_environment, se
 from runners.process.runner import ProcessRunner
 from runners.sglang.command import sglang_command
 from runners.simulated_server.engine.profile import load_profile
-from runners.simulated_server.launch.flag_state import MODELLED_ALGORITHMS
+from runners.simulated_server.launch.flags import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
 from search_spaces.space.version_flags import unsupported_flags
 

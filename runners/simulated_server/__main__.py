@@ -13,11 +13,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from runners.simulated_server.faults import crashes as deaths
+from runners.simulated_server.faults import crashes
 from runners.simulated_server.launch.environment import read_environment
-from runners.simulated_server.launch.flag_state import FlagsRefusedError, ResolvedFlags, resolve
-from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.flags import parse_flags, resolve
 from runners.simulated_server.launch.log import ServerLog
+from runners.simulated_server.launch.speculative_flags import FlagsRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.launch.environment import SimulationEnvironment
+    from runners.simulated_server.launch.flags import ResolvedFlags
 
 
 _RECOMMENDED = (
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         flags = resolve(given)
     except FlagsRefusedError as error:
-        deaths.refuse_flags(log, error)
+        crashes.refuse_flags(log, error)
     log.main(
         f"SIMULATED SGLang: profile={profile.name}, time_scale={simulation.time_scale}, "
         f"seed={simulation.seed}. No model and no GPU is behind this server."

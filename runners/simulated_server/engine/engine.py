@@ -6,33 +6,31 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.adaptive import adaptive_steps
-from runners.simulated_server.engine.batch_log import (
+from runners.simulated_server.engine.clock import wall_time
+from runners.simulated_server.engine.cost import Cycles
+from runners.simulated_server.engine.counters import (
     DECODE,
     DECODE_LOG_INTERVAL,
     DRAFT,
     DRAFT_EXTEND,
     EXTEND,
     TARGET_VERIFY,
-    BatchLog,
     Counters,
 )
-from runners.simulated_server.engine.clock import wall_time
-from runners.simulated_server.engine.cycles import Cycles
 from runners.simulated_server.engine.pace import Pace
 from runners.simulated_server.engine.request import ABORT
 from runners.simulated_server.engine.scheduler import Limits, Prefill, Scheduler
+from runners.simulated_server.launch.log import BatchLog
 from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runners.simulated_server.engine.cost import CostModel, CycleTime
-    from runners.simulated_server.engine.cycles import Cycle
-    from runners.simulated_server.engine.noise import NoiseSource
+    from runners.simulated_server.engine.cost import CostModel, Cycle, CycleTime
     from runners.simulated_server.engine.plugin import PlayedPlugin
-    from runners.simulated_server.engine.profile import Profile
+    from runners.simulated_server.engine.profile import NoiseSource, Profile
     from runners.simulated_server.engine.request import Request
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 

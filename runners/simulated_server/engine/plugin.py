@@ -20,7 +20,7 @@ from runners.plugin.protocol import (
     bucket_of,
     token_of,
 )
-from runners.simulated_server.launch.flag_state import CHAIN_ALGORITHMS
+from runners.simulated_server.launch.flags import CHAIN_ALGORITHMS
 from search_spaces.configuration import Setting, largest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.engine.cost import CycleTime
     from runners.simulated_server.faults.misbehaviour import Misbehaviour
     from runners.simulated_server.launch.environment import SimulationEnvironment
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 

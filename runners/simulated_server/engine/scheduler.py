@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.prefix_cache import PrefixCache
 from runners.simulated_server.engine.tokens import TOKEN_BYTES, pack
-from runners.simulated_server.launch.flag_state import CHUNKED_PREFILL_SIZE
+from runners.simulated_server.launch.flags import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,42 +1,125 @@
-"""One launch of the simulated server, from its phases to its end."""
+"""One launch of the simulated server, from its start-up to its exit status."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import signal
 import traceback
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from runners.simulated_server.api.http_server import ArrivalProtocol, HttpServer
+from runners.simulated_server.api.jobs import ARRIVED, CONNECTION
 from runners.simulated_server.api.metrics import new_observations
 from runners.simulated_server.api.routes import build_application
 from runners.simulated_server.api.state import SimulatedServer
 from runners.simulated_server.engine.clock import new_event_loop
 from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import Engine
-from runners.simulated_server.engine.noise import NoiseSource
 from runners.simulated_server.engine.plugin import played_plugin
-from runners.simulated_server.faults import crashes as deaths
-from runners.simulated_server.faults.api import Gate, TroubledReplies
-from runners.simulated_server.faults.engine import TroubledEngine
+from runners.simulated_server.engine.profile import NoiseSource
+from runners.simulated_server.faults import crashes
 from runners.simulated_server.faults.misbehaviour import holds
 from runners.simulated_server.faults.process import leave_orphan, lives
+from runners.simulated_server.faults.serving import Gate, TroubledEngine, TroubledReplies
 from runners.simulated_server.launch.log import ServerLog, uvicorn_log_config
 from runners.simulated_server.launch.startup import Startup, count_warm_up
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Sequence
+    from types import FrameType
 
     from starlette.applications import Starlette
 
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.faults.misbehaviour import Misbehaviour
     from runners.simulated_server.launch.environment import SimulationEnvironment
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
+
+
+_POLL_S = 5.0
+"""Seconds between two looks at whether all requests have ended (`sigterm_watchdog`)."""
+
+
+class ArrivalProtocol(H11Protocol):
+    """uvicorn's HTTP protocol; a request's task inherits its time of arrival and connection.
+
+    So reading a request's bytes does not slow the simulation.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes from the connection."""
+        ARRIVED.set(self.loop.time())
+        CONNECTION.set(self.transport)
+        super().data_received(data)
+
+
+class HttpServer(uvicorn.Server):
+    """Serves until it is told to end.
+
+    Args:
+        config: uvicorn's.
+        listening: Set once the port is bound.
+        server: What is served.
+        troubles: What goes wrong.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: asyncio.Event,
+        server: SimulatedServer,
+        troubles: Sequence[Misbehaviour],
+    ) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._log = server.log
+        self._live = server.live
+        self._poll_s = _POLL_S / server.simulation.time_scale
+        self._deaf = any(trouble.kind == "ignore_sigterm" for trouble in troubles)
+        slow = [trouble.delay_s for trouble in troubles if trouble.kind == "slow_sigterm"]
+        self._delay_s = max(slow, default=0.0) / server.simulation.time_scale
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Binds the port."""
+        await super().startup(sockets)
+        if self.started:
+            self._listening.set()
+
+    def listening_sockets(self) -> list[int]:
+        """Descriptors of the sockets that it listens on."""
+        return [sock.fileno() for server in self.servers for sock in server.sockets]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal to end."""
+        if sig == signal.SIGTERM:
+            self._log.main(
+                "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+            )
+            if self._deaf:
+                return
+            loop = asyncio.get_event_loop()
+            loop.call_soon_threadsafe(loop.call_later, self._delay_s, self._drain)
+            return
+        super().handle_exit(sig, frame)
+
+    def _drain(self) -> None:
+        """Ends once nobody is served any more; serves new requests too until then (0.5.23)."""
+        rids = list(self._live)
+        self._log.main(
+            f"Gracefully exiting... Remaining number of requests {len(rids)}. Remaining requests "
+            f"remaining_rids={rids}."
+        )
+        if rids:
+            asyncio.get_running_loop().call_later(self._poll_s, self._drain)
+        else:
+            super().handle_exit(signal.SIGTERM, None)
+
 
 _GRACE_S = 5
 
@@ -84,7 +167,7 @@ class Launch:
         """Starts, serves, and returns the exit status."""
         if (refusal := self._plugin.refusal()) is not None:
             self._log.raw(refusal)
-            return deaths.PLUGIN_REFUSES
+            return crashes.PLUGIN_REFUSES
         times = Startup(
             profile=self._profile,
             flags=self._flags,
@@ -160,7 +243,7 @@ class Launch:
             self._log.main(
                 f"kill_process_tree called: parent_pid={pid}, include_parent=False, pid={pid}"
             )
-            return deaths.PORT_TAKEN
+            return crashes.PORT_TAKEN
         return 0
 
     def _look_at(self, task: asyncio.Task[None]) -> None:
@@ -174,7 +257,7 @@ class Launch:
         simulation, flags = self._simulation, self._flags
         scale = simulation.time_scale
         disturbed = TroubledEngine(
-            self._troubles, self._log, scale, self._die, deaths.watchdog_s(flags)
+            self._troubles, self._log, scale, self._die, crashes.watchdog_s(flags)
         )
         engine = Engine(
             self._profile,
@@ -189,7 +272,7 @@ class Launch:
         return engine, disturbed
 
     def _die(self, trouble: Misbehaviour) -> None:
-        deaths.die(
+        crashes.crash(
             self._log,
             trouble.phase or "serving",
             trouble.dies_of,
@@ -213,9 +296,9 @@ class Launch:
                 self._die(trouble)
         await asyncio.sleep(self._profile.startup.warmup_s / scale)
         if not flags.tree_fits:
-            deaths.tree_too_large(self._log, scale)
+            crashes.crash(self._log, "warmup", "tree_too_large", flags, time_scale=scale)
         if flags.tree_too_narrow:
-            deaths.tree_too_narrow(self._log, flags, scale)
+            crashes.crash(self._log, "warmup", "tree_too_narrow", flags, time_scale=scale)
         gc.collect()
         gc.freeze()  # no pauses from what the start-up left
         count_warm_up(server)

@@ -18,8 +18,8 @@ from runners.simulated_server.engine.adaptive import candidate_steps
 from runners.simulated_server.engine.clock import wall_time
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits
-from runners.simulated_server.faults import crashes as deaths
-from runners.simulated_server.launch.flag_state import CHAIN_ALGORITHMS, CONTEXT_LENGTH
+from runners.simulated_server.faults.crashes import crash
+from runners.simulated_server.launch.flags import CHAIN_ALGORITHMS, CONTEXT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.engine.plugin import PlayedPlugin
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.faults.misbehaviour import Misbehaviour
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 
@@ -36,7 +36,7 @@ _PROTOCOLS = frozenset({"LL", "LL128", "SIMPLE"})
 
 
 def nccl_refusal(tp_size: int, environ: Mapping[str, str] | None = None) -> str | None:
-    """The traceback (see `data/deaths`) that NCCL's variables lead to; `None` if they work.
+    """The traceback (see `data/crashes`) that NCCL's variables lead to; `None` if they work.
 
     Args:
         tp_size: Ranks; one alone has nobody to talk to.
@@ -168,7 +168,7 @@ class Startup:
         self._misbehave("distributed", seconds)
         refused = nccl_refusal(self.flags.tp_size)
         if refused is not None and refused != "nccl_capture":
-            deaths.nccl_refuses(self.log, refused, self.flags)
+            crash(self.log, "distributed", refused, self.flags)
         if self.flags.tp_size > 1:
             self.log.ranks("sglang is using nccl==2.30.7")
         if self._has_own_all_reduce:
@@ -218,12 +218,11 @@ class Startup:
             )
             self.log.ranks("Memory pool end. avail mem=9.61 GB")
         if self.flags.algorithm == "EAGLE3" and not self.flags.has_draft:
-            deaths.draft_missing(self.log)
+            crash(self.log, "kv_cache", "draft_missing", self.flags)
         stepwise = self.flags.algorithm in CHAIN_ALGORITHMS
-        backend = self.flags.values.get("speculative_draft_attention_backend")
-        backend = str(backend or self.flags.attention_backend)
+        backend = self.flags.draft_attention_backend
         if stepwise and self.flags.num_steps > 1 and backend in _NO_DRAFT_BACKENDS:
-            deaths.backend_unsupported(self.log, backend)
+            crash(self.log, "kv_cache", "backend_unsupported", self.flags)
         return took
 
     def _capture_graphs(self) -> dict[str, float]:
@@ -272,7 +271,7 @@ class Startup:
         if name.startswith("target"):
             self._misbehave("cuda_graph", seconds)
             if nccl_refusal(self.flags.tp_size) == "nccl_capture":
-                deaths.nccl_refuses(self.log, "nccl_capture", self.flags)
+                crash(self.log, "cuda_graph", "nccl_capture", self.flags)
         took = self._wait(seconds)
         write(
             f"Capture {name} CUDA graph end. elapsed={took:.2f} s, mem usage=0.40 GB, "
@@ -289,7 +288,7 @@ class Startup:
             if trouble.kind == "hang":
                 _sleep_for_ever()
             self._wait(seconds / 2)
-            deaths.die(self.log, phase, trouble.dies_of, self.flags, time_scale=self.time_scale)
+            crash(self.log, phase, trouble.dies_of, self.flags, time_scale=self.time_scale)
 
     def _wait(self, seconds: float) -> float:
         real = seconds / self.time_scale

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from runners.simulated_server.launch.environment import read_environment
-from runners.simulated_server.launch.flag_state import FlagsRefusedError, resolve
-from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.flags import parse_flags, resolve
+from runners.simulated_server.launch.speculative_flags import FlagsRefusedError
 
 pytestmark = pytest.mark.slow
 

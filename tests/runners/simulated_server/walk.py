@@ -12,12 +12,11 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.adaptive import adaptive_steps
-from runners.simulated_server.engine.cost import CostModel, CycleTime
-from runners.simulated_server.engine.cycles import Cycles
+from runners.simulated_server.engine.cost import CostModel, Cycles, CycleTime
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits, Scheduler
 from runners.simulated_server.engine.tokens import fingerprint
-from runners.simulated_server.launch.flag_state import CHUNKED_PREFILL_SIZE
+from runners.simulated_server.launch.flags import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
     from runners.simulated_server.engine.profile import Profile
@@ -128,9 +127,9 @@ def walk(
     shape = shape_of(configuration) if configuration.speculation.enabled else (0, 0, 0)
     cycles = Cycles(CostModel(profile, facts), *shape, adaptive_steps(facts, shape[0]))
     scheduler = Scheduler(Limits.of(facts, max_running_requests, profile.kv_tokens))
-    rng = random.Random(seed)  # noqa: S311 - prompts, not secrets
+    rng = random.Random(seed)
     # Lengths have draws of their own: the prompts are the same at every spread.
-    lengths = random.Random(f"lengths/{seed}")  # noqa: S311 - reproducible, no secret
+    lengths = random.Random(f"lengths/{seed}")
     shortest, longest = 1 - output_spread, 1 + output_spread
     known: dict[Request, Walked] = {}
     ended: list[Walked] = []
