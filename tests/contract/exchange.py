@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from threading import Event
 
+_FEW_EVENTS = 3  # a verify has run by then
 TIMEOUT_S = 240.0
 """Real seconds: a real server on a CPU that it shares with everything else."""
 
@@ -115,7 +116,7 @@ class Answer:
 def ask(
     url: str, exchange: Exchange, timeout_s: float = TIMEOUT_S, *, begun: Event | None = None
 ) -> Answer:
-    """Sends one request on a connection of its own; `begun` is set at a stream's first event."""
+    """Send one request on a new connection; set `begun` after the first events of a stream."""
     place = urlsplit(url)
     body = exchange.body or b""
     headers = {"host": place.netloc, "connection": "close", "accept": "*/*"}
@@ -129,7 +130,7 @@ def ask(
         received = b""
         while piece := sock.recv(65536):
             received += piece
-            if begun is not None and b"data: " in received:
+            if begun and not begun.is_set() and received.count(b"data: ") > _FEW_EVENTS:
                 begun.set()
     return _parsed(received)
 
