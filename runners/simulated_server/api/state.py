@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from runners.simulated_server.engine.counters import Observations
     from runners.simulated_server.engine.engine import Engine
-    from runners.simulated_server.engine.plugin import PlayedPlugin
+    from runners.simulated_server.engine.plugin import SimulatedPlugin
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.engine.request import Request
     from runners.simulated_server.engine.tokens import Answer
@@ -101,7 +101,7 @@ class SimulatedServer:
     profile: Profile
     engine: Engine
     log: ServerLog
-    plugin: PlayedPlugin
+    plugin: SimulatedPlugin
     observations: Observations
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False

@@ -1,4 +1,9 @@
-"""Decode cycles: drafts, accepted drafts, and times on the profile's machine."""
+"""Decode cycles: drafts, accepted drafts, and times on the profile's machine.
+
+EAGLE and EAGLE3 draft step by step with a small head. STANDALONE drafts step by step with a model
+in the target's layout. DFLASH drafts a block in one forward. NGRAM looks the drafts up in the
+earlier text, without a draft model.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +27,12 @@ if TYPE_CHECKING:
 
 
 _STANDALONE_STEP = 8.0
-"""Times a head's step, where the profile gives no STANDALONE: a small model has some 8 times its
-layers. Assumed."""
+"""Default of STANDALONE's step in steps of the head: a small model has about 8 times the layers.
+Assumed."""
 _DFLASH_STEPS = 2.0
-"""A block forward in steps of the head, where the profile gives no DFLASH. Assumed."""
+"""Default of DFLASH's block forward in steps of the head. Assumed."""
 _FRESH = 0.4
-"""NGRAM's `fresh` where the profile gives none. Assumed."""
+"""Default of NGRAM's `fresh`. Assumed."""
 _GRAM = 3
 
 
@@ -36,8 +41,8 @@ class Drafting:
     """An algorithm on a profile's machine; the fields are those of `profile.Algorithm`.
 
     Attributes:
-        simulated_length: The accept length that `SGLANG_SIMULATE_ACC_LEN` asks for, if any.
-        simulated_method: How it is drawn.
+        simulated_length: Accept length of `SGLANG_SIMULATE_ACC_LEN`, if any.
+        simulated_method: `SGLANG_SIMULATE_ACC_METHOD`.
     """
 
     name: str
@@ -51,7 +56,7 @@ class Drafting:
     simulated_method: str = "match-expected"
 
     def draft_ms(self, num_steps: int, topk: int, width: int) -> float:
-        """Time of drafting in one cycle of one request."""
+        """Return the time of drafting in one cycle of one request."""
         time = self.cycle_ms + self.draft_token_ms * width
         if self.name in CHAIN_ALGORITHMS:
             time += self.step_ms[max(k for k in self.step_ms if k <= max(1, topk))] * num_steps
@@ -60,13 +65,13 @@ class Drafting:
     def chances(
         self, num_steps: int, topk: int, width: int, repetition: float = 0.0
     ) -> tuple[float, ...]:
-        """`P(at least j drafts are correct)` for j = 1, 2, ...
+        """Return `P(at least j drafts are correct)` for j = 1, 2, ...
 
         Args:
             num_steps: Draft steps.
             topk: Branches per step.
             width: Tokens per verify.
-            repetition: How much the prompt repeats itself, see `repetition`; only NGRAM asks.
+            repetition: See `repetition`; only NGRAM uses the value.
         """
         depth = min(num_steps, width - 1) if self.name in CHAIN_ALGORITHMS else width - 1
         if self.simulated_length is not None:
@@ -80,25 +85,25 @@ class Drafting:
         return tuple(p * share for p in chain)
 
     def pauses(self, num_steps: int) -> bool:
-        """Whether nothing is drafted at all: adaptive speculation at no steps.
+        """Return whether the algorithm does not draft: adaptive speculation at 0 steps.
 
-        NGRAM's steps are a quotient of its draft tokens that may be 0, and mean nothing.
+        NGRAM's steps are a quotient that may be 0 without this meaning.
         """
         return num_steps == 0 and self.name in CHAIN_ALGORITHMS
 
     @property
     def looks_at_prompts(self) -> bool:
-        """Whether the acceptance depends on what the prompt says."""
+        """Whether the acceptance depends on the prompt."""
         return self.name == "NGRAM" and self.fresh < 1.0
 
 
 def drafting(profile: Profile, name: str, facts: Mapping[str, Any] | None = None) -> Drafting:
-    """An algorithm as the profile has it, with the defaults of what the profile leaves out.
+    """Return an algorithm of the profile, with defaults for the values that it leaves out.
 
     Args:
-        profile: The machine.
+        profile: The simulated machine.
         name: SGLang's name of the algorithm.
-        facts: Variables among them, for `simulated_acceptance`.
+        facts: Flags and variables; `SGLANG_SIMULATE_ACC_LEN` overrides the acceptance.
     """
     algorithm: AlgorithmName = "EAGLE" if name == "NEXTN" else name  # type: ignore[assignment]
     own, base = profile.algorithms.get(algorithm), profile.draft
@@ -130,10 +135,10 @@ def drafting(profile: Profile, name: str, facts: Mapping[str, Any] | None = None
 
 @lru_cache(maxsize=512)
 def repetition(packed: bytes) -> float:
-    """How much a prompt repeats itself: the share of its runs of three tokens seen before in it.
+    """Return the share of a prompt's runs of three tokens that repeat an earlier run.
 
     Args:
-        packed: The prompt's token ids, see `tokens.pack`.
+        packed: Token ids of the prompt, see `tokens.pack`.
     """
     ids = unpack(packed)
     runs = len(ids) - _GRAM + 1
@@ -144,7 +149,7 @@ def repetition(packed: bytes) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CycleTime:
-    """One decode cycle, in milliseconds; without speculation all of it is `verify` and `rest`."""
+    """Times of one decode cycle in milliseconds; without speculation only `verify` and `rest`."""
 
     draft_ms: float
     draft_extend_ms: float
@@ -153,11 +158,11 @@ class CycleTime:
 
     @property
     def total_ms(self) -> float:
-        """The whole cycle."""
+        """Time of the whole cycle."""
         return self.draft_ms + self.draft_extend_ms + self.verify_ms + self.rest_ms
 
     def lasting(self, total_ms: float) -> CycleTime:
-        """The same shares of another total."""
+        """Return times in the same proportions with another total."""
         factor = total_ms / self.total_ms if self.total_ms else 0.0
         return CycleTime(
             self.draft_ms * factor,
@@ -171,7 +176,7 @@ class CostModel:
     """Times of one configuration on a profile's machine.
 
     Args:
-        profile: The machine.
+        profile: The simulated machine.
         facts: Flags by destination and variables by name, for the profile's conditions.
     """
 
@@ -188,7 +193,7 @@ class CostModel:
         )
 
     def at_steps(self, num_steps: int, num_draft_tokens: int) -> Self:
-        """The same machine at another depth, of which other conditions may hold."""
+        """Return the cost model of another shape; other conditions of the profile may hold."""
         return type(self)(
             self._profile,
             self.facts
@@ -201,16 +206,16 @@ class CostModel:
         )
 
     def prefill_ms(self, uncached_tokens: float) -> float:
-        """One prefill forward over the uncached tokens of its requests."""
+        """Return the time of one prefill forward."""
         prefill = self._profile.prefill
         return prefill.base_ms + prefill.token_ms * uncached_tokens
 
     def decode(self, batch: int, tokens: float = 1.0) -> CycleTime:
-        """A decode forward of `batch` requests without speculation.
+        """Return the times of a decode forward without speculation.
 
         Args:
-            batch: Requests.
-            tokens: What it yields each of them; only `every_token_ms` asks.
+            batch: Number of requests.
+            tokens: Tokens per request; only `every_token_ms` uses the value.
         """
         profile = self._profile
         forward = profile.decode_ms + profile.batch.token_ms * (batch - 1)
@@ -220,10 +225,10 @@ class CostModel:
     def speculate(
         self, batch: int, num_steps: int, topk: int, width: int, tokens: float = 1.0
     ) -> CycleTime:
-        """A draft-verify cycle of `batch` requests; `width` tokens are verified for each.
+        """Return the times of a draft-verify cycle that verifies `width` tokens per request.
 
-        At no steps (adaptive speculation) the target decodes one token, and the draft's cache is
-        kept warm, as in SGLang 0.5.23.
+        At 0 steps (adaptive speculation) the target decodes one token and the draft extends its
+        cache, as in SGLang 0.5.23.
         """
         profile, drafts = self._profile, self.drafting
         if drafts is None:
@@ -257,7 +262,7 @@ class Cycle:
     """One cycle of a batch.
 
     Attributes:
-        time: How long it takes, noise aside.
+        time: Times without noise.
         correct: Correct drafts of each request; empty without speculation.
     """
 
@@ -269,11 +274,11 @@ class Cycles:
     """The decode cycles of one server.
 
     Args:
-        cost: Times at the start-up's steps.
-        num_steps: Draft steps.
+        cost: Cost model of the initial shape.
+        num_steps: Initial draft steps.
         topk: Branches per step.
-        num_draft_tokens: Tokens per verify.
-        adaptive: What chooses the steps, where they are not fixed.
+        num_draft_tokens: Initial tokens per verify.
+        adaptive: Chooses the steps of every cycle; `None`: fixed steps.
     """
 
     def __init__(
@@ -299,7 +304,7 @@ class Cycles:
         return self.cost.drafting is not None
 
     def switch(self, setting: Setting) -> None:
-        """Takes on another setting; the profile's conditions are looked at anew."""
+        """Apply another setting and evaluate the profile's conditions again."""
         key = setting.size
         if key == (self.num_steps, self.num_draft_tokens):
             return
@@ -310,7 +315,7 @@ class Cycles:
         self._renew()
 
     def next(self, batch: Sequence[Request]) -> Cycle:
-        """The next cycle of these requests; what it yields is not yet given to them."""
+        """Return the next cycle of the requests, without changing the requests."""
         size = len(batch)
         if not self.speculating:
             return Cycle(self.cost.decode(size), ())
@@ -331,7 +336,7 @@ class Cycles:
         return Cycle(time, tuple(correct))
 
     def verified(self, cycle: Cycle) -> None:
-        """The cycle is over."""
+        """Pass the correct drafts of a finished cycle to the adaptive steps."""
         if self._adaptive is not None and cycle.correct:
             self._adaptive.verified(len(cycle.correct), cycle.correct)
 

@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 
 
 DECODE_LOG_INTERVAL = 40
-"""Decode iterations between two looks at the gauges (`--decode-log-interval`'s default)."""
+"""Default of `--decode-log-interval`: decode iterations between two updates of the gauges."""
 
 EXTEND = "extend"
 DECODE = "decode"
 TARGET_VERIFY = "target_verify"
 DRAFT = "eagle_draft"
 DRAFT_EXTEND = "eagle_draft_extend"
-"""Categories of `sglang:forward_execution_seconds_total` in 0.5.23, by the runner that replays the
-forward's graph: `decode_cuda_graph_runner`, `eagle_draft_cuda_graph_runner` and the latter's
-`_extend_`."""
+"""Categories of `sglang:forward_execution_seconds_total` in 0.5.23.
+
+Sources: `decode_cuda_graph_runner`, `eagle_draft_cuda_graph_runner` and
+`eagle_draft_extend_cuda_graph_runner`.
+"""
 
 
 @dataclass(slots=True)
 class Window:
-    """Sums over the decode iterations since the last tick."""
+    """Sums over the decode iterations since the last update of the gauges."""
 
     iterations: int = 0
     tokens: int = 0
@@ -42,10 +44,11 @@ class Window:
 
 @dataclass(slots=True)
 class Counters:
-    """Counters (by whether the request streamed) and gauges.
+    """Counters, by whether the request streamed, and gauges.
 
-    The accept length's gauges keep their last value when the server is idle and after a flush, and
-    are 0 before the first tick; the average is absent before the first tick and after a flush.
+    The gauges of the accept length are 0 before their first update, and keep their value while the
+    server is idle and after a flush. The average is absent before its first update and after a
+    flush.
     """
 
     prompt_tokens: Counter[bool] = field(default_factory=Counter)
@@ -63,15 +66,15 @@ class Counters:
     total_verify_calls: int = 0
     last_tick: float = 0.0
     forward_seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds of the device in each kind of forward, on the server's clock."""
+    """Device time of each category of forwards, in seconds of the server's clock."""
 
     def forward(self, category: str, seconds: float) -> None:
-        """Counts a forward as SGLang's device timer does; see `EXTEND` and its like."""
+        """Count a forward as SGLang's device timer does."""
         if seconds > 0.0:
             self.forward_seconds[category] = self.forward_seconds.get(category, 0.0) + seconds
 
     def finished(self, request: Request) -> None:
-        """Counts a request at its end, as SGLang does."""
+        """Count a request that has ended."""
         self.prompt_tokens[request.streaming] += request.prompt_tokens
         self.generation_tokens[request.streaming] += request.completion_tokens
         self.requests[request.streaming] += 1
@@ -79,12 +82,12 @@ class Counters:
         self.verify_calls += request.verify_calls
 
     def tick(self, now: float, num_steps: int, num_draft_tokens: int, proposed: int) -> None:
-        """Renews the gauges from the window, and begins another.
+        """Update the gauges from the window, and begin the next window.
 
         Args:
             now: Seconds of a monotonic clock.
-            num_steps: In force now.
-            num_draft_tokens: In force now.
+            num_steps: Current draft steps.
+            num_draft_tokens: Current tokens per verify.
             proposed: Drafts per verify.
         """
         window = self.window
@@ -101,22 +104,22 @@ class Counters:
 
     @property
     def average_accept_length(self) -> float | None:
-        """`avg_spec_accept_length`; `None` while there is none."""
+        """`avg_spec_accept_length`; `None` without a verify since the flush."""
         if not self.total_verify_calls:
             return None
         return self.total_accepted / self.total_verify_calls
 
     def flushed(self) -> None:
-        """What `/flush_cache` resets: the gauges stay (0.5.23, `reset_metrics`)."""
+        """Reset the values that `/flush_cache` resets; gauges stay (0.5.23, `reset_metrics`)."""
         self.total_accepted = self.total_verify_calls = 0
         self.window = Window()
 
 
 class Histogram:
-    """One series.
+    """One series of a Prometheus histogram.
 
     Args:
-        bounds: Upper bounds of the buckets, the last of them infinite.
+        bounds: Upper bounds of the buckets; the last bound is infinite.
     """
 
     __slots__ = ("_bounds", "_counts", "sum")
@@ -127,18 +130,18 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Counts a value."""
+        """Count a value `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self.sum += value * times
 
     @property
     def cumulative(self) -> list[int]:
-        """Counts up to each bound."""
+        """Cumulative counts by bound."""
         return list(accumulate(self._counts))
 
 
 class Observations:
-    """The histograms that requests fill, by family and by whether the request streamed.
+    """Histograms of finished requests, by family and by whether the request streamed.
 
     Args:
         buckets: Upper bounds by family, as Prometheus writes them.
@@ -150,10 +153,10 @@ class Observations:
         self.aborted = 0
 
     def finished(self, request: Request) -> None:
-        """Takes a request at its end.
+        """Record a request that has ended.
 
-        SGLang fills `inter_token_latency_seconds` chunk by chunk; here all of a request's tokens
-        count at their mean.
+        SGLang fills `inter_token_latency_seconds` for each chunk. Here every token of a request
+        counts with the request's mean.
         """
         streaming = str(request.streaming).lower()
         self._observe("prompt_tokens_histogram", "", request.prompt_tokens)

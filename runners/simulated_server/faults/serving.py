@@ -39,33 +39,33 @@ _ASK_THE_SCHEDULER = frozenset(
 """Endpoints that SGLang answers only with the scheduler's help."""
 
 
-class TroubledReplies(ReplyHooks):
-    """All that goes wrong with the answers of one launch.
+class FaultyReplies(ReplyHooks):
+    """Faults of the answers of one launch.
 
     Args:
-        troubles: What holds in this configuration.
-        dead: Whether the scheduler has stopped answering.
+        faults: Faults of this configuration.
+        dead: Whether the scheduler has stopped.
     """
 
-    def __init__(self, troubles: Sequence[Misbehaviour], dead: Callable[[], bool]) -> None:
-        self._of: dict[str, Misbehaviour] = {}
-        for trouble in troubles:
-            self._of.setdefault(trouble.kind, trouble)
-        self._lies = [t for t in troubles if t.kind in {"hang", "dead_scheduler", "exit"}]
+    def __init__(self, faults: Sequence[Misbehaviour], dead: Callable[[], bool]) -> None:
+        self._by_kind: dict[str, Misbehaviour] = {}
+        for fault in faults:
+            self._by_kind.setdefault(fault.kind, fault)
+        self._health_faults = [t for t in faults if t.kind in {"hang", "dead_scheduler", "exit"}]
         self._dead = dead
         self._shares: dict[str, float] = {}
         self._first: dict[int, dict[str, Any]] = {}
         self._cut: set[str] = set()
         self.engine: Engine | None = None
-        """Set once there is one."""
+        """The engine; set after the engine is made."""
 
     def admit(self) -> None:
-        """A share of the requests gets 500."""
+        """Refuse a share of the requests with 500."""
         if self._hits("http_500"):
             raise ApiError({"error": {"message": "Internal Server Error"}}, 500)
 
     def answer(self, answer: Answer) -> Answer:
-        """Garbage: one token, again and again."""
+        """Replace the answer by one repeated token."""
         if not self._active("garbage"):
             return answer
         count = len(answer.ids)
@@ -77,7 +77,7 @@ class TroubledReplies(ReplyHooks):
         )
 
     def chunk(self, request: Request) -> None:
-        """A share of the streams is cut off once they have begun."""
+        """Cut a share of the streams after their first tokens."""
         if request.rid in self._cut:
             return
         if request.completion_tokens > 1:
@@ -86,7 +86,7 @@ class TroubledReplies(ReplyHooks):
                 raise ConnectionCutError
 
     def meta_info(self, request: Request, meta: dict[str, Any]) -> None:
-        """Wrong accounts."""
+        """Report wrong counts."""
         if self._active("cached_tokens"):
             meta["cached_tokens"] = request.prompt_tokens // 2
             meta["cached_tokens_details"] = {"device": request.prompt_tokens // 2, "host": 0}
@@ -98,7 +98,7 @@ class TroubledReplies(ReplyHooks):
             for name in _COUNTS:
                 meta.pop(name, None)
         elif self._active("acceptance_stale"):
-            self._tell_again(request.completion_tokens, meta)
+            self._repeat_counts(request.completion_tokens, meta)
         elif self._active("acceptance_impossible"):
             width = meta["spec_num_proposed_drafts"] // meta["spec_verify_ct"] + 1
             _account(meta, meta["spec_verify_ct"], width)
@@ -108,75 +108,75 @@ class TroubledReplies(ReplyHooks):
             meta["spec_correct_drafts_histogram"] = histogram
 
     def metrics(self, values: dict[str, float]) -> None:
-        """What is missing in the answers is missing here."""
+        """Remove the gauges of values that the answers lack."""
         if self._active("acceptance_missing"):
             values.pop("spec_accept_length", None)
             values.pop("spec_accept_rate", None)
 
     def health(self) -> int | None:
-        """Lies while the scheduler is dead, or flaps under load."""
+        """Return a wrong status while the scheduler is dead, or under load."""
         if self._dead():
-            return next((200 for trouble in self._lies if trouble.health == "ok"), None)
+            return next((200 for fault in self._health_faults if fault.health == "ok"), None)
         busy = self.engine is not None and self.engine.busy
         return 503 if busy and self._hits("health_flaps") else None
 
-    def _tell_again(self, tokens: int, meta: dict[str, Any]) -> None:
-        """The accounts of the first answer of that length, for ever: nobody updates them."""
+    def _repeat_counts(self, tokens: int, meta: dict[str, Any]) -> None:
+        """Report the counts of the first answer with this length."""
         mine = {name: meta[name] for name in _COUNTS if name in meta}
         meta.update(self._first.setdefault(tokens, mine))
 
     def _active(self, kind: str) -> bool:
-        trouble = self._of.get(kind)
-        if trouble is None:
+        fault = self._by_kind.get(kind)
+        if fault is None:
             return False
         served = self.engine.served if self.engine is not None else 0
-        return served >= trouble.after_requests
+        return served >= fault.after_requests
 
     def _hits(self, kind: str) -> bool:
-        """Whether this one is of the share that it happens to: every other for a half."""
+        """Return whether this call belongs to the fault's share; every other call for 0.5."""
         if not self._active(kind):
             return False
-        total = self._shares.get(kind, 0.0) + self._of[kind].share
+        total = self._shares.get(kind, 0.0) + self._by_kind[kind].share
         hit = total >= 1.0 - 1e-9
         self._shares[kind] = total - 1.0 if hit else total
         return hit
 
 
 class Gate:
-    """Stands before the whole API of a misbehaving server.
+    """Blocks requests to a dead scheduler, and crashes at a flush.
 
     Args:
         application: The API.
-        troubles: What goes wrong.
-        engine: The scheduler.
-        dead: Set once the scheduler answers nobody.
-        die: Ends the server.
+        faults: Faults of this configuration.
+        engine: The engine.
+        dead: Set when the scheduler stops.
+        crash: Ends the server with a fault's crash.
     """
 
     def __init__(
         self,
         application: ASGIApp,
-        troubles: Sequence[Misbehaviour],
+        faults: Sequence[Misbehaviour],
         engine: Engine,
         dead: asyncio.Event,
-        die: Callable[[Misbehaviour], None],
+        crash: Callable[[Misbehaviour], None],
     ) -> None:
         self._application = application
-        self._at_flush = [t for t in troubles if t.kind == "exit" and t.phase == "flush"]
+        self._at_flush = [t for t in faults if t.kind == "exit" and t.phase == "flush"]
         self._engine = engine
         self._dead = dead
-        self._die = die
+        self._crash = crash
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets a request through, or not."""
+        """Pass a request on, block it, or crash."""
         path = scope.get("path", "")
         if self._dead.is_set() and path in _ASK_THE_SCHEDULER:
             await asyncio.Event().wait()
         if path == "/flush_cache":
             served = self._engine.served
-            for trouble in self._at_flush:
-                if served and served >= trouble.after_requests:
-                    self._die(trouble)
+            for fault in self._at_flush:
+                if served and served >= fault.after_requests:
+                    self._crash(fault)
         await self._application(scope, receive, send)
 
 
@@ -193,7 +193,7 @@ def _account(meta: dict[str, Any], verify_calls: int, correct_each: int) -> None
 
 _PREFIX_TOKENS = 8
 _EARLY = 0.75
-"""Share of the asked tokens at which `wrong_tokens` ends an answer."""
+"""Share of the requested tokens at which `wrong_tokens` ends an answer."""
 
 _COMPILES = (
     "AUTOTUNE mm({tokens}x7168, 7168x4096)",
@@ -202,108 +202,108 @@ _COMPILES = (
 )
 
 
-class TroubledEngine(EngineHooks):
-    """All that goes wrong in the scheduler of one launch.
+class FaultyEngine(EngineHooks):
+    """Faults of the scheduler of one launch.
 
     Args:
-        troubles: What holds in this configuration.
-        log: Where it is logged.
+        faults: Faults of this configuration.
+        log: The server's log.
         time_scale: Simulated seconds per real second.
-        die: Ends the server; its argument says of what.
-        watchdog_s: Simulated seconds of standstill after which SGLang ends itself.
+        crash: Ends the server with a fault's crash.
+        watchdog_s: Simulated seconds without progress after which SGLang ends itself.
     """
 
     def __init__(
         self,
-        troubles: Sequence[Misbehaviour],
+        faults: Sequence[Misbehaviour],
         log: ServerLog,
         time_scale: float,
-        die: Callable[[Misbehaviour], None],
+        crash: Callable[[Misbehaviour], None],
         watchdog_s: float,
     ) -> None:
         self._sudden = [
             t
-            for t in troubles
+            for t in faults
             if t.kind == "dead_scheduler" or (t.kind in {"exit", "hang"} and t.phase == "serving")
         ]
-        self._idle = [t for t in troubles if t.kind == "exit" and t.phase == "idle"]
-        self._slow = [t for t in troubles if t.kind in {"slow", "drift"}]
-        self._jit = [t for t in troubles if t.kind == "jit"]
-        self._short = [t for t in troubles if t.kind == "wrong_tokens"]
+        self._idle = [t for t in faults if t.kind == "exit" and t.phase == "idle"]
+        self._slow = [t for t in faults if t.kind in {"slow", "drift"}]
+        self._jit = [t for t in faults if t.kind == "jit"]
+        self._short = [t for t in faults if t.kind == "wrong_tokens"]
         self._log = log
         self._scale = time_scale
-        self._die = die
+        self._crash = crash
         self._watchdog_s = watchdog_s
         self._shortened: set[str] = set()
         self._ended = 0
         self._timer: asyncio.TimerHandle | None = None
         self.dead = asyncio.Event()
-        """Set once the scheduler answers nobody any more."""
+        """Set when the scheduler stops."""
 
     async def before_forward(self, engine: Engine, batch: Sequence[Request]) -> None:
-        """Strikes where its conditions hold, in the middle of requests that count."""
+        """Crash or hang if a fault's conditions hold for the counted requests of the batch."""
         counted = [request for request in batch if request.counted]
         if not counted:
             return
-        for trouble in self._sudden:
-            if not self._strikes(trouble, engine.served, counted):
+        for fault in self._sudden:
+            if not self._strikes(fault, engine.served, counted):
                 continue
-            if trouble.delay_s:
-                await asyncio.sleep(trouble.delay_s / self._scale)
-            if trouble.kind == "exit" and trouble.dies_of != "watchdog":
-                self._die(trouble)
+            if fault.delay_s:
+                await asyncio.sleep(fault.delay_s / self._scale)
+            if fault.kind == "exit" and fault.crash_cause != "watchdog":
+                self._crash(fault)
             self.dead.set()
-            if trouble.kind == "exit":
+            if fault.kind == "exit":
                 await asyncio.sleep(self._watchdog_s / self._scale)
-                self._die(trouble)
+                self._crash(fault)
             await asyncio.Event().wait()
         if self._short:
             self._shorten(engine.served, counted)
 
     def factor(self, engine: Engine) -> float:
-        """Slow from the beginning, or ever slower."""
+        """Return the factor of the faults `slow` and `drift`."""
         factor = 1.0
-        for trouble in self._slow:
-            if engine.served < trouble.after_requests:
+        for fault in self._slow:
+            if engine.served < fault.after_requests:
                 continue
-            if trouble.kind == "slow":
-                factor *= trouble.factor
+            if fault.kind == "slow":
+                factor *= fault.factor
             else:
-                served = engine.served - trouble.after_requests
-                factor *= 1.0 + (trouble.factor - 1.0) * served / 100.0
+                served = engine.served - fault.after_requests
+                factor *= 1.0 + (fault.factor - 1.0) * served / 100.0
         return factor
 
     def finished(self, engine: Engine, request: Request) -> None:
-        """Compiles for the next one, or counts how long nobody asks."""
+        """Log a compilation, or start the timer of a crash while idle."""
         self._ended += 1
-        for trouble in self._jit:
-            if engine.served > trouble.after_requests:
+        for fault in self._jit:
+            if engine.served > fault.after_requests:
                 for line in _COMPILES:
                     self._log.raw(line.format(tokens=request.prompt_tokens, number=self._ended))
-        for trouble in self._idle:
-            if engine.served >= trouble.after_requests:
-                self._wait_idle(engine, trouble)
+        for fault in self._idle:
+            if engine.served >= fault.after_requests:
+                self._wait_idle(engine, fault)
 
-    def _strikes(self, trouble: Misbehaviour, served: int, batch: Sequence[Request]) -> bool:
-        if served < trouble.after_requests or len(batch) < trouble.concurrency:
+    def _strikes(self, fault: Misbehaviour, served: int, batch: Sequence[Request]) -> bool:
+        if served < fault.after_requests or len(batch) < fault.concurrency:
             return False
-        if trouble.padded and len(batch) & (len(batch) - 1) == 0:
+        if fault.padded and len(batch) & (len(batch) - 1) == 0:
             return False
-        return not trouble.prefix_hit or self._repeats(batch)
+        return not fault.prefix_hit or self._repeats(batch)
 
     def _repeats(self, batch: Sequence[Request]) -> bool:
-        """Whether the cache knows the beginning of one of these prompts."""
+        """Return whether the prefix cache has the beginning of one of the prompts."""
         return any(request.cached_tokens > _PREFIX_TOKENS for request in batch)
 
     def _shorten(self, served: int, batch: Sequence[Request]) -> None:
-        if all(served < trouble.after_requests for trouble in self._short):
+        if all(served < fault.after_requests for fault in self._short):
             return
         for request in batch:
             if request.completion_tokens == 0 and request.rid not in self._shortened:
                 self._shortened.add(request.rid)
                 request.limit = max(1, int(request.limit * _EARLY))
 
-    def _wait_idle(self, engine: Engine, trouble: Misbehaviour) -> None:
+    def _wait_idle(self, engine: Engine, fault: Misbehaviour) -> None:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
@@ -311,6 +311,6 @@ class TroubledEngine(EngineHooks):
 
         def strike() -> None:
             if not engine.busy and engine.served == served:
-                self._die(trouble)
+                self._crash(fault)
 
-        self._timer = loop.call_later(max(trouble.delay_s / self._scale, 0.01), strike)
+        self._timer = loop.call_later(max(fault.delay_s / self._scale, 0.01), strike)

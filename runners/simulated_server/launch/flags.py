@@ -1,20 +1,23 @@
-"""Flags: SGLang's command line, and the values that SGLang 0.5.23 runs with."""
+"""Flags: SGLang's command line, and the values that SGLang 0.5.23 makes of it.
+
+Source: SGLang 0.5.23, `srt/arg_groups/`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 
 from runners.simulated_server.launch.speculative_flags import (
     FlagsRefusedError,
-    Resolving,
-    in_hook,
+    FlagState,
     resolve_algorithm,
 )
+from search_spaces.algorithms import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         flags, action = entry["flags"], entry.get("action", "_StoreAction")
         options: dict[str, Any] = {"dest": entry["dest"], "default": argparse.SUPPRESS}
         if action == "BooleanOptionalAction":
-            flags = flags[:1]  # argparse adds the --no- form itself
+            flags = flags[:1]  # argparse adds the --no- form
             options["action"] = argparse.BooleanOptionalAction
         elif entry.get("nargs") == 0:
             options["action"] = "store_true"
@@ -72,31 +75,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse_flags(argv: Sequence[str]) -> dict[str, Any]:
-    """The flags that were given, by destination; those left out are absent.
+    """Parse the command line; return the given flags by destination.
 
-    A flag that SGLang 0.5.23 does not know, or a value that it refuses, ends the process as
-    SGLang does: the usage and `error: ...` on stderr, exit status 2.
+    An unknown flag or a wrong value ends the process as in SGLang: usage and `error: ...` on
+    stderr, exit status 2.
     """
     given = vars(_parser().parse_args(list(argv)))
     if "config" in given:
-        _parser().error("argument --config: not supported by the simulated server; give flags")
+        _parser().error(
+            "argument --config: not supported by the simulated server; pass the flags themselves"
+        )
     return given
 
 
 CHAIN_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "STANDALONE"})
-"""The algorithms that draft step by step (NEXTN is another name of EAGLE); the others draft all
-tokens of a verify at once."""
+"""Algorithms that draft step by step. The others draft all tokens of a verify at once."""
 
 MODELLED_ALGORITHMS = CHAIN_ALGORITHMS | {"NGRAM", "DFLASH"}
-"""The algorithms that the simulation has a model of."""
+"""Algorithms that the simulation has a model of."""
 
 CONTEXT_LENGTH = 262_144
-"""Tokens that the simulated models were made for."""
+"""Context length of the simulated models, in tokens."""
 
 CHUNKED_PREFILL_SIZE = 8192
-"""Most tokens of one prefill, where no flag says otherwise."""
+"""Default of `--chunked-prefill-size`."""
 
-_KNOWN_TO_SGLANG = frozenset({"DSPARK", "UNO", "FROZEN_KV_MTP", "NONE"})
+_NOT_MODELLED = frozenset({"DSPARK", "UNO", "FROZEN_KV_MTP", "NONE"})
 _DEFAULT_MAX_RUNNING_REQUESTS = 256
 _PAGE_SIZES = {"flashmla": 64, "trtllm_mha": 64}
 _LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
@@ -104,17 +108,17 @@ _LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
 @dataclass(frozen=True, slots=True)
 class ResolvedFlags:
-    """What the server runs.
+    """Flags that the server runs with.
 
     Attributes:
-        values: The flags that were given or rewritten, by destination.
+        values: Given and rewritten flags by destination.
         algorithm: `None` without speculation.
         num_steps: Draft steps; 0 without speculation.
         topk: Branches per step; 0 without speculation.
-        num_draft_tokens: Tokens that a verify checks; 0 without speculation.
-        max_running_requests: Requests that run at once.
-        warnings: What SGLang logs while it rewrites.
-        attention_backend: What decodes, given or SGLang's choice.
+        num_draft_tokens: Tokens per verify; 0 without speculation.
+        max_running_requests: Limit of running requests.
+        warnings: SGLang's warnings about rewrites.
+        attention_backend: The given or default attention backend.
     """
 
     values: dict[str, Any]
@@ -123,31 +127,30 @@ class ResolvedFlags:
     topk: int
     num_draft_tokens: int
     max_running_requests: int
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     attention_backend: str = "flashinfer"
 
     @property
     def tree_fits(self) -> bool:
-        """Whether the drafts can fill the tree; SGLang finds out in its warm-up only."""
+        """Whether the tree has a node for each draft; otherwise SGLang crashes in its warm-up."""
         if self.algorithm not in CHAIN_ALGORITHMS:
             return True
-        pool = self.topk + (self.num_steps - 1) * self.topk**2
-        return self.num_draft_tokens - 1 <= pool
+        return self.num_draft_tokens - 1 <= self.topk + (self.num_steps - 1) * self.topk**2
 
     @property
     def tree_too_narrow(self) -> bool:
-        """Whether a tree has fewer tokens than a path through it: dies in the warm-up too."""
+        """Whether a path is longer than the tree is wide; then SGLang crashes in its warm-up."""
         tree = self.algorithm in CHAIN_ALGORITHMS and self.topk > 1
         return tree and self.num_draft_tokens < self.num_steps + 1
 
     @property
     def adaptive(self) -> bool:
-        """Whether the steps follow the acceptance while it serves."""
+        """Whether the draft steps follow the acceptance."""
         return bool(self.values.get("speculative_adaptive"))
 
     @property
     def tp_size(self) -> int:
-        """Ranks of the target."""
+        """Tensor-parallel size of the target."""
         return int(self.values.get("tp_size", 1))
 
     @property
@@ -157,21 +160,22 @@ class ResolvedFlags:
 
     @property
     def has_draft(self) -> bool:
-        """Whether a draft model of its own was named."""
+        """Whether the flags name a draft model."""
         return self.values.get("speculative_draft_model_path") is not None
 
 
 def resolve(given: dict[str, Any]) -> ResolvedFlags:
-    """Rewrites the flags as SGLang does.
-
-    Args:
-        given: The flags that were given, by destination.
+    """Rewrite the given flags as SGLang does.
 
     Raises:
-        FlagsRefusedError: SGLang refuses them.
+        FlagsRefusedError: SGLang refuses the flags.
     """
     values = dict(given)
-    _check_context(values.get("context_length"))
+    context = values.get("context_length")
+    allowed = os.environ.get(_LONGER, "").lower() in {"1", "true"}
+    if context is not None and context > CONTEXT_LENGTH and not allowed:
+        known = {"derived": CONTEXT_LENGTH, "variable": _LONGER}
+        raise FlagsRefusedError("context_too_long", values | known)
     cpu = values.get("device") == "cpu"
     backend = str(values.get("attention_backend", "intel_amx" if cpu else "flashinfer"))
     if backend in _PAGE_SIZES:
@@ -180,11 +184,16 @@ def resolve(given: dict[str, Any]) -> ResolvedFlags:
         _check_pages(values)
         limit = values.get("max_running_requests") or _DEFAULT_MAX_RUNNING_REQUESTS
         return ResolvedFlags(values, None, 0, 0, 0, limit, (), backend)
-    values["speculative_algorithm"] = algorithm = _algorithm(str(values["speculative_algorithm"]))
+    algorithm = str(values["speculative_algorithm"]).upper()
+    algorithm = values["speculative_algorithm"] = ALIASES.get(algorithm, algorithm)
+    if algorithm not in MODELLED_ALGORITHMS:
+        name = "not_simulated" if algorithm in _NOT_MODELLED else "unknown_algorithm"
+        known = {"algorithm": algorithm, "known": ", ".join(sorted(MODELLED_ALGORITHMS))}
+        raise FlagsRefusedError(name, known)
     if values.get("speculative_draft_model_path") is not None:
         values.setdefault("speculative_draft_model_revision", "main")
-    resolving = Resolving(values, algorithm, backend, cpu=cpu)
-    resolve_algorithm(resolving)
+    state = FlagState(values, algorithm, backend, cpu=cpu)
+    resolve_algorithm(state)
     _check_pages(values)
     return ResolvedFlags(
         values,
@@ -193,52 +202,22 @@ def resolve(given: dict[str, Any]) -> ResolvedFlags:
         int(values["speculative_eagle_topk"]),
         int(values["speculative_num_draft_tokens"]),
         int(values["max_running_requests"]),
-        tuple(resolving.warnings),
+        tuple(state.warnings),
         backend,
     )
 
 
-def _algorithm(asked: str) -> str:
-    algorithm = asked.upper()
-    if algorithm == "NEXTN":
-        return "EAGLE"
-    if algorithm in MODELLED_ALGORITHMS:
-        return algorithm
-    if algorithm in _KNOWN_TO_SGLANG:
-        raise in_hook(
-            f"NotImplementedError: the simulated server has no model of {algorithm}; it knows "
-            f"{', '.join(sorted(MODELLED_ALGORITHMS))}"
-        )
-    raise FlagsRefusedError(
-        f"ValueError: Unknown speculative algorithm name: {algorithm}", "unknown_algorithm"
-    )
-
-
 def _check_pages(values: dict[str, Any]) -> None:
-    """Chunks of a prefill end where pages do (0.5.23, `validation_hook.py`, line 244)."""
+    """Check that prefill chunks end with a page (`validation_hook.py:244`).
+
+    Raises:
+        FlagsRefusedError: SGLang refuses the sizes.
+    """
     chunk = int(values.get("chunked_prefill_size") or CHUNKED_PREFILL_SIZE)
     page = values.get("page_size")
     if page is None or chunk <= 0 or values.get("disaggregation_mode") == "decode":
         return
     if page == 0:
-        raise FlagsRefusedError("ZeroDivisionError: integer modulo by zero", "page_size_zero")
+        raise FlagsRefusedError("page_size_zero", values)
     if chunk % page:
-        raise FlagsRefusedError(
-            "AssertionError: chunked_prefill_size must be divisible by page_size",
-            "chunk_not_of_pages",
-        )
-
-
-def _check_context(asked: int | None) -> None:
-    if asked is None or asked <= CONTEXT_LENGTH:
-        return
-    if os.environ.get(_LONGER, "").lower() in {"1", "true"}:
-        return
-    raise FlagsRefusedError(
-        f"ValueError: Warning: User-specified context_length ({asked}) is greater than the derived "
-        f"context_length ({CONTEXT_LENGTH}). This may lead to incorrect model outputs or CUDA "
-        "errors. Note that the derived context_length may differ from max_position_embeddings in "
-        "the model's config. To allow overriding this maximum, set the env var "
-        f"{_LONGER}=1",
-        "context_too_long",
-    )
+        raise FlagsRefusedError("chunk_not_of_pages", values)
