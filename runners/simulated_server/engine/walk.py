@@ -127,9 +127,9 @@ def walk(
     shape = shape_of(configuration) if configuration.speculation.enabled else (0, 0, 0)
     cycles = Cycles(CostModel(profile, facts), *shape, adaptive_steps(facts, shape[0]))
     scheduler = Scheduler(Limits.of(facts, max_running_requests, profile.kv_tokens))
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - prompts, not secrets
     # Lengths have draws of their own: the prompts are the same at every spread.
-    lengths = random.Random(f"lengths/{seed}")
+    lengths = random.Random(f"lengths/{seed}")  # noqa: S311 - reproducible, no secret
     shortest, longest = 1 - output_spread, 1 + output_spread
     known: dict[Request, Walked] = {}
     ended: list[Walked] = []
