@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runners.process.phases import StartTimeouts
-    from runners.process.runner import ProcessRunner
+    from runners.sglang.phases import StartTimeouts
+    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.study_file.study import Study
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from runners.base import LaunchCommand
-from runners.process.runner import launches_alone
 from runners.sglang.command import shell
+from runners.sglang.process_runner import launches_alone
 from search_spaces.secrets import is_export_only
 from search_spaces.simulated_acceptance import NOTICE, simulates_acceptance
 from search_spaces.space.baselines import PRODUCTION

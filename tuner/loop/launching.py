@@ -18,8 +18,8 @@ from results.records import (
     TrialState,
 )
 from runners.base import RunnerError
+from runners.server_info import version_note
 from runners.sglang.command import redacted
-from runners.sglang.versions import version_note
 from tuner.hot_switch.switch_faults import ANCHOR_DISTURBED
 from tuner.loop.failure_policy import KILLED, blame, killed_again
 from tuner.loop.judging import Judge

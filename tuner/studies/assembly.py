@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import Runner
-    from runners.process.runner import ProcessRunner
+    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from tuner.loop.optuna_mirror import Mirror
