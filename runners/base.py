@@ -11,13 +11,15 @@ import abc
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from results.records import Failure, Machine
+from search_spaces.flags.flags import canonical_env_value
+from search_spaces.secrets import is_reference, is_secret
 from search_spaces.simulated_acceptance import simulation_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from results.records import (
@@ -66,12 +68,60 @@ class LaunchCommand:
         return kept | dict(self.env)
 
 
+def with_variables(
+    argv: Iterable[str], variables: Mapping[str, Any], *, fill_in: bool = True
+) -> LaunchCommand:
+    """Return a command that sets the variables, and removes those that are `None`.
+
+    Args:
+        argv: The command.
+        variables: Values by name.
+        fill_in: Whether a secret given as `$NAME` takes its value from the tuner's environment. A
+            name without a value there is not changed.
+    """
+    canonical = sorted((name, canonical_env_value(value)) for name, value in variables.items())
+    present = [(name, value) for name, value in canonical if value is not None]
+    if fill_in:
+        filled = ((name, _filled_in(name, value)) for name, value in present)
+        present = [(name, value) for name, value in filled if value is not None]
+    unset = tuple(name for name, value in canonical if value is None)
+    return LaunchCommand(tuple(argv), tuple(present), unset)
+
+
+def _filled_in(name: str, value: str) -> str | None:
+    if is_secret(name) and is_reference(value):
+        return os.environ.get(value.strip("${}"))
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class StartProgress:
     """Start of a start-up phase (`"weights"`, `"cuda_graph"`, ...)."""
 
     phase: str
     elapsed_s: float
+
+
+def differences(asked: Configuration, resolved: Configuration) -> tuple[str, ...]:
+    """Return one sentence per knob that the server does not run as asked.
+
+    Knobs that are `None` and knobs that cannot be read back are not compared.
+    """
+    found = []
+    for name in ("algorithm", "num_steps", "topk", "num_draft_tokens"):
+        wanted, is_ = getattr(asked.speculation, name), getattr(resolved.speculation, name)
+        if wanted is not None and wanted != is_:
+            found.append(f"{name}: asked {wanted}, runs {is_}")
+    if asked.draft_tp is not None and asked.draft_tp != resolved.draft_tp:
+        found.append(f"draft_tp: asked {asked.draft_tp}, runs {resolved.draft_tp}")
+    flags, env = dict(resolved.flags), dict(resolved.env)
+    for name, value in asked.flags:
+        if value is not None and name in flags and flags[name] != value:
+            found.append(f"{name}: asked {value!r}, runs {flags[name]!r}")
+    for name, value in asked.env:
+        if name in env and env[name] != value:
+            found.append(f"{name}: asked {value!r}, runs {env[name]!r}")
+    return tuple(found)
 
 
 class Session(abc.ABC):
@@ -216,9 +266,9 @@ class Runner(abc.ABC):
         return None
 
     def supports_draft_tp(self, draft_tp: int) -> bool:
-        """Whether the draft can run at this tensor-parallel size."""
+        """Whether the draft can run at this tensor-parallel size, the target's own included."""
         del draft_tp
-        return False
+        return True
 
     def end_leftover(self, process: ProcessIdentity) -> tuple[int, ...]:
         """End the processes that a killed tuner left of a launch, and return their pids.

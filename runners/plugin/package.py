@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from results.records import LaunchIntent
-    from runners.sglang.environment import ServerEnvironment
+    from runners.process.environment import ServerEnvironment
     from search_spaces.configuration import Configuration, Setting
 
 FOLDER: Final = Path(__file__).parent / "inside_sglang"

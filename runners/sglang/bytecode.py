@@ -19,7 +19,7 @@ from runners.base import EnvironmentUnusableError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runners.sglang.environment import ServerEnvironment
+    from runners.process.environment import ServerEnvironment
 
 # Runs in the server's interpreter, so standard library only. Three modules stand for their
 # packages: a file of each that every start imports.

@@ -16,7 +16,7 @@ from search_spaces.space.baselines import production_configuration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from runners.sglang.environment import ServerEnvironment
+    from runners.process.environment import ServerEnvironment
     from search_spaces.study_file.study import Study
 
 

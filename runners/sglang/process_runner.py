@@ -24,13 +24,13 @@ from runners.plugin.cycle_times import CycleWatch, NoClock, PluginWatch
 from runners.plugin.package import prepared_settings, without_plugin
 from runners.plugin.protocol import CLOCK_VARIABLE
 from runners.plugin.status import prove_ready, status_of
-from runners.process.effective_environment import effective_environment
-from runners.process.phases import READY, StartTimeouts
 from runners.process.ports import NoFreePortError, free_port_block
 from runners.process.processes import end_leftover, marks, start_or_refuse
+from runners.server_info import read_server_info, version_note
 from runners.sglang.command import tp_size
-from runners.sglang.facts import read_server_info
+from runners.sglang.effective_environment import effective_environment
 from runners.sglang.failures.plugin_rules import clock_refused
+from runners.sglang.phases import READY, StartTimeouts
 from runners.sglang.post_mortem import PostMortem
 from runners.sglang.readback import resolved_of
 from runners.sglang.server_client import ServerClient
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from runners.load.prompts.prompts import PromptSource
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
+    from runners.process.environment import ServerEnvironment
     from runners.process.processes import ServerProcess
-    from runners.sglang.environment import ServerEnvironment
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint
@@ -88,13 +88,13 @@ class ProcessRunner(Runner):
         log_dir: Path | str,
         timeouts: StartTimeouts | None = None,
     ) -> None:
-        """Prepare to start servers.
+        """Starts nothing yet.
 
         Args:
             study: Gives the fixed part of every command, and the load.
             seed: Selects the prompts, the same for every configuration.
-            log_dir: Folder of logs whose intent names no folder.
-            timeouts: Maximum time per start-up phase.
+            log_dir: Where logs go whose intent names no folder.
+            timeouts: Longest time per start-up phase.
         """
         self._study = study
         self._seed = seed
@@ -133,6 +133,12 @@ class ProcessRunner(Runner):
     def notice(self, remark: str) -> None:
         """Has something said, once, that launches go without."""
         self._noticed[remark] = None
+
+    def notice_version(self, resolved: Resolved) -> None:
+        """Have the user told of an SGLang version whose figures may have other meanings."""
+        note = None if resolved.simulated else version_note(resolved.sglang_version)
+        if note is not None:
+            self.notice(note)
 
     def _go_without_clock(self, configuration: Configuration, reason: str) -> None:
         self._clock_refused[_flags_set(configuration)] = reason
@@ -309,6 +315,7 @@ class ProcessRunner(Runner):
         except RunnerError as error:
             raise post_mortem.explain(error, READY) from error
         _check_kind(self, resolved)
+        self.notice_version(resolved)
         prepared = prepared_settings(intent)
         if prepared:
             prove_ready(log, status_of(resolved.server_info), prepared)
@@ -380,10 +387,10 @@ class ProcessRunner(Runner):
 
 
 def _check_intent(runner: Runner, study: Study, intent: LaunchIntent) -> None:
-    """Check that the runner supports the draft placement and the settings of a launch.
+    """Sees that a runner can do what is asked of it.
 
     Raises:
-        RunnerError: The placement or a switch is not supported.
+        RunnerError: It cannot place the draft so, or switch a server through these settings.
     """
     draft_tp = intent.configuration.draft_tp
     # Today's command may have another tp-size than the study, and a space may vary it.
@@ -404,10 +411,10 @@ def _check_intent(runner: Runner, study: Study, intent: LaunchIntent) -> None:
 
 
 def _check_kind(runner: Runner, resolved: Resolved) -> None:
-    """Check that a server is simulated if and only if its runner is.
+    """Sees that a server is a simulated one where that was started, and a real one else.
 
     Raises:
-        RunnerError: The server is of the other kind.
+        RunnerError: It is not.
     """
     if resolved.simulated != runner.simulated:
         wrong = "a simulated" if resolved.simulated else "a real"
@@ -416,5 +423,5 @@ def _check_kind(runner: Runner, resolved: Resolved) -> None:
 
 
 def _refusal(kind: str, fault: Fault, message: str, phase: str = "arguments") -> RunnerError:
-    """The error of a launch that is not started."""
+    """The error of a launch that does not take place."""
     return RunnerError(Failure(kind, phase, fault, message))

@@ -12,9 +12,9 @@ from runners.plugin import device_timer
 from runners.plugin.device_timer import DeviceTimerWatch, has_timer
 from runners.plugin.package import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin.status import status_of
+from runners.process.environment import server_environment, server_python
 from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
-from runners.sglang.environment import server_environment, server_python
 from runners.sglang.machine import device_names, gpus_used, read_machine
 from runners.sglang.process_runner import ProcessRunner, without_clock
 from runners.sglang.read_ahead import ReadAhead
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
     from runners.plugin.cycle_times import CycleWatch
-    from runners.process.phases import StartTimeouts
     from runners.sglang.machine import MachineFacts
+    from runners.sglang.phases import StartTimeouts
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
 

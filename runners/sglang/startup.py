@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, StartProgress
-from runners.process.phases import (
+from runners.process.environment import served_name
+from runners.process.ports import is_free, listens
+from runners.sglang.failures.classify import ready_timeout
+from runners.sglang.phases import (
     READY,
     LogFollower,
     PhaseClock,
@@ -16,9 +19,6 @@ from runners.process.phases import (
     log_tail,
     phase_begun,
 )
-from runners.process.ports import is_free, listens
-from runners.sglang.environment import served_name
-from runners.sglang.failures.classify import ready_timeout
 from runners.sglang.post_mortem import DEATH_S, DYING
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A server that speaks SGLang's API without a GPU; its costs come from a profile.
+"""Simulated SGLang server: SGLang's flags, log and API without a GPU; a profile gives the times.
 
-Start it with `python -m runners.simulated_server`.
+Start the server with `python -m runners.simulated_server`.
 """

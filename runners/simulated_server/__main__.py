@@ -1,8 +1,8 @@
 """`python -m runners.simulated_server --model-path X --port P [any SGLang flag]`.
 
-A process that behaves like `python -m sglang.launch_server` of SGLang 0.5.23, without a GPU and
-without a model: same flags, environment, log, API, failures. What it serves is simulated, and its
-`/server_info` says so. `TUNER_SIM_*` variables steer it, see `environment`.
+The process behaves like `python -m sglang.launch_server` of SGLang 0.5.23 without a GPU and without
+a model: equal flags, environment, log, API and failures. Its results are simulated, and
+`/server_info` states that. `launch/environment.py` has the `TUNER_SIM_*` variables.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from runners.simulated_server.faults import crashes as deaths
+from runners.simulated_server.faults import crashes
 from runners.simulated_server.launch.environment import read_environment
-from runners.simulated_server.launch.flag_state import FlagsRefusedError, ResolvedFlags, resolve
-from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.flags import parse_flags, resolve
 from runners.simulated_server.launch.log import ServerLog
+from runners.simulated_server.launch.speculative_flags import FlagsRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.launch.environment import SimulationEnvironment
+    from runners.simulated_server.launch.flags import ResolvedFlags
 
 
 _RECOMMENDED = (
@@ -36,7 +37,7 @@ _RECOMMENDED = (
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Serves until SIGTERM or SIGINT (exit status 0), or dies as SGLang does."""
+    """Serve until SIGTERM or SIGINT (exit status 0), or crash as SGLang does."""
     began = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end_quietly)
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     given = parse_flags(arguments)
     log = ServerLog(int(given.get("tp_size", 1)))
     log.raw(_RECOMMENDED)
-    # Imported here, so that a refused command line is refused at once.
+    # Imported after the flags are parsed, so wrong flags end the process quickly.
     from runners.simulated_server.engine.profile import load_profile  # noqa: PLC0415
 
     try:
@@ -56,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         flags = resolve(given)
     except FlagsRefusedError as error:
-        deaths.refuse_flags(log, error)
+        crashes.refuse_flags(log, error)
     log.main(
         f"SIMULATED SGLang: profile={profile.name}, time_scale={simulation.time_scale}, "
-        f"seed={simulation.seed}. No model and no GPU is behind this server."
+        f"seed={simulation.seed}. This server has no model and no GPU."
     )
     for warning in flags.warnings:
         log.main(warning)
@@ -78,13 +79,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _supervises(simulation: SimulationEnvironment, profile: Profile, flags: ResolvedFlags) -> bool:
     from runners.simulated_server.faults.process import supervises  # noqa: PLC0415
-    from runners.simulated_server.launch.launch import facts_of, troubles_of  # noqa: PLC0415
+    from runners.simulated_server.launch.launch import facts_of, faults_of  # noqa: PLC0415
 
-    return supervises(troubles_of(simulation, profile, facts_of(flags)))
+    return supervises(faults_of(simulation, profile, facts_of(flags)))
 
 
 def _end_quietly(_signal: int, _frame: FrameType | None) -> None:
-    # uvicorn has its own handlers while it serves, and calls these once it has ended.
+    # uvicorn has its own handlers while it serves, and calls these ones at its end.
     try:
         asyncio.get_running_loop()
     except RuntimeError:

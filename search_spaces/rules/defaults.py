@@ -32,7 +32,7 @@ def model_family(model: Model) -> Family:
     """
     if model.family is not None:
         return model.family
-    return _family_of(model.path)
+    return family_of(model.path)
 
 
 def family_is_guessed(model: Model) -> bool:
@@ -44,7 +44,8 @@ def family_is_guessed(model: Model) -> bool:
 
 
 @functools.cache
-def _family_of(path: str) -> Family:
+def family_of(path: str) -> Family:
+    """Return the family of the model at `path`: from its `config.json`, else from its name."""
     architecture = _architecture(path)
     if architecture is not None:
         return "llama" if architecture in _LLAMA else "other"

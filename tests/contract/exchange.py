@@ -6,9 +6,13 @@ import json
 import re
 import socket
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+if TYPE_CHECKING:
+    from threading import Event
+
+_FEW_EVENTS = 3  # a verify has run by then
 TIMEOUT_S = 240.0
 """Real seconds: a real server on a CPU that it shares with everything else."""
 
@@ -109,8 +113,10 @@ class Answer:
         return cls(entry["status"], kept, (entry["body"].encode(),))
 
 
-def ask(url: str, exchange: Exchange, timeout_s: float = TIMEOUT_S) -> Answer:
-    """Sends one request on a connection of its own."""
+def ask(
+    url: str, exchange: Exchange, timeout_s: float = TIMEOUT_S, *, begun: Event | None = None
+) -> Answer:
+    """Send one request on a new connection; set `begun` after the first events of a stream."""
     place = urlsplit(url)
     body = exchange.body or b""
     headers = {"host": place.netloc, "connection": "close", "accept": "*/*"}
@@ -121,7 +127,11 @@ def ask(url: str, exchange: Exchange, timeout_s: float = TIMEOUT_S) -> Answer:
     lines += [f"{name}: {value}" for name, value in headers.items()]
     with socket.create_connection((place.hostname, place.port), timeout_s) as sock:
         sock.sendall("\r\n".join([*lines, "", ""]).encode() + body)
-        received = b"".join(iter(lambda: sock.recv(65536), b""))
+        received = b""
+        while piece := sock.recv(65536):
+            received += piece
+            if begun and not begun.is_set() and received.count(b"data: ") > _FEW_EVENTS:
+                begun.set()
     return _parsed(received)
 
 

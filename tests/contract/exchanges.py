@@ -22,6 +22,11 @@ _BY_CHANCE = {
     "chat_bad_role",  # lists the roles in the order of a set
 }
 _NEEDS_A_BUSY_SERVER = ("busy", "abort_")
+_NOT_SIMULATED = (
+    *("/ping", "/v1/loads", "/tokenize", "/v1/tokenize", "/detokenize", "/v1/detokenize"),
+    *("/freeze_gc", "/configure_logging"),
+)
+"""Endpoints that neither the tuner nor a benchmark client calls."""
 
 FOR_EVERY_KIND = (
     *("generate_ids", "generate_rid", "generate_batch_stream", "generate_batch_ids", "generate_n"),
@@ -35,9 +40,9 @@ FOR_EVERY_KIND = (
     *("chat", "chat_usage", "chat_continuous", "chat_meta", "chat_meta_stream", "chat_details"),
     *("chat_details_stream", "chat_bad_temperature", "chat_too_many_tokens", "chat_no_messages"),
     *("get /v1/models", "get /v1/models/other", "get /model_info", "get /get_model_info"),
-    *("get /server_info", "get /v1/loads", "get /get_load", "get /nothing", "get /health"),
+    *("get /server_info", "get /get_load", "get /nothing", "get /health"),
     *("flush post", "flush timeout", "flush bad timeout", "abort nobody", "abort bad"),
-    *("set state", "set state unknown", "set state none", "ready", "tokenize", "detokenize"),
+    *("set state", "set state unknown", "set state none", "ready"),
 )
 """Those that a kind of speculation could change, and one of everything else: the rest is asked of
 one kind only, because each costs the real server a tenth of a second."""
@@ -54,7 +59,9 @@ def recorded_exchanges(name: str) -> list[dict[str, Any]]:
     return [
         entry
         for entry in entries
-        if entry["name"] not in left_out and not entry["name"].startswith(_NEEDS_A_BUSY_SERVER)
+        if entry["name"] not in left_out
+        and not entry["name"].startswith(_NEEDS_A_BUSY_SERVER)
+        and not entry["path"].startswith(_NOT_SIMULATED)
     ]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import log_lines, meanings, metrics_page, server_info
 from .comparison import compare
-from .exchange import Exchange, ask, get, post
+from .exchange import Exchange, ask, post
 from .meanings import Depth, Evidence, generation
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _LONG = 1500
 _ATTEMPTS = 10
 _BUSY = (
     Exchange("busy flush", "POST", "/flush_cache"),
-    get("busy loads", "/v1/loads"),
     post("busy abort", "/abort_request", {"rid": _RID}),
 )
 _ABORTED = generation(50, _LONG, rid=_RID, stream=True)
@@ -81,20 +80,16 @@ def observe(
 def _while_busy(url: str) -> dict[str, tuple[Exchange, Answer]]:
     """What it says while a request runs, and of a request that is aborted."""
     for _ in range(_ATTEMPTS):
+        begun = threading.Event()
         with ThreadPoolExecutor(1) as pool:
-            long = pool.submit(ask, url, _ABORTED)
-            while not (long.done() or _runs(url)):
-                time.sleep(0.02)
+            long = pool.submit(ask, url, _ABORTED, begun=begun)
+            while not (long.done() or begun.wait(0.02)):
+                pass
             busy = {one.name: (one, ask(url, one)) for one in _BUSY}
         last = long.result().events()[-1]
         if last["meta_info"]["finish_reason"]["type"] == "abort":
             return busy | {"aborted": (_ABORTED, long.result())}
     raise AssertionError(f"{url}: a long answer was never caught under way")
-
-
-def _runs(url: str) -> bool:
-    (load,) = ask(url, get("loads", "/v1/loads")).json()["loads"]
-    return bool(load["num_running_reqs"])
 
 
 def breaches(real: Observation, simulated: Observation) -> list[str]:

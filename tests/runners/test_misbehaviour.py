@@ -18,14 +18,14 @@ import yaml
 
 from runners.base import RunnerError
 from runners.conformance import Launcher, marked_pids
-from runners.process.phases import StartTimeouts
 from runners.process.ports import listens
 from runners.sglang.failures.classify import recognise
+from runners.sglang.phases import StartTimeouts
 from runners.simulated import SimulatedRunner
 from runners.simulated_server.engine.profile import PROFILES
-from runners.simulated_server.faults import crashes as deaths
+from runners.simulated_server.faults.crashes import crash
 from runners.simulated_server.faults.misbehaviour import CAUSES, HANG_PHASES, KINDS
-from runners.simulated_server.launch.flag_state import resolve
+from runners.simulated_server.launch.flags import resolve
 from runners.simulated_server.launch.log import ServerLog
 from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
@@ -69,7 +69,7 @@ def test_a_death_is_recognised(row, capsys, monkeypatch):
     )
     exit_code = -signal.SIGKILL
     try:
-        deaths.die(ServerLog(2), phase, cause, flags, time_scale=1e6)
+        crash(ServerLog(2), phase, cause, flags, time_scale=1e6)
     except _KilledError:
         pass
     except SystemExit as end:

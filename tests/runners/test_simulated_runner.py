@@ -20,10 +20,10 @@ import pytest
 from runners.base import RunnerError
 from runners.conformance import Launcher, RunnerConformance, marked_pids
 from runners.plugin.inside_sglang.tuner_sglang_plugin import conditions
-from runners.process.phases import StartTimeouts
+from runners.process.environment import CommandPrefix
 from runners.registry import make_runner
-from runners.sglang.environment import CommandPrefix
-from runners.sglang.facts import read_server_info
+from runners.server_info import read_server_info
+from runners.sglang.phases import StartTimeouts
 from runners.simulated import MUST_BE_ONE, MUST_BE_UNSET, SimulatedRunner
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint

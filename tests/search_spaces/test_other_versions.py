@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.sglang.environment import LocalEnvironment
+from runners.process.environment import LocalEnvironment
 from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import gpu_named
 from runners.sglang.preflight.sample import points_to_ask

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from runners.sglang.environment import LocalEnvironment
+from runners.process.environment import LocalEnvironment
 from runners.sglang_cpu import install
 
 pytestmark = pytest.mark.sglang

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runners.sglang.environment import LocalEnvironment
+from runners.process.environment import LocalEnvironment
 from runners.sglang.machine import read_machine
 
 if TYPE_CHECKING:

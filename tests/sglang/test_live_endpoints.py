@@ -11,7 +11,7 @@ from runners.base import RunnerError
 from runners.load.http.probe import find_target
 from runners.load.running_server import bench
 from runners.load.window.watches import identity_of
-from runners.sglang.facts import (
+from runners.server_info import (
     read_models,
     read_server,
     read_server_info,

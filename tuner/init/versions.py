@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from runners.sglang.environment import PYTHON_VARIABLE
+from runners.process.environment import PYTHON_VARIABLE
 from search_spaces.flags.flag_values import flag_problem
 from search_spaces.flags.flags import canonical_flag
 from search_spaces.flags.options import REPLACED, VERSIONS, options

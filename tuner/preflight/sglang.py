@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from runners.base import EnvironmentUnusableError
+from runners.process.environment import server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
-from runners.sglang.environment import server_environment
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.gpus import GPUS, gpu_named
 from runners.sglang.preflight.preflight import Judgement, judge

@@ -15,7 +15,7 @@ from runners.sglang.preflight.answers import Answers, NotAskedError, answers_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from runners.sglang.environment import ServerEnvironment
+    from runners.process.environment import ServerEnvironment
     from runners.sglang.preflight.gpus import PretendedGpu
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study

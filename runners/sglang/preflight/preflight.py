@@ -19,7 +19,7 @@ from search_spaces.rules.versions import version_violations
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from runners.sglang.environment import ServerEnvironment
+    from runners.process.environment import ServerEnvironment
     from search_spaces.configuration import Configuration
     from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study

@@ -23,10 +23,6 @@ _PLACES = {
     "/abort_request": (1721, "abort_request"),
     "/v1/completions": (1860, "openai_v1_completions"),
     "/v1/chat/completions": (1870, "openai_v1_chat_completions"),
-    "/v1/tokenize": (1906, "openai_v1_tokenize"),
-    "/tokenize": (1906, "openai_v1_tokenize"),
-    "/v1/detokenize": (1924, "openai_v1_detokenize"),
-    "/detokenize": (1924, "openai_v1_detokenize"),
 }
 """Where SGLang 0.5.23 says that a body was refused."""
 

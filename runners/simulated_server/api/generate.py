@@ -17,12 +17,13 @@ from runners.simulated_server.api.errors import (
     validation_error,
 )
 from runners.simulated_server.api.jobs import Job, Wanted, read_body, send_json
-from runners.simulated_server.api.streaming import GenerateEvents, stream, stream_of_one
+from runners.simulated_server.api.streaming import DONE, EventWriter, stream, stream_of_one
 from runners.simulated_server.engine import tokens
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from runners.simulated_server.api.replies import ReplyWriter
     from runners.simulated_server.api.state import SimulatedServer
 
 
@@ -42,6 +43,31 @@ class _Body(BaseModel):
     stream: bool = False
     rid: str | list[str] | None = None
     return_logprob: bool | list[bool] | None = False
+
+
+class GenerateEvents(EventWriter):
+    """The events of `/generate`.
+
+    Args:
+        writers: Of the answers.
+        batch: Whether several were asked for, or one as a batch: then each event says which.
+        incremental: `--incremental-streaming-output`: an event holds what is new only.
+    """
+
+    def __init__(self, writers: list[ReplyWriter], *, batch: bool, incremental: bool) -> None:
+        self._writers = writers
+        self._suffixes = [b',"index":%d' % i if batch else b"" for i in range(len(writers))]
+        self._incremental = incremental
+
+    def events(self, index: int, sent: int) -> bytes:
+        writer = self._writers[index]
+        before = sent if self._incremental else None
+        if writer.request.finish is None:
+            return writer.event(before, self._suffixes[index])
+        return writer.last_event(before, self._suffixes[index])
+
+    def end(self) -> bytes:
+        return DONE
 
 
 class GenerateEndpoint:

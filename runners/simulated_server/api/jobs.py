@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runners.simulated_server.api.answers import ending
 from runners.simulated_server.api.errors import native_error
-from runners.simulated_server.api.replies import ReplyWriter
+from runners.simulated_server.api.replies import ReplyWriter, ending
+from runners.simulated_server.api.state import ConnectionCutError
 from runners.simulated_server.engine import tokens
 from runners.simulated_server.engine.acceptance import fixed
 from runners.simulated_server.engine.clock import wall_time
-from runners.simulated_server.engine.hooks import ConnectionCutError
 from runners.simulated_server.engine.request import make_request
 
 if TYPE_CHECKING:

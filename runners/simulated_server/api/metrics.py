@@ -1,6 +1,7 @@
-"""`/metrics`: SGLang 0.5.23's page, family by family as it was recorded, with the live values.
+"""`/metrics`: SGLang 0.5.23's page with the live values.
 
-What the simulation has nothing to say of is 0, as on a server that does not use it.
+The recorded page gives the families, their order and their texts. A value without a model in the
+simulation is 0, as on a server that does not use the feature.
 """
 
 from __future__ import annotations
@@ -9,16 +10,79 @@ import json
 import math
 import os
 import time
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.simulated_server.engine.observations import Observations
+from starlette.routing import Match
+
+from runners.simulated_server.engine.counters import Observations
 
 if TYPE_CHECKING:
-    from runners.simulated_server.api.http_counts import HttpCounts
+    from collections.abc import MutableMapping
+
+    from starlette.applications import Starlette
+    from starlette.types import Receive, Scope, Send
+
     from runners.simulated_server.api.state import SimulatedServer
-    from runners.simulated_server.engine.observations import Histogram
+    from runners.simulated_server.engine.counters import Histogram
+
+
+class HttpCounts:
+    """The counts.
+
+    Attributes:
+        requests: By endpoint and method.
+        responses: By endpoint, method and status.
+        active: Requests that are being served, by endpoint and method.
+    """
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.responses: Counter[tuple[str, str, int]] = Counter()
+        self.active: Counter[tuple[str, str]] = Counter()
+
+
+class CountHttp:
+    """Counts what passes. A response counts when it begins.
+
+    Args:
+        application: What is behind it.
+        counts: Where it is counted.
+    """
+
+    def __init__(self, application: Starlette, counts: HttpCounts) -> None:
+        self._application = application
+        self._counts = counts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        counts, method = self._counts, scope["method"]
+        endpoint = self._endpoint(scope)
+        counts.requests[endpoint, method] += 1
+        counts.active[endpoint, method] += 1
+
+        async def counted(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                counts.responses[endpoint, method, message["status"]] += 1
+            await send(message)
+
+        try:
+            await self._application(scope, receive, counted)
+        finally:
+            counts.active[endpoint, method] -= 1
+
+    def _endpoint(self, scope: Scope) -> str:
+        for route in self._application.routes:
+            match, _ = route.matches(scope)
+            if match == Match.FULL:
+                return str(getattr(route, "path", scope["path"]))
+        return str(scope["path"])
+
 
 _FAMILIES = Path(__file__).parents[1] / "data" / "metrics_0.5.23.json"
 _PREFIX = "sglang:"

@@ -1,4 +1,4 @@
-"""Routes of the HTTP API and the check of API keys (SGLang 0.5.23, `srt/utils/auth.py`)."""
+"""Routes of the HTTP API, and the check of API keys (SGLang 0.5.23, `srt/utils/auth.py`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from runners.simulated_server.api.control import Control
+from runners.simulated_server.api.endpoints import Control, Health, Information
 from runners.simulated_server.api.errors import ApiError
 from runners.simulated_server.api.generate import GenerateEndpoint
-from runners.simulated_server.api.health import Health
-from runners.simulated_server.api.http_counts import CountHttp, HttpCounts
-from runners.simulated_server.api.information import Information
-from runners.simulated_server.api.openai_chat import ChatEndpoint
-from runners.simulated_server.api.openai_completions import CompletionsEndpoint
-from runners.simulated_server.api.tokenization import DetokenizeEndpoint, TokenizeEndpoint
+from runners.simulated_server.api.metrics import CountHttp, HttpCounts
+from runners.simulated_server.api.openai import ChatEndpoint, CompletionsEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,28 +31,15 @@ if TYPE_CHECKING:
 
 _OPEN = ("/health", "/ready", "/metrics")
 
-ADMIN_PATHS = frozenset(
-    {
-        "/abort_request",
-        "/configure_logging",
-        "/continue_generation",
-        "/flush_cache",
-        "/freeze_gc",
-        "/pause_generation",
-        "/set_internal_state",
-        "/slow_down",
-        "/start_profile",
-        "/stop_profile",
-    }
-)
-"""Where the admin's key counts, if there is one: SGLang's `ADMIN_OPTIONAL`."""
+ADMIN_PATHS = frozenset({"/abort_request", "/flush_cache", "/set_internal_state"})
+"""Paths that require the admin key, if there is one (SGLang's `ADMIN_OPTIONAL`)."""
 
 
 class Authorization:
-    """Refuses what comes without the right key; health, readiness and metrics stay open.
+    """Refuses requests without the right key; health, readiness and metrics stay open.
 
     Args:
-        application: What is behind it.
+        application: The application behind the check.
         api_key: `--api-key`.
         admin_api_key: `--admin-api-key`.
     """
@@ -69,7 +52,7 @@ class Authorization:
         self._admin_api_key = admin_api_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets a request through, or refuses it with 401."""
+        """Pass a request on, or answer 401."""
         if scope["type"] == "http" and not self._allowed(scope):
             await ApiError({"error": "Unauthorized"}, 401).response()(scope, receive, send)
             return
@@ -94,42 +77,29 @@ _POST_PUT = ["POST", "PUT"]
 
 
 def build_application(server: SimulatedServer, lifespan: Lifespan) -> ASGIApp:
-    """The whole API of SGLang 0.5.23, as far as a tuner and a benchmark meet it.
+    """Build the part of SGLang 0.5.23's API that the tuner and benchmark clients call.
 
-    `/metrics` is there with `--enable-metrics` only; everything unknown is 404, a wrong method 405.
+    `/metrics` needs `--enable-metrics`. An unknown path is 404, a wrong method 405.
     """
     counts = HttpCounts()
     information, control, health = Information(server, counts), Control(server), Health(server)
-    chat = ChatEndpoint(server)
-    tokenize, detokenize = TokenizeEndpoint(server.context_length), DetokenizeEndpoint()
     routes = [
         Route("/", information.root),
         _get("/ready", health.ready),
-        _get("/ping", health.ready),
         _get("/health", health.health),
         _get("/health_generate", health.health),
         Route("/generate", GenerateEndpoint(server), methods=_POST_PUT),
         Route("/v1/completions", CompletionsEndpoint(server), methods=_POST),
-        Route("/v1/chat/completions", chat, methods=_POST),
-        Route("/invocations", chat, methods=_POST),
-        Route("/v1/tokenize", tokenize, methods=_POST),
-        Route("/tokenize", tokenize, methods=_POST),
-        Route("/v1/detokenize", detokenize, methods=_POST),
-        Route("/detokenize", detokenize, methods=_POST),
+        Route("/v1/chat/completions", ChatEndpoint(server), methods=_POST),
         _get("/server_info", information.server_info),
         _get("/get_server_info", information.get_server_info),
         _get("/model_info", information.model_info),
         _get("/get_model_info", information.get_model_info),
         _get("/v1/models", information.models),
         _get("/v1/models/{model:path}", information.model),
-        _get("/v1/loads", information.loads),
         Route("/flush_cache", control.flush_cache, methods=_GET_POST),
         Route("/abort_request", control.abort_request, methods=_POST),
         Route("/set_internal_state", control.set_internal_state, methods=_POST_PUT),
-        Route("/start_profile", control.start_profile, methods=_GET_POST),
-        Route("/stop_profile", control.stop_profile, methods=_GET_POST),
-        Route("/freeze_gc", control.freeze_gc, methods=_GET_POST),
-        Route("/configure_logging", control.configure_logging, methods=_GET_POST),
     ]
     if server.enable_metrics:
         routes += [
@@ -138,7 +108,7 @@ def build_application(server: SimulatedServer, lifespan: Lifespan) -> ASGIApp:
         ]
     application = Starlette(
         routes=routes,
-        # Within the application, as in SGLang: what dies of an exception has no header of it.
+        # Inside the application, as in SGLang: an uncaught exception gets no CORS headers.
         middleware=[Middleware(CORSMiddleware, **_ANY_ORIGIN)],
         lifespan=lifespan,
         exception_handlers={404: _not_found, 405: _not_allowed, ApiError: _refused},
@@ -160,7 +130,7 @@ _ANY_ORIGIN: dict[str, Any] = {
 
 
 def _get(path: str, endpoint: Callable[[HttpRequest], object]) -> Route:
-    """A route for GET alone: FastAPI, unlike Starlette, does not add HEAD."""
+    """Make a route for GET only: FastAPI, unlike Starlette, does not add HEAD."""
     route = Route(path, endpoint)
     route.methods = {"GET"}
     return route

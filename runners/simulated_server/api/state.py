@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from runners.plugin.protocol import STATUS, STEPS_ARGUMENT
 from runners.simulated_server.engine import acceptance as simulated_acceptance
-from runners.simulated_server.engine.hooks import ReplyHooks
 from runners.simulated_server.engine.plugin import asked_setting
-from runners.simulated_server.launch.flag_state import CONTEXT_LENGTH
+from runners.simulated_server.launch.flags import CONTEXT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from runners.simulated_server.engine.counters import Observations
     from runners.simulated_server.engine.engine import Engine
-    from runners.simulated_server.engine.observations import Observations
-    from runners.simulated_server.engine.plugin import PlayedPlugin
+    from runners.simulated_server.engine.plugin import SimulatedPlugin
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.engine.request import Request
+    from runners.simulated_server.engine.tokens import Answer
     from runners.simulated_server.launch.environment import SimulationEnvironment
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 _DATA = Path(__file__).parents[1] / "data"
@@ -34,6 +34,45 @@ _SERVER_INFO = _DATA / "server_info_0.5.23.json"
 _MODEL_INFO = _DATA / "model_info_0.5.23.json"
 _UNUSABLE_TOKENS = 6
 _THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_accept_threshold_acc"})
+
+
+class ConnectionCutError(Exception):
+    """Raised by a hook to reset the client's connection at once."""
+
+
+class ReplyHooks:
+    """Called for every reply. Subclasses override what they need."""
+
+    def admit(self) -> None:
+        """Called when a request arrives, before its body is read.
+
+        Raises:
+            ApiError: The request is refused with this error.
+        """
+
+    def answer(self, answer: Answer) -> Answer:
+        """The answer to send in place of the model's answer."""
+        return answer
+
+    def chunk(self, request: Request) -> None:
+        """Called before a chunk of a stream is sent.
+
+        Raises:
+            ConnectionCutError: The stream ends here.
+        """
+
+    def meta_info(self, request: Request, meta: dict[str, Any]) -> None:
+        """Change the `meta_info` of a finished request in place.
+
+        The usage of the OpenAI endpoints is derived from it.
+        """
+
+    def metrics(self, values: dict[str, float]) -> None:
+        """Change the gauges of `/metrics` in place; keys have no prefix."""
+
+    def health(self) -> int | None:
+        """HTTP status for `/health`; `None`: the real health check."""
+        return None
 
 
 @dataclass(slots=True)
@@ -62,7 +101,7 @@ class SimulatedServer:
     profile: Profile
     engine: Engine
     log: ServerLog
-    plugin: PlayedPlugin
+    plugin: SimulatedPlugin
     observations: Observations
     startup_times: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
@@ -134,15 +173,6 @@ class SimulatedServer:
     def on_cpu(self) -> bool:
         """Whether it plays a server without a GPU (`--device cpu`)."""
         return self.flags.values.get("device") == "cpu"
-
-    @property
-    def accelerator(self) -> str | None:
-        """What `/v1/loads` calls the device."""
-        return f"simulated {self.profile.name}"
-
-    def flush(self) -> bool:
-        """Empties the prefix cache; `False` while busy."""
-        return self.engine.flush()
 
     def abort(self, rid: str, *, everything: bool) -> None:
         """Ends a request, or all.

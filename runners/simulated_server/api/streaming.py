@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from runners.simulated_server.api.jobs import CONNECTION
-from runners.simulated_server.engine.hooks import ConnectionCutError
+from runners.simulated_server.api.state import ConnectionCutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from starlette.types import Send
 
     from runners.simulated_server.api.jobs import Job
-    from runners.simulated_server.api.replies import ReplyWriter
 
     _Write = Callable[[Callable[[], bytes]], bool]
 
@@ -42,31 +41,6 @@ class EventWriter(abc.ABC):
     @abc.abstractmethod
     def end(self) -> bytes:
         """What closes the stream."""
-
-
-class GenerateEvents(EventWriter):
-    """The events of `/generate`.
-
-    Args:
-        writers: Of the answers.
-        batch: Whether several were asked for, or one as a batch: then each event says which.
-        incremental: `--incremental-streaming-output`: an event holds what is new only.
-    """
-
-    def __init__(self, writers: list[ReplyWriter], *, batch: bool, incremental: bool) -> None:
-        self._writers = writers
-        self._suffixes = [b',"index":%d' % i if batch else b"" for i in range(len(writers))]
-        self._incremental = incremental
-
-    def events(self, index: int, sent: int) -> bytes:
-        writer = self._writers[index]
-        before = sent if self._incremental else None
-        if writer.request.finish is None:
-            return writer.event(before, self._suffixes[index])
-        return writer.last_event(before, self._suffixes[index])
-
-    def end(self) -> bytes:
-        return DONE
 
 
 class _Stream:

@@ -1,7 +1,7 @@
 """Number of accepted drafts: a deterministic function of prompt, verify call and depth.
 
-The verify calls of a prompt follow a low-discrepancy sequence, so that a short window has nearly
-the accept length of the profile. `SGLANG_SIMULATE_ACC_LEN` overrides the profile.
+The verify calls of a prompt follow a low-discrepancy sequence, so a short window nearly has the
+accept length of the profile. `SGLANG_SIMULATE_ACC_LEN` overrides the profile.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 _STRIDES = (3**0.5 - 1, 5**0.5 / 2 - 0.5)
-"""How far a verify call is from the one before it; a prompt has one of the two.
+"""Distances between consecutive verify calls in [0, 1); each prompt uses one of the two.
 
-Both are far from every simple fraction, so that each sequence fills [0, 1) evenly. The golden ratio
-alone would give every prompt the very same count at a chance near it (0.62) or its rest (0.38),
-which no real server does: it looks like accounts that do not move (`acceptance_stale`).
+Both distances are far from every simple fraction, so each sequence fills [0, 1) evenly. With the
+golden ratio alone, all prompts have equal counts at a probability near 0.62 or 0.38. No real server
+has that, and the load generator reports it as `acceptance_stale`.
 """
 
 
 def at_least(
     acceptance: Acceptance, num_steps: int, topk: int, num_draft_tokens: int
 ) -> tuple[float, ...]:
-    """`P(at least j drafts are correct)` for j = 1 to the depth that a verify can accept.
+    """Return `P(at least j drafts are correct)` for j = 1 to the depth of the tree.
 
-    A chain takes the profile's values. A tree raises each by the profile's gain of its topk, in
-    proportion to the nodes that it has beyond a chain of its depth (an assumption).
+    A chain has the profile's values. A tree raises each value by the profile's gain of its topk, in
+    proportion to the nodes beyond a chain of the same depth (assumed).
     """
     depth = min(num_steps, num_draft_tokens - 1)
     chain = [acceptance.at_least[j] if j < len(acceptance.at_least) else 0.0 for j in range(depth)]
@@ -50,22 +50,22 @@ def at_least(
 
 
 def thresholds(chances: tuple[float, ...]) -> tuple[float, ...]:
-    """`chances` as `draw` searches them: negated, so that they rise."""
+    """Return the probabilities in the form that `draw` searches: negated, so they rise."""
     return tuple(-p for p in chances)
 
 
 def draw(offset: float, verify_call: int, thresholds_: tuple[float, ...]) -> int:
-    """`correct_drafts` of chances that were made thresholds once: it runs for every verify."""
-    # The chances fall, so those above the number are the first ones.
+    """Return `correct_drafts` of prepared thresholds; runs for every verify."""
+    # The probabilities fall, so the ones above the number come first.
     stride = _STRIDES[int(offset * 0x100000000) & 1]
     return bisect_right(thresholds_, -((offset + verify_call * stride) % 1.0))
 
 
 def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) -> int:
-    """Correct drafts of a prompt's n-th verify call.
+    """Return the number of correct drafts of one verify call.
 
     Args:
-        offset: The prompt's own number in [0, 1).
+        offset: The prompt's number in [0, 1), see `tokens.offset`.
         verify_call: Counted from 0 within the request.
         chances: `P(at least j)` for j = 1, 2, ...; must not rise.
     """
@@ -76,15 +76,15 @@ LENGTH = "SGLANG_SIMULATE_ACC_LEN"
 METHOD = "SGLANG_SIMULATE_ACC_METHOD"
 TOKEN_MODE = "SGLANG_SIMULATE_ACC_TOKEN_MODE"  # noqa: S105 - no secret
 FIXED_TOKEN = 100
-"""What every verify emits in the token mode `fixed`, SGLang's default."""
+"""Token that every verify emits in SGLang's default token mode, `fixed`."""
 
-_HEEDED_BY = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
+_SUPPORTED_BY = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
 
 
 def simulated_length(facts: Mapping[str, Any], algorithm: str | None) -> float | None:
-    """The accept length that is asked for; `None` where drafts are judged as usual."""
+    """Return the accept length that the environment sets; `None` if the profile decides."""
     text = facts.get(LENGTH)
-    if text is None or algorithm not in _HEEDED_BY:
+    if text is None or algorithm not in _SUPPORTED_BY:
         return None
     try:
         length = float(text)
@@ -94,13 +94,13 @@ def simulated_length(facts: Mapping[str, Any], algorithm: str | None) -> float |
 
 
 def chances(length: float, depth: int, method: str = "match-expected") -> tuple[float, ...]:
-    """`P(at least j drafts are correct)` for j = 1 to `depth`.
+    """Return `P(at least j drafts are correct)` for j = 1 to `depth`.
 
     Args:
-        length: The accept length that is asked for, the bonus token included.
+        length: Accept length, bonus token included.
         depth: Drafts that a verify can accept.
-        method: `match-expected` takes the two whole lengths around it, so that their mean is
-            right; `multinomial` rounds a normal number of deviation 1.
+        method: `match-expected` mixes the two whole lengths around `length`; `multinomial` rounds a
+            normal variable with standard deviation 1.
     """
     if method == "multinomial":
         return tuple(
@@ -111,7 +111,7 @@ def chances(length: float, depth: int, method: str = "match-expected") -> tuple[
 
 
 def fixed(answer: Answer) -> Answer:
-    """The answer with the fixed token in all places but the prefill's, which no verify made."""
+    """Return the answer with the fixed token in every place except the prefill's."""
     ids = [*answer.ids[:1], *([FIXED_TOKEN] * (len(answer.ids) - 1))]
     pieces = [text_of([token]) for token in ids]
     return replace(

@@ -1,7 +1,8 @@
-"""Adaptive speculation: the draft steps follow the accept length and the batch.
+"""Adaptive speculation: the draft steps follow the accept length and the batch size.
 
-The rules of SGLang 0.5.23 (`srt/speculative/adaptive_spec_params.py`), told again: batch sizes
-belong to tiers, each with its own candidate steps and its own running mean of correct drafts.
+Batch sizes belong to tiers. Each tier has candidate steps and a running mean of correct drafts.
+
+Source: SGLang 0.5.23, `srt/speculative/adaptive_spec_params.py`.
 """
 
 from __future__ import annotations
@@ -22,37 +23,20 @@ DEFAULT_TIERS: dict[int, dict[str, Any]] = {
     32: {"candidate_steps": [0, 1], "up_hysteresis": 0.0, "down_hysteresis": 0.0},
     64: {"candidate_steps": [0], "up_hysteresis": 0.0, "down_hysteresis": 0.0},
 }
-"""What SGLang does without `--speculative-adaptive-config`, by the smallest batch."""
+"""SGLang's tiers without `--speculative-adaptive-config`, by their smallest batch size."""
 
 GRAPH_BATCHES = (
-    1,
-    2,
-    4,
-    8,
-    12,
-    16,
-    24,
-    32,
-    40,
-    48,
-    56,
-    64,
-    72,
-    80,
-    96,
-    112,
-    128,
-    160,
-    192,
-    224,
-    256,
+    *(1, 2, 4, 8, 12),
+    *range(16, 80, 8),
+    *range(80, 128, 16),
+    *range(128, 257, 32),
 )
-"""Batch sizes that CUDA graphs were captured for: a batch counts as the next larger one."""
+"""Batch sizes of the captured CUDA graphs; a batch counts as the next larger size."""
 
 
 @dataclass(slots=True)
 class Tier:
-    """The steps of one range of batch sizes, and what moves them."""
+    """Steps of one range of batch sizes, with the state of their adaptation."""
 
     candidates: tuple[int, ...]
     steps: int
@@ -66,7 +50,7 @@ class Tier:
     batches: int = 0
 
     def update(self, correct: Sequence[int]) -> bool:
-        """Takes one verify's correct drafts, one per request; says whether the steps change."""
+        """Record the correct drafts of one verify, one per request; return whether steps change."""
         if not correct:
             return False
         if self.steps > 0:
@@ -83,7 +67,7 @@ class Tier:
     def _target(self) -> int:
         at = self.candidates.index(self.steps)
         if self.steps == 0:
-            # A probe of drafting, after an interval without.
+            # Try drafting again after an interval without it.
             target = self.candidates[min(at + 1, len(self.candidates) - 1)]
             if target > 0 and self.mean < 0:
                 self.mean = float(target - 1)
@@ -116,11 +100,11 @@ class AdaptiveSteps:
     Args:
         initial_steps: `--speculative-num-steps`.
         config: The path of `--speculative-adaptive-config`, if any.
-        log: Where a change is told, in SGLang's words.
+        log: Takes SGLang's message about a change.
 
     Raises:
-        ValueError: The file has no tier, or one without candidate steps.
-        OSError: It cannot be read.
+        ValueError: The file has no tier, or a tier without candidate steps.
+        OSError: The file cannot be read.
     """
 
     def __init__(
@@ -137,11 +121,11 @@ class AdaptiveSteps:
         }
 
     def steps(self, batch: int) -> int:
-        """The steps of the next cycle of so many requests."""
+        """Return the steps of the next cycle of `batch` requests."""
         return self._tier(batch).steps
 
     def verified(self, batch: int, correct: Sequence[int]) -> None:
-        """Takes what a cycle of so many requests verified."""
+        """Record the correct drafts of a cycle of `batch` requests."""
         tier = self._tier(batch)
         before = tier.steps
         if tier.update(correct):
@@ -159,24 +143,18 @@ class AdaptiveSteps:
 def adaptive_steps(
     values: Mapping[str, Any], initial_steps: int, log: Callable[[str], None] | None = None
 ) -> AdaptiveSteps | None:
-    """What the flags ask for: `None` without `--speculative-adaptive`.
-
-    Args:
-        values: The resolved flags by destination; those that SGLang turns off are off here.
-        initial_steps: Draft steps at the start.
-        log: Where a change is told.
-    """
+    """Return the adaptive steps of the resolved flags; `None` without `--speculative-adaptive`."""
     if not values.get("speculative_adaptive"):
         return None
     return AdaptiveSteps(initial_steps, values.get("speculative_adaptive_config"), log)
 
 
 def candidate_steps(config: str | Path | None) -> list[int]:
-    """All steps that a configuration file may choose, ascending; SGLang's own without one.
+    """Return the steps of all tiers in ascending order; SGLang's tiers without a file.
 
     Raises:
-        ValueError: The file has no tier, or one without candidate steps.
-        OSError: It cannot be read.
+        ValueError: The file has no tier, or a tier without candidate steps.
+        OSError: The file cannot be read.
     """
     _, tiers = _read(config)
     return sorted({steps for entry in tiers.values() for steps in entry["candidate_steps"]})

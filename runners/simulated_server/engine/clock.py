@@ -1,9 +1,8 @@
-"""The server's one clock: the event loop's, with timers that are good to some ten microseconds.
+"""The server's clock: the event loop's, with timers that are precise to about 10 microseconds.
 
-asyncio's default selector rounds every wait up to a whole millisecond, which is as long as a
-decode cycle when the simulation runs ten times faster than life. And wall-clock times are the
-loop's, moved to the epoch once: two clocks read one after the other differ by whatever the process
-was kept from running between the readings, and at a scale of 100 a fifth of a millisecond is 20.
+asyncio's default selector rounds every wait up to a millisecond. That is as long as a decode cycle
+at a time scale of 10. Wall-clock times are the loop's times plus a fixed offset: two separate clock
+readings differ by any pause of the process between them, and the time scale multiplies that error.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _EPOCH = time.time() - time.monotonic()
 
 
 def wall_time(loop_time: float | None = None) -> float:
-    """Seconds since the epoch, at a reading of `loop.time()` or now."""
+    """Return seconds since the epoch for a reading of `loop.time()`, or now."""
     return _EPOCH + (time.monotonic() if loop_time is None else loop_time)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Makes the loop; for `asyncio.Runner(loop_factory=...)`."""
+    """Make the event loop for `asyncio.Runner(loop_factory=...)`."""
     return asyncio.SelectorEventLoop(_selector())
 
 
 if sys.platform == "linux":
 
     class _PreciseSelector(selectors.EpollSelector):
-        """Waits with `select` on the epoll descriptor alone: microseconds, any number of files."""
+        """Waits with `select` on the epoll descriptor: in microseconds, for any number of files."""
 
         def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
             if timeout is not None and timeout > 0:

@@ -1,4 +1,4 @@
-"""The simulated engine: runs what the scheduler decides at the pace of the cost model."""
+"""The simulated engine: runs the scheduler's batches in the times of the cost model."""
 
 from __future__ import annotations
 
@@ -6,62 +6,60 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.adaptive import adaptive_steps
-from runners.simulated_server.engine.batch_log import (
+from runners.simulated_server.engine.clock import wall_time
+from runners.simulated_server.engine.cost import Cycles
+from runners.simulated_server.engine.counters import (
     DECODE,
     DECODE_LOG_INTERVAL,
     DRAFT,
     DRAFT_EXTEND,
     EXTEND,
     TARGET_VERIFY,
-    BatchLog,
     Counters,
 )
-from runners.simulated_server.engine.clock import wall_time
-from runners.simulated_server.engine.cycles import Cycles
 from runners.simulated_server.engine.pace import Pace
 from runners.simulated_server.engine.request import ABORT
 from runners.simulated_server.engine.scheduler import Limits, Prefill, Scheduler
+from runners.simulated_server.launch.log import BatchLog
 from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runners.simulated_server.engine.cost import CostModel, CycleTime
-    from runners.simulated_server.engine.cycles import Cycle
-    from runners.simulated_server.engine.noise import NoiseSource
-    from runners.simulated_server.engine.plugin import PlayedPlugin
-    from runners.simulated_server.engine.profile import Profile
+    from runners.simulated_server.engine.cost import CostModel, Cycle, CycleTime
+    from runners.simulated_server.engine.plugin import SimulatedPlugin
+    from runners.simulated_server.engine.profile import NoiseSource, Profile
     from runners.simulated_server.engine.request import Request
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 
 class EngineHooks:
-    """Called by the engine so that a misbehaving server can disturb it. The base does nothing."""
+    """Hooks for faults of the engine. The base class does nothing."""
 
     async def before_forward(self, engine: Engine, batch: Sequence[Request]) -> None:
-        """Called before a forward pass of `batch`; may end the process or never return."""
+        """Run before a forward of `batch`; may end the process or never return."""
 
     def factor(self, engine: Engine) -> float:  # noqa: ARG002 - subclasses use it
-        """Factor on the time of the next forward pass."""
+        """Return the factor on the time of the next forward."""
         return 1.0
 
     def finished(self, engine: Engine, request: Request) -> None:
-        """Called after a request ended and was counted."""
+        """Run after a request has ended and is counted."""
 
 
 class Engine:
     """Runs requests in simulated time.
 
     Args:
-        profile: The machine.
-        cost: Its times in this configuration.
-        flags: What the server runs.
-        noise: Factors on every time.
+        profile: The simulated machine.
+        cost: Times of the configuration on this machine.
+        flags: Resolved flags of the server.
+        noise: Factors on all times.
         time_scale: Simulated seconds per real second.
-        log: Where the batches are logged.
-        hooks: What disturbs it, if anything.
-        plugin: The tuner's plugin inside it, if any.
+        log: The server's log.
+        hooks: Faults of the engine, if any.
+        plugin: The tuner's plugin in the server, if any.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class Engine:
         time_scale: float,
         log: ServerLog,
         hooks: EngineHooks | None = None,
-        plugin: PlayedPlugin | None = None,
+        plugin: SimulatedPlugin | None = None,
     ) -> None:
         self._flags = flags
         self._noise = noise
@@ -98,12 +96,12 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Requests that run."""
+        """Number of running requests."""
         return self._scheduler.begun
 
     @property
     def queued(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return len(self._scheduler.waiting)
 
     @property
@@ -113,60 +111,60 @@ class Engine:
 
     @property
     def token_usage(self) -> float:
-        """The share of the KV cache that requests hold."""
+        """Share of the KV cache that requests hold."""
         return self._scheduler.token_usage
 
     @property
     def limits(self) -> Limits:
-        """What bounds its batches."""
+        """Limits of the batches."""
         return self._scheduler.limits
 
     @property
     def noise(self) -> NoiseSource:
-        """The factors of this launch."""
+        """Noise of this launch."""
         return self._noise
 
     @property
     def speculating(self) -> bool:
-        """Whether it drafts and verifies."""
+        """Whether cycles draft and verify."""
         return self._cycles.speculating
 
     @property
     def num_steps(self) -> int:
-        """Draft steps in force now."""
+        """Current draft steps."""
         return self._cycles.num_steps
 
     @property
     def num_draft_tokens(self) -> int:
-        """Tokens per verify in force now."""
+        """Current tokens per verify."""
         return self._cycles.num_draft_tokens
 
     @property
     def setting(self) -> Setting:
-        """Both of them."""
+        """Current draft steps and tokens per verify."""
         return Setting(self.num_steps, self.num_draft_tokens)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a profile's conditions may ask about, at the depth in force now."""
+        """Facts for the profile's conditions, with the current setting."""
         return self._cycles.cost.facts
 
     def submit(self, request: Request) -> None:
-        """Queues a request."""
+        """Queue a request."""
         self.pace.arrived(request, asyncio.get_running_loop().time())
         self._scheduler.waiting.append(request)
         self._wake.set()
 
     def abort(self, rid: str, *, everything: bool = False) -> None:
-        """Ends the requests whose ids begin with `rid` (an empty one matches nothing), or all."""
+        """End all requests, or the requests whose ids begin with a non-empty `rid`."""
         for request in self._scheduler.everyone():
             if request.finish is None and (everything or (rid and request.rid.startswith(rid))):
                 request.end(ABORT)
-        # Those that have begun leave at the next forward's end; nobody waits for them any more.
+        # Running requests leave at the end of the next forward.
         self._scheduler.drop_ended()
 
     def flush(self) -> bool:
-        """Empties the prefix cache; refused while busy. Begins the next block of the noise."""
+        """Empty the prefix cache and begin the next block of noise; return `False` while busy."""
         if self.busy:
             return False
         self._scheduler.flush()
@@ -176,7 +174,7 @@ class Engine:
         return True
 
     def rehearse(self, request: Request) -> None:
-        """Goes through a request at once: it is counted, and takes no time of anybody's."""
+        """Complete and count a request at once, in no simulated time."""
         request.emit(1)
         while request.finish is None:
             self._give([request], self._cycles.next([request]))
@@ -184,11 +182,11 @@ class Engine:
         self.counters.finished(request)
 
     def switch(self, setting: Setting) -> None:
-        """Takes on another setting; the server must be idle."""
+        """Apply another setting; the engine must be idle."""
         self._cycles.switch(setting)
 
     async def run(self) -> None:
-        """Serves for ever."""
+        """Serve requests until cancelled."""
         clock = asyncio.get_running_loop().time
         scheduler, pace = self._scheduler, self.pace
         while True:
@@ -196,7 +194,7 @@ class Engine:
                 self._interrupt_clock()
                 self._wake.clear()
                 await self._wake.wait()
-                if scheduler.waiting:  # not aborted at once
+                if scheduler.waiting:  # an abort may have removed the request
                     await self._begin(scheduler.waiting[0])
                 continue
             await pace.hold()
@@ -211,7 +209,7 @@ class Engine:
                 pace.begin(scheduler.waiting[0])
             self._retire()
             self.last_progress = wall_time()
-            await asyncio.sleep(0)  # the answers go out before the next forward is thought about
+            await asyncio.sleep(0)  # answers are sent before the next forward is prepared
 
     async def _begin(self, first: Request) -> None:
         self.pace.begin(first)
@@ -258,7 +256,7 @@ class Engine:
         self._give(batch, cycle)
 
     def _give(self, batch: Sequence[Request], cycle: Cycle) -> None:
-        """Gives requests what a cycle yielded."""
+        """Give the requests the tokens of a cycle."""
         window = self.counters.window
         if not cycle.correct:
             for request in batch:
@@ -311,18 +309,18 @@ class Engine:
     async def _pass_time(
         self, milliseconds: float, batch: Sequence[Request], *, repays: bool
     ) -> float:
-        """Lets a forward's time pass; returns its seconds on the server's clock."""
+        """Wait for the time of a forward; return its seconds on the server's clock."""
         milliseconds *= self._noise.system * sum(r.noise for r in batch) / len(batch)
         if self._hooks is not None:
             await self._hooks.before_forward(self, batch)
             milliseconds *= self._hooks.factor(self)
         warning = await self.pace.forward(milliseconds, repays=repays)
         if warning is not None:
-            self._log.main(f"SIMULATED SGLang: {warning}. Lower TUNER_SIM_TIME_SCALE, or the load.")
+            self._log.main(f"SIMULATED SGLang: {warning}; lower TUNER_SIM_TIME_SCALE or the load")
         return milliseconds / 1000.0 / self._scale
 
     def _tick(self, now: float) -> None:
         counters = self.counters
-        # SGLang divides by the start-up width also after a switch, which is wrong then.
+        # SGLang divides by the initial width after a switch too, which is wrong.
         counters.tick(now, self.num_steps, self.num_draft_tokens, self._flags.num_draft_tokens - 1)
         self._log.scheduler(self._batch_log.decode(counters, speculating=self.speculating))

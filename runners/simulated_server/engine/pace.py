@@ -1,15 +1,14 @@
-"""Simulated time in real time: when a forward ends, and what is not the simulated machine's doing.
+"""Simulated time in real time: deadlines of forwards, and compensation for slow clients.
 
-Every forward ends at an absolute deadline, so what one wake-up is late by is not added to the next.
+Every forward ends at an absolute deadline, so the delay of one wake-up is not added to the next.
 
-**Turn-around.** Where a request of a closed loop ends, its client needs some real milliseconds to
-send the next one. They are no part of what runs faster than life. So the next forward is held back
-until the successor is there (or does not come), its prefill takes its time from then on, and the
-time that this cost is a *debt* of the clock, which the decode cycles after it pay back: each is
-shorter by a quarter at most until it is paid. Throughput, and the time to first token, are then
-those of a client that answers at once. Clients that begin together at an idle machine are likewise
-taken to come at once. Requests of an open loop (`Request.open_arrival`) come when they come:
-nothing waits for them, nothing is lent.
+**Turn-around.** The client of a closed loop needs some real milliseconds between an answer and its
+next request. This time does not scale with the simulation. The engine therefore delays the next
+forward until the next request arrives or is overdue, and starts the prefill at its arrival. The
+delay is a *debt* of the clock. The following decode cycles repay the debt: each cycle is up to a
+quarter shorter. Throughput and time to first token then equal those of a client that answers at
+once. Clients that start together at an idle server also count as simultaneous. Requests of an open
+loop (`Request.open_arrival`) get no delay and no debt.
 """
 
 from __future__ import annotations
@@ -26,40 +25,40 @@ if TYPE_CHECKING:
     from runners.simulated_server.engine.request import Request
 
 TURNAROUND_S = 0.05
-"""Real seconds within which a client that is at work sends its next request."""
+"""Real seconds within which an active client sends its next request."""
 
 _PATIENCE_S = 0.02
 _LEAST_PATIENCE_S = 0.01
 _PATIENCE = 4.0
-"""How long a forward is held back: so many times what successors took so far, within bounds."""
+"""A forward waits this many times the measured turn-around, within the bounds."""
 
 _TOGETHER_S = 0.004
-"""Real seconds between two requests that were sent together."""
+"""Real seconds between two requests that count as sent together."""
 _TOGETHER_SHARE = 0.02
-"""The same as a share of the prefill: of a long one it is longer."""
+"""The same time as a share of the prefill, for long prefills."""
 _GATHER_SHARE = 0.8
 _LARGEST_PAYMENT = 0.25
 _LARGEST_DEBT_S = 1.0
 _LATE_S = 0.002
-_WORTH_SAYING = 0.1
-_WORTH_SAYING_S = 0.1
-"""Of the real time since the flush, and real seconds: less may be a debt that is being paid."""
+_WARN_SHARE = 0.1
+_WARN_S = 0.1
+"""Share of the real time since the flush, and real seconds: smaller debts may be repaid soon."""
 _SETTLED_S = 2.0
-"""Real seconds of work: before that the one debt of a common start may be much of it."""
+"""Real seconds of work; before that, the debt of a common start may be a large share."""
 
 
 @dataclass(slots=True)
 class Lateness:
-    """How well the process keeps its simulated time, since the last flush.
+    """Precision of the simulated time since the last flush.
 
     Attributes:
         forwards: Forwards that ended.
-        late: Those that ended over 2 real milliseconds after their time.
-        busy_s: Simulated seconds that they were to last.
-        behind_s: Simulated seconds by which clients have been served too late in all; as a share
-            of `busy_s`, what measurements since the flush may be off by.
-        repaid_s: Simulated seconds by which cycles were shorter, to pay back what was lent; as a
-            share of `busy_s`, what the time per output token is too short by.
+        late: Forwards that ended over 2 real milliseconds after their deadlines.
+        busy_s: Sum of the planned times of the forwards, in simulated seconds.
+        behind_s: Total delay of the clients in simulated seconds. `behind_s / busy_s` is the
+            possible error of measurements since the flush.
+        repaid_s: Simulated seconds by which cycles were shortened to repay debts.
+            `repaid_s / busy_s` is the relative error of the time per output token.
     """
 
     forwards: int = 0
@@ -69,7 +68,7 @@ class Lateness:
     repaid_s: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """For `/server_info`."""
+        """Return the values for `/server_info`."""
         return {
             "forwards": self.forwards,
             "late_forwards": self.late,
@@ -80,7 +79,7 @@ class Lateness:
 
 
 class Pace:
-    """The clock of one engine; real times are the event loop's.
+    """Clock of one engine; real times are times of the event loop.
 
     Args:
         scale: Simulated seconds per real second.
@@ -102,18 +101,18 @@ class Pace:
 
     @property
     def deadline(self) -> float:
-        """When the last forward ended, or was to."""
+        """Deadline of the last forward."""
         return self._deadline
 
     def flushed(self) -> None:
-        """What comes next is no turn-around: nobody was at work."""
+        """Reset the clock: the next request is not a turn-around."""
         self._deadline = self._debt = self._slipped = self._late = 0.0
         self._owed = 0
         self.lateness = Lateness()
         self._warned = False
 
     def arrived(self, request: Request, now: float) -> None:
-        """A request is there; `now` is when its prompt had been read, after it arrived."""
+        """Record an arrival; `now` is the time after its prompt was read."""
         if not request.counted:
             return
         if request.open_arrival:
@@ -133,23 +132,23 @@ class Pace:
         self._came.set()
 
     def ended(self, requests: Sequence[Request], now: float) -> None:
-        """These have ended, by themselves."""
+        """Record requests that have ended."""
         closed = sum(1 for r in requests if r.counted and not r.open_arrival and r.finish != ABORT)
         if closed:
             self._owed += closed
             self._owed_since = now
 
     async def hold(self) -> None:
-        """Waits for the successors of what has ended, unless none is to be expected."""
+        """Wait for the next requests of the clients whose requests have ended."""
         clock = asyncio.get_running_loop().time
         if self._owed:
-            # Counted from when the answers are out: those of 256 requests take a while to write.
+            # The wait begins after the answers are written: 256 answers take a while.
             self._owed_since = clock()
         while self._owed:
             left = self._owed_since + self._patience - clock()
             if not self._closed_loop or left <= 0.0:
-                # Once nobody came, as in a drain, nobody is waited for until somebody comes in
-                # time again; what the wait cost those who run is lent to them.
+                # No request came, for example in a drain: do not wait again until a request
+                # comes in time. The time of this wait is a debt to the running requests.
                 if self._closed_loop:
                     self._closed_loop = False
                     self._move(max(self._deadline, clock()))
@@ -163,13 +162,13 @@ class Pace:
                 continue
 
     async def gather(self, milliseconds: float) -> None:
-        """Waits for who comes together with the idle machine's first request.
+        """Wait for requests that arrive together with the first request of an idle engine.
 
-        Clients that start together reach it within some real milliseconds, which at ten times
-        life's speed are as long as a prefill. The wait is part of the prefill's own time.
+        Clients that start together send within some real milliseconds. At a time scale of 10 that
+        is as long as a prefill. The wait is part of the prefill's time.
 
         Args:
-            milliseconds: Simulated, of the first one's prefill.
+            milliseconds: Simulated time of the first request's prefill.
         """
         loop = asyncio.get_running_loop()
         prefill_s = milliseconds / 1000.0 / self.scale
@@ -184,9 +183,9 @@ class Pace:
                 return
 
     def begin(self, first: Request) -> None:
-        """The idle machine gets its first request: time goes on where that arrived.
+        """Continue the time of an idle engine at the arrival of its first request.
 
-        After a pause in which no client was at work the clock begins anew.
+        After a pause without an active client, the clock starts again without debt.
         """
         gap = first.arrived - self._deadline
         if gap <= 0.0:
@@ -199,7 +198,7 @@ class Pace:
         self._deadline = first.arrived
 
     def begin_prefill(self, requests: Sequence[Request]) -> None:
-        """A prefill of these begins: it takes its time from where they arrived, on average."""
+        """Begin a prefill; its time starts at the mean arrival of its requests."""
         if not requests:
             return
         times = [max(r.arrived, self._deadline) for r in requests if not r.open_arrival]
@@ -207,11 +206,11 @@ class Pace:
             self._move(sum(times) / len(times))
 
     async def forward(self, milliseconds: float, *, repays: bool) -> str | None:
-        """Lets a forward's simulated time pass; returns what is to be warned of, if anything.
+        """Wait for the simulated time of a forward; return a warning, if any.
 
         Args:
-            milliseconds: Simulated.
-            repays: Whether it may be shortened to pay back what was lent.
+            milliseconds: Simulated time.
+            repays: Whether the forward may be shorter to repay a debt.
         """
         seconds = milliseconds / 1000.0 / self.scale
         paid = min(self._debt, _LARGEST_PAYMENT * seconds) if repays else 0.0
@@ -232,7 +231,7 @@ class Pace:
         self._debt = min(_LARGEST_DEBT_S, self._debt)
 
     def _look(self, seconds: float, behind: float) -> str | None:
-        # What was lent and not yet paid back delays the client as much as a late forward.
+        # An open debt delays the client as much as a late forward.
         lateness = self.lateness
         lateness.forwards += 1
         lateness.late += behind > _LATE_S
@@ -241,15 +240,15 @@ class Pace:
         behind = self._late + self._debt + self._slipped
         lateness.behind_s = behind * self.scale
         busy = lateness.busy_s / self.scale
-        if behind > max(_WORTH_SAYING_S, _WORTH_SAYING * busy):
+        if behind > max(_WARN_S, _WARN_SHARE * busy):
             return self._once(
                 "the simulation falls behind its own clock "
-                f"({lateness.behind_s:.2f} simulated seconds): what is measured now is too slow"
+                f"({lateness.behind_s:.2f} simulated seconds): measurements are too slow"
             )
-        if busy > _SETTLED_S and lateness.repaid_s > _WORTH_SAYING * lateness.busy_s:
+        if busy > _SETTLED_S and lateness.repaid_s > _WARN_SHARE * lateness.busy_s:
             return self._once(
-                "clients are slow to send their next requests, and cycles are shortened for it: "
-                "times per output token measured now are too short, by "
+                "clients send their next requests late, and shorter cycles compensate for it: "
+                "measured times per output token are too short by "
                 f"{lateness.repaid_s / lateness.busy_s:.0%}"
             )
         return None

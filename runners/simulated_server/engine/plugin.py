@@ -1,6 +1,6 @@
 """Simulation of the tuner's plugin inside SGLang (`runners/plugin/inside_sglang`).
 
-All times are on the server's own clock: at `time_scale` 10, a cycle of 20 ms takes 2 ms.
+All times are times of the server's clock: at a time scale of 10, a cycle of 20 ms takes 2 ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runners.plugin.protocol import (
     bucket_of,
     token_of,
 )
-from runners.simulated_server.launch.flag_state import CHAIN_ALGORITHMS
+from runners.simulated_server.launch.flags import CHAIN_ALGORITHMS
 from search_spaces.configuration import Setting, largest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.engine.cost import CycleTime
     from runners.simulated_server.faults.misbehaviour import Misbehaviour
     from runners.simulated_server.launch.environment import SimulationEnvironment
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 
@@ -56,10 +56,10 @@ class _Part:
 
 
 class CycleClock:
-    """Counts since the start of the server.
+    """Cycle clock: counts and times since the start of the server.
 
     Args:
-        drafts: Whether drafts are told apart: of other workers than EAGLE's they are in the rest.
+        drafts: Whether drafts have parts of their own; only EAGLE-like workers have.
     """
 
     def __init__(self, *, drafts: bool) -> None:
@@ -70,13 +70,13 @@ class CycleClock:
     def cycle(
         self, size: int, time: CycleTime, seconds_per_ms: float, graphs: frozenset[str]
     ) -> None:
-        """Counts the parts of a cycle, and the whole of the one before it if none lay between.
+        """Count the parts of a cycle, and the whole of the cycle directly before it.
 
         Args:
             size: Requests of the batch.
-            time: The cycle's times, noise aside.
-            seconds_per_ms: What a millisecond of them took on the server's clock.
-            graphs: The parts that ran as CUDA graphs.
+            time: Times of the cycle, without noise.
+            seconds_per_ms: Seconds of the server's clock per millisecond of `time`.
+            graphs: Parts that ran as CUDA graphs.
         """
         self._close()
         self._last = (size, time, seconds_per_ms)
@@ -85,11 +85,11 @@ class CycleClock:
                 self._part(size, name).add(ms * seconds_per_ms, graph=name in graphs)
 
     def interrupted(self) -> None:
-        """Something else than a cycle comes next: what the last one took in all is not known."""
+        """Discard the last cycle's total: no cycle follows directly."""
         self._last = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the plugin's status."""
+        """Return the clock as in the plugin's status."""
         batches = {
             str(size): {name: part.to_dict() for name, part in parts.items()}
             for size, parts in sorted(self._batches.items())
@@ -118,27 +118,27 @@ class CycleClock:
 
 VERSION: Final = "simulated"
 VERIFIED: Final = ("0.5.17", "0.5.23")
-"""Versions of SGLang that both capabilities take, as the real one's do."""
+"""Versions of SGLang that both capabilities of the plugin support."""
 
 _STATE_GB = 0.4
 _ARGUMENTS = {STEPS_ARGUMENT, DRAFT_TOKENS_ARGUMENT, TOKEN_ARGUMENT}
 
 
 @dataclass(slots=True)
-class PlayedPlugin:
-    """The plugin of one server.
+class SimulatedPlugin:
+    """Plugin of one server.
 
     Attributes:
-        settings: Candidates of the hot switch, ascending; empty where it was not asked for.
-        clock: The cycle's clock, if it was asked for.
-        mark: The launch's.
-        flags: What the server runs.
-        sglang: The version that it says it is.
-        log: The server's.
-        state_s: What each further state takes of the start-up, on the server's clock.
-        troubles: What goes wrong, if anything.
-        switches: How often another setting was put in force.
-        refused: Why the last request to switch was refused.
+        settings: Settings of the hot switch in ascending order; empty without a hot switch.
+        clock: The cycle clock, if requested.
+        mark: Identifier of the launch.
+        flags: Resolved flags of the server.
+        sglang: SGLang version of the server.
+        log: The server's log.
+        state_s: Start-up seconds of each further setting, on the server's clock.
+        faults: Faults of this launch.
+        switches: Number of switches.
+        refused: Reason for the last refused switch.
     """
 
     settings: tuple[Setting, ...]
@@ -148,21 +148,21 @@ class PlayedPlugin:
     sglang: str
     log: ServerLog
     state_s: float
-    troubles: Sequence[Misbehaviour] = ()
+    faults: Sequence[Misbehaviour] = ()
     switches: int = 0
     refused: str | None = None
     _kinds: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._kinds = frozenset(trouble.kind for trouble in self.troubles)
+        self._kinds = frozenset(fault.kind for fault in self.faults)
 
     @property
     def started(self) -> Setting:
-        """The setting that the server was started with."""
+        """The setting of the start-up."""
         return Setting(self.flags.num_steps, self.flags.num_draft_tokens)
 
     def refusal(self) -> str | None:
-        """The line with which the server ends at once, where it cannot do what was asked."""
+        """Return the plugin's last line if it does not support the request, else `None`."""
         if not self.settings and self.clock is None:
             return None
         capability = "hot_switch" if self.settings else "clock"
@@ -175,15 +175,17 @@ class PlayedPlugin:
         return None
 
     def ready(self) -> None:
-        """Tells, for every rank, that all is in place."""
+        """Log for every rank that the plugin is ready."""
         if not self.settings and self.clock is None:
             return
         settings = ",".join(map(str, self.settings)) or "off"
         clock = "on" if self.clock is not None else "off"
-        self._tell(f"ready rank={{rank}} sglang={self.sglang} hot_switch={settings} clock={clock}")
+        self._log_ranks(
+            f"ready rank={{rank}} sglang={self.sglang} hot_switch={settings} clock={clock}"
+        )
 
     def status(self, in_force: Setting) -> dict[str, Any] | None:
-        """What `/server_info` says of it; `None` where it was asked for nothing."""
+        """Return the plugin's entry in `/server_info`; `None` if nothing is requested."""
         if not self.settings and self.clock is None:
             return None
         return {
@@ -194,7 +196,7 @@ class PlayedPlugin:
         }
 
     def refuses(self, requested: dict[str, int | float], *, busy: bool) -> bool:
-        """Whether it is not switched as asked; tells why."""
+        """Return whether a switch is refused, and log the reason."""
         asked = asked_setting(requested)
         self.refused = None
         if requested.get(TOKEN_ARGUMENT) != token_of(self.mark):
@@ -206,43 +208,43 @@ class PlayedPlugin:
         elif busy:
             self.refused = BUSY
         if self.refused is not None:
-            self._tell(f"rank={{rank}} refused to switch to {asked.num_steps}: {self.refused}")
+            self._log_ranks(f"rank={{rank}} refused to switch to {asked.num_steps}: {self.refused}")
         return self.refused is not None
 
     def switched(self, before: Setting, after: Setting) -> bool:
-        """Tells of a switch; `False` where it is not to take place, whatever is said."""
+        """Log and count a switch; return `False` if a fault ignores the switch."""
         if before == after:
             return True
         self.switches += 1
-        self._tell(f"rank={{rank}} steps {before} -> {after}")
+        self._log_ranks(f"rank={{rank}} steps {before} -> {after}")
         return "switch_ignored" not in self._kinds
 
     def undoes(self, served: int) -> bool:
-        """Whether the server goes back to the setting that it was started with, by itself."""
+        """Return whether a fault restores the setting of the start-up now."""
         return any(
-            trouble.kind == "switch_undone" and served >= trouble.after_requests
-            for trouble in self.troubles
+            fault.kind == "switch_undone" and served >= fault.after_requests
+            for fault in self.faults
         )
 
     def distort(self, time: CycleTime, in_force: Setting) -> CycleTime:
-        """A cycle's times in a switched state that is not what a launch of its own would be."""
+        """Return a cycle's times with the faults of a switched state."""
         if not self.settings or in_force == self.started:
             return time
-        for trouble in self.troubles:
-            if trouble.kind == "switch_eager":
-                time = replace(time, draft_extend_ms=time.draft_extend_ms * trouble.factor)
-            elif trouble.kind == "switch_slow":
-                time = replace(time, verify_ms=time.verify_ms * trouble.factor)
+        for fault in self.faults:
+            if fault.kind == "switch_eager":
+                time = replace(time, draft_extend_ms=time.draft_extend_ms * fault.factor)
+            elif fault.kind == "switch_slow":
+                time = replace(time, verify_ms=time.verify_ms * fault.factor)
         return time
 
     def graphs(self, in_force: Setting) -> frozenset[str]:
-        """The parts of a cycle that run as CUDA graphs."""
+        """Return the parts of a cycle that run as CUDA graphs."""
         values = self.flags.values
         if values.get("disable_cuda_graph") or values.get("device") == "cpu":
             return frozenset()
         parts = {"verify", "draft_extend"}
         if in_force.size[0] > 1:
-            parts.add("draft")  # a single step is the draft's extend alone
+            parts.add("draft")  # one step needs only the draft's extend
         if "switch_eager" in self._kinds and self.settings and in_force != self.started:
             parts.discard("draft_extend")
         return frozenset(parts)
@@ -282,7 +284,7 @@ class PlayedPlugin:
             return f"the server starts with {self.started}, which is not the largest of {shown}"
         return None
 
-    def _tell(self, message: str) -> None:
+    def _log_ranks(self, message: str) -> None:
         size = self.flags.tp_size
         ranks = size // 2 if "plugin_half" in self._kinds else size
         lines = [f"{NAME}: {message.format(rank=f'{rank}/{size}')}" for rank in range(ranks)]
@@ -291,7 +293,7 @@ class PlayedPlugin:
 
 
 def asked_setting(requested: dict[str, int | float]) -> Setting:
-    """The setting that a request names: a chain's where it says nothing of draft tokens."""
+    """Return the requested setting; without draft tokens, a chain."""
     steps = int(requested[STEPS_ARGUMENT])
     return Setting(steps, int(requested.get(DRAFT_TOKENS_ARGUMENT, steps + 1)))
 
@@ -300,19 +302,19 @@ def _refused(capability: str, reason: str) -> str:
     return f"{NAME}: REFUSED {capability}: {reason}"
 
 
-def played_plugin(
+def simulated_plugin(
     simulation: SimulationEnvironment,
     flags: ResolvedFlags,
     sglang: str,
     log: ServerLog,
     *,
     state_s: float,
-    troubles: Sequence[Misbehaviour],
-) -> PlayedPlugin:
-    """The plugin that the variables ask for; a missing one is asked for nothing."""
+    faults: Sequence[Misbehaviour],
+) -> SimulatedPlugin:
+    """Return the plugin with the capabilities that the environment requests."""
     drafts = flags.algorithm in CHAIN_ALGORITHMS
-    missing = any(trouble.kind == "plugin_missing" for trouble in troubles)
-    return PlayedPlugin(
+    missing = any(fault.kind == "plugin_missing" for fault in faults)
+    return SimulatedPlugin(
         settings=() if missing else simulation.switchable,
         clock=CycleClock(drafts=drafts) if simulation.cycle_clock and not missing else None,
         mark=simulation.mark,
@@ -320,5 +322,5 @@ def played_plugin(
         sglang=sglang,
         log=log,
         state_s=state_s,
-        troubles=troubles,
+        faults=faults,
     )

@@ -1,7 +1,9 @@
-"""The prefix cache: a radix tree over token ids, page size 1; leaves unused for longest go first.
+"""Prefix cache: a radix tree over token ids with page size 1 and least-recently-used eviction.
 
-Token ids come packed (`tokens.pack`), so that long prefixes are compared in C: a prompt of 4,000
-tokens is matched in some ten comparisons. Read in SGLang 0.5.23, `srt/mem_cache/radix_cache.py`.
+Token ids are packed (`tokens.pack`), so long prefixes are compared in C: a prompt of 4,000 tokens
+takes about ten comparisons.
+
+Source: SGLang 0.5.23, `srt/mem_cache/radix_cache.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A stretch of tokens behind its parent's; `users` are running requests that hold it."""
+    """Tokens that follow the parent's tokens; `users` counts the requests that hold them."""
 
     __slots__ = ("children", "key", "offered", "parent", "used", "users")
 
@@ -30,11 +32,11 @@ class Node:
 
 
 class PrefixCache:
-    """What earlier requests computed.
+    """Prefixes that earlier requests computed.
 
     Attributes:
         tokens: Tokens in the tree.
-        held: Those of them that running requests hold, and nothing may evict.
+        held: Tokens that running requests hold; eviction skips them.
     """
 
     def __init__(self) -> None:
@@ -46,17 +48,17 @@ class PrefixCache:
         self.held = 0
 
     def clear(self) -> None:
-        """Forgets everything; nothing may be held."""
+        """Remove all prefixes; no request may hold one."""
         self._root = Node(b"", None)
         self._leaves.clear()
         self.tokens = self.held = 0
 
     def match(self, packed: bytes) -> tuple[Node, int]:
-        """The longest known prefix: its last node, and its tokens. Splits where it ends."""
+        """Return the last node and the length of the longest cached prefix; splits a node there."""
         return self._walk(packed)
 
     def insert(self, packed: bytes) -> Node:
-        """Makes all of these tokens known; returns the last node."""
+        """Cache all of these tokens; return the last node."""
         node, known = self._walk(packed)
         rest = packed[known * TOKEN_BYTES :]
         if not rest:
@@ -69,14 +71,14 @@ class PrefixCache:
         return leaf
 
     def hold(self, node: Node) -> None:
-        """Protects a node and what it rests on from eviction."""
+        """Protect a node and its ancestors from eviction."""
         for each in _path(node):
             if each.users == 0:
                 self.held += len(each.key) // TOKEN_BYTES
             each.users += 1
 
     def release(self, node: Node) -> None:
-        """The opposite of `hold`."""
+        """Undo `hold`."""
         for each in _path(node):
             each.users -= 1
             if each.users == 0:
@@ -84,13 +86,13 @@ class PrefixCache:
                 self._offer(each)
 
     def shrink(self, limit: int) -> None:
-        """Evicts leaves that nobody holds, least recently used first, down to `limit` tokens."""
+        """Evict unheld leaves, least recently used first, down to `limit` tokens."""
         while self._leaves and self.tokens > limit:
             used, _, leaf = heapq.heappop(self._leaves)
             leaf.offered = False
             parent = leaf.parent
             if parent is None or leaf.children or leaf.users:
-                continue  # gone, or it comes back here once it is a free leaf
+                continue  # evicted already, or not a free leaf yet
             if used != leaf.used:
                 self._offer(leaf)
                 continue
@@ -100,7 +102,7 @@ class PrefixCache:
             self._offer(parent)
 
     def _offer(self, node: Node) -> None:
-        """Notes what may be evicted; what turns out not to be is passed over then."""
+        """Add a free leaf to the candidates for eviction; `shrink` checks it again."""
         free = node.parent is not None and not node.children and not node.users
         if free and not node.offered:
             node.offered = True
@@ -141,11 +143,11 @@ def _path(node: Node) -> Iterator[Node]:
 
 
 def _shared(key: bytes, packed: bytes, begin: int) -> int:
-    """Bytes, in whole tokens, that `key` shares with `packed` from `begin` on."""
+    """Return the bytes, in whole tokens, that `key` shares with `packed` from `begin` on."""
     end = min(len(key), len(packed) - begin)
     if key[:end] == packed[begin : begin + end]:
         return end
-    low, high = 0, end // TOKEN_BYTES  # key's first `low` tokens are shared, not its first `high`
+    low, high = 0, end // TOKEN_BYTES  # `low` tokens are shared, `high` tokens are not
     while high - low > 1:
         middle = (low + high) // 2
         a, b = low * TOKEN_BYTES, middle * TOKEN_BYTES

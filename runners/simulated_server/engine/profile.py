@@ -1,21 +1,24 @@
-"""A profile: the file that says how fast a simulated machine is, and how it goes wrong."""
+"""Profile: a YAML file with the times, acceptance, noise and faults of a simulated machine."""
 
 from __future__ import annotations
 
+import hashlib
+import random
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from runners.simulated_server.faults.misbehaviour import Misbehaviour, When, holds
-
-__all__ = ["PROFILES", "Misbehaviour", "Profile", "When", "holds", "load_profile"]
+from runners.simulated_server.faults.misbehaviour import (  # noqa: TC001 - pydantic
+    Misbehaviour,
+    When,
+)
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 
 VERSION = "0.5.23"
-"""The version of SGLang after which the simulation is made."""
+"""SGLang version that the simulation follows."""
 
 _Ms = Annotated[float, Field(ge=0.0)]
 _Seconds = Annotated[float, Field(ge=0.0)]
@@ -30,14 +33,14 @@ class _Part(BaseModel):
 
 
 class Verify(_Part):
-    """The target's verify forward of `w >= 2` tokens: `base_ms + per_token_ms * w`."""
+    """Time of the target's verify of `w >= 2` tokens: `base_ms + per_token_ms * w`."""
 
     base_ms: _Ms
     per_token_ms: _Ms
 
 
 class Draft(_Part):
-    """The draft's time: per step by topk, and its forward over the verified tokens."""
+    """Times of the draft: per step by topk, and its forward over the verified tokens."""
 
     step_ms: dict[int, _Ms]
     extend_ms: _Ms
@@ -45,16 +48,16 @@ class Draft(_Part):
     @model_validator(mode="after")
     def _has_chain(self) -> Draft:
         if 1 not in self.step_ms:
-            raise ValueError("draft.step_ms needs the time of topk 1")
+            raise ValueError("draft.step_ms has no time for topk 1; add it")
         return self
 
 
 class Batch(_Part):
-    """What requests beyond the first one cost.
+    """Extra time of each request after the first.
 
     Attributes:
-        token_ms: Each of their tokens in a forward of the target.
-        draft_token_ms: Each of them in a draft step.
+        token_ms: Per token in a forward of the target.
+        draft_token_ms: Per token in a draft step.
     """
 
     token_ms: _Ms
@@ -62,14 +65,14 @@ class Batch(_Part):
 
 
 class Prefill(_Part):
-    """A prefill forward: `base_ms + token_ms * uncached prompt tokens`."""
+    """Time of a prefill forward: `base_ms + token_ms * uncached prompt tokens`."""
 
     base_ms: _Ms
     token_ms: _Ms
 
 
 class CollectiveSaving(_Part):
-    """What a setting takes off every forward, in milliseconds; the first match counts."""
+    """Milliseconds that a setting saves in every forward; the first matching entry counts."""
 
     when: When
     verify_ms: float
@@ -77,11 +80,11 @@ class CollectiveSaving(_Part):
 
 
 class Acceptance(_Part):
-    """How many drafts are correct.
+    """Probabilities of correct drafts.
 
     Attributes:
         at_least: `P(at least j correct)` of a chain for j = 1, 2, ...; 0 beyond its end.
-        tree_gain: Relative gain of a full tree on each of them, by topk.
+        tree_gain: Relative gain of a full tree on each probability, by topk.
     """
 
     at_least: Annotated[tuple[_Probability, ...], Field(min_length=1)]
@@ -95,16 +98,16 @@ class Acceptance(_Part):
 
 
 class Algorithm(_Part):
-    """What an algorithm does otherwise than the profile's own draft (see `algorithms`).
+    """Values of an algorithm that differ from the profile's draft (see `Profile.algorithms`).
 
     Attributes:
-        step_ms: Per draft step, by topk, as in `draft`.
-        cycle_ms: Drafting per cycle, whatever the steps: DFLASH's forward, NGRAM's look-up.
-        draft_token_ms: Drafting per token that is to be verified.
-        extend_ms: The draft's forward over the verified tokens.
-        acceptance: How many drafts are correct.
-        fresh: NGRAM: the share of that acceptance that a prompt has which repeats nothing; one
-            that repeats itself throughout has all of it.
+        step_ms: Time per draft step, by topk.
+        cycle_ms: Drafting time per cycle that does not depend on the steps: DFLASH's forward,
+            NGRAM's look-up.
+        draft_token_ms: Drafting time per token to verify.
+        extend_ms: Time of the draft's forward over the verified tokens.
+        acceptance: Probabilities of correct drafts.
+        fresh: NGRAM: share of the acceptance for a prompt without repetition.
     """
 
     step_ms: dict[int, _Ms] | None = None
@@ -117,12 +120,12 @@ class Algorithm(_Part):
     @model_validator(mode="after")
     def _has_chain(self) -> Algorithm:
         if self.step_ms is not None and 1 not in self.step_ms:
-            raise ValueError("step_ms needs the time of topk 1")
+            raise ValueError("step_ms has no time for topk 1; add it")
         return self
 
 
 class Noise(_Part):
-    """Relative standard deviations of the factors on every time."""
+    """Relative standard deviations of the noise factors."""
 
     launch: _Deviation = 0.0
     block: _Deviation = 0.0
@@ -140,23 +143,22 @@ class Startup(_Part):
     cuda_graph_s: _Seconds
     draft_cuda_graph_s: _Seconds
     switchable_step_s: _Seconds
-    """For every step count beyond the first that the server can be switched to."""
+    """For every further setting of the hot switch."""
     warmup_s: _Seconds
 
 
 class Profile(_Part):
-    """A simulated machine with its models; see `profiles/kimi.yaml` for what each number means.
+    """A simulated machine with its models; `profiles/kimi.yaml` explains each number.
 
     Attributes:
-        sglang: The version that the server says it is; this simulation is made after the default.
-        gpus: Names of its GPUs, as the driver would give them.
-        nvlink: Whether NVLink joins them all, so that SGLang's own all-reduce kernel runs unless it
-            is switched off.
-        algorithms: By SGLang's name, where an algorithm differs from the profile's own draft.
-        kv_tokens: Tokens that the KV cache holds (`--max-total-tokens` sets another number).
-        every_token_ms: Where given, a cycle takes this long for each token that it yields a
-            request, so that no setting is faster than another; `decode_ms`, `verify` and the
-            draft's times then only say how a cycle divides.
+        sglang: SGLang version that the server reports.
+        gpus: Names of the GPUs, as the driver reports them.
+        nvlink: Whether NVLink joins all GPUs. SGLang's own all-reduce kernel then runs by default.
+        algorithms: Algorithms that differ from the profile's draft, by SGLang's name.
+        kv_tokens: Size of the KV cache in tokens; `--max-total-tokens` lowers it.
+        every_token_ms: Time of a cycle per token that it yields a request. With this value all
+            settings are equally fast; `decode_ms`, `verify` and the draft's times only give the
+            proportions of a cycle.
     """
 
     name: str
@@ -180,11 +182,11 @@ class Profile(_Part):
 
 
 def load_profile(name_or_path: str | Path = "kimi") -> Profile:
-    """Reads a profile by the name of a shipped one, or by its path.
+    """Read a shipped profile by its name, or a profile by its path.
 
     Raises:
-        FileNotFoundError: There is no such profile.
-        ValueError: It is not a good profile (`pydantic.ValidationError`, or not YAML).
+        FileNotFoundError: The profile does not exist.
+        ValueError: The profile is invalid (`pydantic.ValidationError`) or not YAML.
     """
     path = Path(name_or_path)
     shipped = PROFILES / f"{name_or_path}.yaml"
@@ -193,7 +195,7 @@ def load_profile(name_or_path: str | Path = "kimi") -> Profile:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in PROFILES.glob("*.yaml")))
         raise FileNotFoundError(
-            f"there is no profile {str(name_or_path)!r}: name a shipped one ({known}) or a file"
+            f"profile {str(name_or_path)!r} does not exist; use a file or one of {known}"
         )
     try:
         data = yaml.load(path.read_text(), Loader=_LOADER)  # noqa: S506 - a safe loader
@@ -203,3 +205,55 @@ def load_profile(name_or_path: str | Path = "kimi") -> Profile:
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+_LIMIT = 3.0
+"""Largest deviation of a draw, in standard deviations."""
+
+
+class NoiseSource:
+    """Noise of one launch: factors on all times, reproducible from a seed.
+
+    Each launch, each block (the time between two flushes of the cache) and each prompt has a
+    factor. A factor depends only on its name, so the order of requests does not change it.
+
+    Args:
+        noise: Standard deviations of the profile.
+        seed: Equal seeds give equal factors of the prompts.
+        launch: Name of the launch.
+    """
+
+    def __init__(self, noise: Noise, seed: int, launch: str) -> None:
+        self._noise = noise
+        self._seed = seed
+        self._launch = launch
+        self._block = 0
+        self._launch_factor = self._draw(noise.launch, "launch", launch)
+        self._system = 0.0
+        self._renew()
+
+    def next_block(self) -> None:
+        """Begin the next block."""
+        self._block += 1
+        self._renew()
+
+    @property
+    def system(self) -> float:
+        """Current factor of all requests: launch times block."""
+        return self._system
+
+    def prompt(self, fingerprint: str) -> float:
+        """Return the factor of a prompt; equal in all launches with the same seed."""
+        return self._draw(self._noise.prompt, "prompt", fingerprint)
+
+    def _renew(self) -> None:
+        block = self._draw(self._noise.block, "block", self._launch, str(self._block))
+        self._system = self._launch_factor * block
+
+    def _draw(self, deviation: float, *name: str) -> float:
+        if deviation == 0.0:
+            return 1.0
+        key = "\0".join((str(self._seed), *name)).encode()
+        number = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
+        draw = random.Random(number).gauss(0.0, 1.0)  # noqa: S311 - noise, not a secret
+        return 1.0 + deviation * max(-_LIMIT, min(_LIMIT, draw))

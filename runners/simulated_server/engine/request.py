@@ -1,4 +1,4 @@
-"""One request inside the simulated scheduler."""
+"""One request in the simulated scheduler."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ ABORT = "abort"
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request, from its arrival to its last token. Times are the server's wall clock.
+    """A request, from its arrival to its last token. Times are wall-clock times of the server.
 
     Attributes:
-        rid: Its id.
-        prompt: The prompt's fingerprint.
+        rid: Id of the request.
+        prompt: Fingerprint of the prompt.
         prompt_tokens: Tokens of the prompt.
-        limit: Tokens of the answer, at most.
-        answer: What the model says.
-        offset: The prompt's number for the acceptance.
-        arrived: Event loop time of its arrival.
-        received_at: The same on the wall clock.
-        noise: The prompt's factor on every time.
-        stops: Whether it ends by itself at the answer's natural length.
+        limit: Maximum tokens of the answer.
+        answer: The model's answer.
+        offset: The prompt's number for the acceptance, see `tokens.offset`.
+        arrived: Time of arrival on the event loop's clock.
+        received_at: Time of arrival on the wall clock.
+        noise: Noise factor of the prompt.
+        stops: Whether the request ends at the answer's natural length.
         streaming: Whether the client streams.
-        counted: Whether it is in the metrics; health checks are not.
-        open_arrival: Whether it came when it came, whoever else was served: an open loop's.
-        packed: The prompt's token ids, see `tokens.pack`.
-        computed_tokens: Tokens of the prompt whose keys and values there are, cached ones included.
-        thresholds: The acceptance's, see `acceptance.draw`.
-        held: What it holds of the prefix cache.
-        on_progress: Called at once wherever `progress` is set: a stream then costs no switch of
-            tasks for a chunk.
+        counted: Whether metrics count the request; health checks are not counted.
+        open_arrival: Whether the request belongs to an open loop.
+        packed: Token ids of the prompt, see `tokens.pack`.
+        computed_tokens: Prompt tokens in the KV cache, including cached prefixes.
+        thresholds: Acceptance thresholds, see `acceptance.draw`.
+        held: Node of the prefix cache that the request holds.
+        on_progress: Called when `progress` is set; saves a task switch per streamed chunk.
     """
 
     rid: str
@@ -76,11 +75,11 @@ class Request:
 
     @property
     def output_ids(self) -> list[int]:
-        """The token ids so far."""
+        """Token ids so far."""
         return self.answer.ids[: self.completion_tokens]
 
     def record_verify(self, correct: int) -> None:
-        """Accounts for a verify call; drafts beyond the limit count too, as in SGLang."""
+        """Count a verify call; drafts beyond the limit count too, as in SGLang."""
         self.verify_calls += 1
         self.correct_drafts += correct
         while len(self.histogram) <= correct:
@@ -89,25 +88,25 @@ class Request:
 
     @property
     def last(self) -> int:
-        """Tokens at which it ends."""
+        """Number of tokens at which the request ends."""
         return min(self.limit, self.answer.natural_length) if self.stops else self.limit
 
     def emit(self, count: int) -> None:
-        """Adds tokens, and ends the request where it is to end."""
+        """Add tokens, and end the request at its last token."""
         end = self.last
         self.completion_tokens = min(end, self.completion_tokens + count)
         if self.completion_tokens >= end:
             self.end(STOP if self.stops and end < self.limit else LENGTH)
         else:
-            self._tell()
+            self._notify()
 
     def end(self, how: str) -> None:
-        """Ends it."""
+        """End the request."""
         self.finish = how
         self.finished_at = wall_time()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.progress.set()
         if self.on_progress is not None:
             self.on_progress()
@@ -126,7 +125,7 @@ def make_request(
     prompt: str,
     open_arrival: bool = False,
 ) -> Request:
-    """Builds a request of a tokenized prompt; `prompt` is its fingerprint."""
+    """Make a request of token ids; `prompt` is their fingerprint."""
     return Request(
         rid=rid,
         prompt=prompt,

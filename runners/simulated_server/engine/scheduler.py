@@ -1,13 +1,14 @@
-"""Which requests run in the next forward, as SGLang's scheduler decides it.
+"""Scheduler: chooses the requests of the next forward, without a clock or an event loop.
 
-No clock and no event loop here: the engine paces it in real time, `walk` walks it in none.
+- Requests are served in the order of arrival. Prefill precedes decode; there is no mixed chunk.
+- A prefill batch takes waiting requests up to `--chunked-prefill-size`, `--max-prefill-tokens`, the
+  limit of running requests and the size of the KV cache.
+- A request that does not fit into the chunk is cut. Its remaining tokens are prefilled before the
+  next decode.
+- Every request reserves its whole answer, at most 4,096 tokens, so no request is retracted. SGLang
+  reserves less for answers without a fixed length.
 
-Read in SGLang 0.5.23, `srt/managers/scheduler.py` and `schedule_policy.py` (first come first
-served, no mixed chunk): prefill goes before decode. A prefill batch takes waiting requests until
-its chunk (`--chunked-prefill-size`), `--max-prefill-tokens`, the running requests' limit or the KV
-cache is full; the request that does not fit the chunk is cut, and goes on alone before anything
-decodes. Every request reserves its whole answer, at most 4,096 tokens, so that nothing is ever
-retracted: SGLang does this for fixed lengths, and reserves less for others.
+Source: SGLang 0.5.23, `srt/managers/scheduler.py` and `schedule_policy.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.prefix_cache import PrefixCache
 from runners.simulated_server.engine.tokens import TOKEN_BYTES, pack
-from runners.simulated_server.launch.flag_state import CHUNKED_PREFILL_SIZE
+from runners.simulated_server.launch.flags import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +32,14 @@ _MAX_PREFILL_TOKENS = 16384
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a batch, in tokens but for the requests.
+    """Limits of a batch.
 
     Attributes:
-        running: Requests that run at once.
-        chunk: Of one prefill batch; `None` where prompts are not cut.
-        prefill: Of the prefill batch of several prompts.
-        kv: Of the KV cache.
-        prefix_cache: Whether prefixes are kept.
+        running: Running requests.
+        chunk: Tokens of one prefill batch; `None`: prompts are not cut.
+        prefill: Tokens of a prefill batch of several prompts.
+        kv: Tokens of the KV cache.
+        prefix_cache: Whether prefixes are cached.
     """
 
     running: int
@@ -49,12 +50,12 @@ class Limits:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], running: int, kv: int) -> Limits:
-        """The limits that flags set.
+        """Return the limits of the flags.
 
         Args:
             values: Flags by destination.
             running: The resolved `max_running_requests`.
-            kv: What the machine's KV cache holds.
+            kv: Size of the machine's KV cache in tokens.
         """
         chunk = int(values.get("chunked_prefill_size") or CHUNKED_PREFILL_SIZE)
         return cls(
@@ -71,10 +72,10 @@ class Prefill:
     """One prefill forward.
 
     Attributes:
-        requests: Whose prompts it computes, with the tokens that it computes of each.
-        fresh: Those of them that were waiting.
-        new_tokens: Tokens that it computes.
-        cached_tokens: Tokens that the fresh ones found in the prefix cache.
+        requests: Requests, each with its number of computed tokens.
+        fresh: Number of requests that were waiting.
+        new_tokens: Computed tokens.
+        cached_tokens: Tokens of the fresh requests in the prefix cache.
     """
 
     requests: tuple[tuple[Request, int], ...]
@@ -84,14 +85,14 @@ class Prefill:
 
 
 class Scheduler:
-    """The waiting and the running requests.
+    """Waiting and running requests.
 
     Attributes:
-        limits: What bounds a batch.
-        waiting: Not yet begun, in order.
-        running: Decoding.
-        chunked: Begun, its prompt not yet computed.
-        prefilling: In the prefill that runs.
+        limits: Limits of a batch.
+        waiting: Waiting requests, in order.
+        running: Decoding requests.
+        chunked: Request with a partly computed prompt.
+        prefilling: Requests of the current prefill.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -110,39 +111,39 @@ class Scheduler:
 
     @property
     def begun(self) -> int:
-        """Requests that occupy a place in the batch."""
+        """Number of requests in the batch."""
         return len(self.running) + len(self._between)
 
     @property
     def token_usage(self) -> float:
-        """The share of the KV cache that requests hold."""
+        """Share of the KV cache that requests hold."""
         used = self.cache.held + sum(self._reserved.values())
         return min(1.0, used / self.limits.kv)
 
     def everyone(self) -> list[Request]:
-        """All requests."""
+        """Return all requests."""
         return [*self.waiting, *self._between, *self.running]
 
     @property
     def _between(self) -> tuple[Request, ...]:
-        """Those that neither wait nor decode."""
+        """Requests that neither wait nor decode."""
         if self.chunked is None or self.chunked in self.prefilling:
             return self.prefilling
         return (*self.prefilling, self.chunked)
 
     def drop_ended(self) -> None:
-        """Forgets waiting requests that were ended from outside."""
+        """Remove waiting requests that have been aborted."""
         self.waiting = deque(r for r in self.waiting if r.finish is None)
 
     def flush(self) -> None:
-        """Empties the prefix cache; nothing may run."""
+        """Empty the prefix cache; no request may run."""
         self.cache.clear()
 
     def next_prefill(self, until: float | None = None) -> Prefill | None:
-        """The next prefill batch, if one is due; its requests are no longer waiting.
+        """Return the next prefill batch, if any, and remove its requests from the waiting ones.
 
         Args:
-            until: Where given, requests of an open loop that arrived later are not there yet.
+            until: Ignore requests of an open loop that arrived later.
         """
         room = self.limits.chunk
         parts: list[tuple[Request, int]] = []
@@ -177,9 +178,9 @@ class Scheduler:
         return Prefill(tuple(parts), fresh, computed, cached) if parts else None
 
     def prefilled(self, prefill: Prefill) -> list[Request]:
-        """Accounts for a prefill that has run; returns the requests whose prompt is complete.
+        """Record a finished prefill; return the requests with a complete prompt.
 
-        They are running from now on; each has its first token.
+        These requests are running now, and have their first token.
         """
         self.prefilling = ()
         complete = []
@@ -197,13 +198,13 @@ class Scheduler:
         return complete
 
     def retire(self) -> list[Request]:
-        """Takes out the running requests that have ended; what they computed stays cached."""
+        """Remove and return running requests that have ended; their tokens stay cached."""
         ended = [r for r in self.running if r.finish is not None]
         if ended:
             self.running = [r for r in self.running if r.finish is None]
             for request in ended:
                 if request.counted and self.limits.prefix_cache:
-                    # The last token's keys and values were never computed.
+                    # Keys and values of the last token are not computed.
                     answer = pack(request.answer.ids[: max(0, request.completion_tokens - 1)])
                     self.cache.insert(request.packed + answer)
                 self._release(request)
@@ -226,7 +227,7 @@ class Scheduler:
     def _admit(self, request: Request, computed: int, *, alone: bool) -> bool:
         node = None
         if self.limits.prefix_cache and request.counted:
-            # At least the last token is computed: its logits are the first output.
+            # The last token is always computed: its logits give the first output token.
             node, request.cached_tokens = self.cache.match(request.packed[:-TOKEN_BYTES])
         request.computed_tokens = request.cached_tokens
         missing = request.prompt_tokens - request.cached_tokens

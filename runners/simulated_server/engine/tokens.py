@@ -1,4 +1,4 @@
-"""Prompts into tokens and tokens into answers: simple, deterministic, the same at every depth."""
+"""Tokens of prompts and answers: deterministic, and independent of speculation."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model would say to a prompt, to its end.
+    """The model's answer to a prompt.
 
     Attributes:
         ids: Output token ids.
-        text: All of the text.
-        ends: `ends[n]` is where the text of the first n tokens ends.
-        natural_length: Tokens after which the model would stop by itself.
+        text: Text of all tokens.
+        ends: `ends[n]` is the end of the first n tokens in the text.
+        natural_length: Tokens after which the model stops.
     """
 
     ids: list[int]
@@ -43,7 +43,7 @@ class Answer:
 
 
 def tokenize(text: str) -> list[int]:
-    """About four characters to a token; no token begins or ends a text by itself."""
+    """Return the token ids of a text: four characters per token, no special tokens."""
     pieces = [
         text[i : i + _CHARACTERS_PER_TOKEN] for i in range(0, len(text), _CHARACTERS_PER_TOKEN)
     ]
@@ -51,7 +51,7 @@ def tokenize(text: str) -> list[int]:
 
 
 def text_of(ids: Iterable[int]) -> str:
-    """What the model would say with these tokens."""
+    """Return the text of token ids."""
     return "".join(" " + _WORDS[token % len(_WORDS)] for token in ids)
 
 
@@ -60,39 +60,39 @@ TOKEN_BYTES = 8
 
 
 def pack(ids: Iterable[int]) -> bytes:
-    """Token ids in eight bytes each: what is compared and hashed, in C."""
+    """Return token ids as eight bytes each, which compare and hash fast."""
     return array("q", ids).tobytes()
 
 
 def unpack(packed: bytes) -> list[int]:
-    """The opposite of `pack`."""
+    """Return the token ids of `pack`."""
     ids = array("q")
     ids.frombytes(packed)
     return ids.tolist()
 
 
 def fingerprint(ids: Iterable[int]) -> str:
-    """Names a prompt."""
+    """Return the name of a prompt."""
     return name_of(pack(ids))
 
 
 def name_of(packed: bytes) -> str:
-    """The `fingerprint` of packed token ids."""
+    """Return the `fingerprint` of packed token ids."""
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
 def offset(prompt: str) -> float:
-    """A prompt's own number in [0, 1), by its fingerprint."""
+    """Return the number in [0, 1) that belongs to a prompt's fingerprint."""
     return (_hash(b"offset" + prompt.encode()) & 0xFFFFFFFF) / 2**32
 
 
 def answer(prompt: str, tokens: int, *, stops: bool = False) -> Answer:
-    """The first `tokens` tokens of the answer to a prompt, by its fingerprint.
+    """Return the first `tokens` tokens of the answer to a prompt.
 
     Args:
-        prompt: The fingerprint.
-        tokens: How many.
-        stops: Whether the answer's natural end is enough.
+        prompt: Fingerprint of the prompt.
+        tokens: Number of tokens.
+        stops: Whether to stop at the natural end.
     """
     rng = random.Random(_hash(b"answer" + prompt.encode()))  # noqa: S311 - not a secret
     natural = rng.randrange(64, 768)
@@ -103,7 +103,7 @@ def answer(prompt: str, tokens: int, *, stops: bool = False) -> Answer:
 
 
 EOS_TOKEN = _EOS
-"""The id that ends an answer by itself."""
+"""End-of-sequence token."""
 
 
 def _hash(data: bytes) -> int:

@@ -12,12 +12,11 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.adaptive import adaptive_steps
-from runners.simulated_server.engine.cost import CostModel, CycleTime
-from runners.simulated_server.engine.cycles import Cycles
+from runners.simulated_server.engine.cost import CostModel, Cycles, CycleTime
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits, Scheduler
 from runners.simulated_server.engine.tokens import fingerprint
-from runners.simulated_server.launch.flag_state import CHUNKED_PREFILL_SIZE
+from runners.simulated_server.launch.flags import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
     from runners.simulated_server.engine.profile import Profile

@@ -1,7 +1,7 @@
-"""The ways in which a simulated server can go wrong, on demand.
+"""Faults of a simulated server, on request.
 
-A profile's `misbehave`, and `TUNER_SIM_MISBEHAVE`, are lists of these. `docs/simulated-server.md`
-has a table of all of them, with what the tuner makes of each; the tests read that table.
+A profile's `misbehave` and `TUNER_SIM_MISBEHAVE` are lists of faults. `docs/simulated-server.md`
+has a table of all faults and the tuner's reaction to each; the tests read that table.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 When = dict[str, Any]
-"""A condition: names and the values they must have, all of them.
+"""A condition: names and their required values.
 
-A name is a flag (`num_steps` and `topk` are short for SGLang's), or a variable where it is in
-capitals. `null` means: not set.
+A name is a flag (`num_steps` and `topk` abbreviate SGLang's), or an environment variable in
+capitals. `null` means "not set".
 """
 
 Kind = Literal[
@@ -98,7 +98,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "idle": _CRASHES,
     "flush": _CRASHES,
 }
-"""What a server can die of, by phase; the first is the one that is meant where none is given."""
+"""Causes of a crash by phase; the first cause is the default."""
 
 HANG_PHASES = frozenset(
     {"distributed", "load_weight", "load_draft", "kv_cache", "cuda_graph", "warmup", "serving"}
@@ -106,28 +106,28 @@ HANG_PHASES = frozenset(
 
 
 class Misbehaviour(BaseModel):
-    """One way to go wrong.
+    """One fault.
 
     Attributes:
-        when: In which configuration; an empty condition is every one.
-        kind: What happens.
-        phase: Where, for `exit` and `hang`. `idle` is after the last request, `flush` the next
-            time that the cache is emptied after a request.
-        cause: What an `exit` dies of; the phase's first one if not given.
-        after_requests: This many requests are served well before it happens.
-        concurrency: Only while at least so many requests run at once.
-        padded: Only while the requests that run are no power of two: the batch is padded to one.
-        prefix_hit: Only at a request whose prompt begins as an earlier one did.
-        health: For a server that no longer answers: whether `/health` still says 200 (`ok`), as
-            SGLang's has been seen to, or 503 after 20 seconds (`dead`).
-        delay_s: Simulated seconds: until it happens (`exit` and `hang` while serving, `idle`), or
-            how long it takes (`slow_sigterm`).
-        lingers: Whether a server that dies while it serves waits 60 simulated seconds for core
-            dumps before it ends, as SGLang does where a scheduler still lives.
-        share: Of the requests, or health checks, that it happens to.
-        factor: How much slower: all (`slow`), all per 100 requests (`drift`), the draft's extend
-            (`switch_eager`) or the verify (`switch_slow`) of a switched state.
-        marked: Whether an orphan still carries the launch's mark in its environment.
+        when: Configurations with the fault; an empty condition holds for all.
+        kind: Kind of the fault.
+        phase: Phase of an `exit` or a `hang`. `idle` follows the last request. `flush` is the first
+            flush of the cache after a request.
+        cause: Cause of an `exit`; defaults to the phase's first cause.
+        after_requests: Requests that are served correctly before the fault.
+        concurrency: Least number of running requests for the fault.
+        padded: Whether the fault needs a padded batch (its size is no power of two).
+        prefix_hit: Whether the fault needs a request with a cached prefix.
+        health: Answer of `/health` while the scheduler is dead: 200 (`ok`, observed with SGLang),
+            or 503 after 20 seconds (`dead`).
+        delay_s: Simulated seconds before the fault (`exit` and `hang` while serving, `idle`), or
+            the duration of `slow_sigterm`.
+        lingers: Whether a crash while serving waits 60 simulated seconds for core dumps, as SGLang
+            does if a scheduler still lives.
+        share: Share of the requests or health checks with the fault.
+        factor: Slow-down of all forwards (`slow`), of all forwards per 100 requests (`drift`), or
+            of the draft's extend (`switch_eager`) or verify (`switch_slow`) in a switched state.
+        marked: Whether an orphan has the launch's mark in its environment.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -151,31 +151,31 @@ class Misbehaviour(BaseModel):
     def _fits(self) -> Misbehaviour:
         if self.kind == "exit":
             if self.phase is None:
-                raise ValueError(f"exit needs a phase: one of {', '.join(CAUSES)}")
+                raise ValueError(f"exit has no phase; use one of {', '.join(CAUSES)}")
             if self.cause is not None and self.cause not in CAUSES[self.phase]:
                 raise ValueError(
-                    f"exit in {self.phase} knows the causes {', '.join(CAUSES[self.phase])}; "
-                    f"got {self.cause!r}"
+                    f"{self.cause!r} is not a cause of an exit in {self.phase}; use one of "
+                    f"{', '.join(CAUSES[self.phase])}"
                 )
         elif self.kind == "hang":
             if self.phase not in HANG_PHASES:
-                raise ValueError(f"hang needs a phase: one of {', '.join(sorted(HANG_PHASES))}")
+                raise ValueError(f"hang has no phase; use one of {', '.join(sorted(HANG_PHASES))}")
         elif self.phase is not None:
-            raise ValueError(f"{self.kind} takes no phase: it happens while serving, or at the end")
+            raise ValueError(f"{self.kind} takes no phase; remove it")
         if self.cause is not None and self.kind != "exit":
-            raise ValueError(f"{self.kind} takes no cause")
+            raise ValueError(f"{self.kind} takes no cause; remove it")
         return self
 
     @property
-    def dies_of(self) -> str:
-        """The cause, given or meant; only for `exit`."""
+    def crash_cause(self) -> str:
+        """The given or default cause of an `exit`."""
         if self.phase is None:
             raise ValueError(f"{self.kind} has no cause")
         return self.cause or CAUSES[self.phase][0]
 
 
 def holds(when: When, facts: dict[str, Any]) -> bool:
-    """Whether a condition holds; a fact that is absent counts as `None`."""
+    """Return whether a condition holds; an absent fact counts as `None`."""
     return all(_same(facts.get(name.replace("-", "_")), value) for name, value in when.items())
 
 

@@ -1,4 +1,4 @@
-"""Misbehaviours of the process: an orphan that holds the port, a supervisor that hides a death."""
+"""Faults of the process: an orphan on the port, and a supervisor that restarts the server."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from runners.simulated_server.launch.log import ServerLog
 
 LIFE = "TUNER_SIM_LIFE"
-"""Set by a supervisor: which of its servers a process is, from 1."""
+"""Variable that a supervisor sets: number of the server process, from 1."""
 
 _ORPHAN_S = 600
 _ORPHAN = f"import time; time.sleep({_ORPHAN_S})"
-"""Holds what it was given; ends by itself, should nobody find it."""
+"""The orphan holds its sockets, and ends after 600 s."""
 
 _MARK = "TUNER_LAUNCH"
 
 
-def leave_orphan(trouble: Misbehaviour, sockets: Iterable[int]) -> int:
-    """Starts a child in a session of its own that keeps the listening sockets open; its pid.
+def leave_orphan(fault: Misbehaviour, sockets: Iterable[int]) -> int:
+    """Start a child in a new session that keeps the listening sockets open; return its pid.
 
-    It outlives the server, with init as its parent then, as SGLang's schedulers have been seen to
-    (sglang#31645), and whoever connects to the port waits for ever.
+    The child outlives the server, like SGLang's schedulers in sglang#31645. Clients that connect to
+    the port get no answer.
     """
     environment = dict(os.environ)
-    if not trouble.marked:
+    if not fault.marked:
         environment.pop(_MARK, None)
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _ORPHAN],
@@ -48,44 +48,44 @@ def leave_orphan(trouble: Misbehaviour, sockets: Iterable[int]) -> int:
     return child.pid
 
 
-def lives(troubles: Sequence[Misbehaviour]) -> tuple[Misbehaviour, ...]:
-    """What goes wrong in this process, if a supervisor may have started it.
+def faults_of_process(faults: Sequence[Misbehaviour]) -> tuple[Misbehaviour, ...]:
+    """Return the faults of this process, which a supervisor may have started.
 
-    The first server of a `restart` dies under load, or of idleness if a delay is given; those
-    after it do not.
+    The first server of a `restart` crashes under load, or while idle if the fault has a delay.
+    Later servers do not crash.
     """
     first = os.environ.get(LIFE) == "1"
     found: list[Misbehaviour] = []
-    for trouble in troubles:
-        if trouble.kind != "restart":
-            found.append(trouble)
+    for fault in faults:
+        if fault.kind != "restart":
+            found.append(fault)
         elif first:
             change = {
                 "kind": "exit",
-                "phase": "idle" if trouble.delay_s else "serving",
+                "phase": "idle" if fault.delay_s else "serving",
                 "cause": "killed",
             }
-            found.append(Misbehaviour.model_validate(trouble.model_dump() | change))
+            found.append(Misbehaviour.model_validate(fault.model_dump() | change))
     return tuple(found)
 
 
-def supervises(troubles: Sequence[Misbehaviour]) -> bool:
-    """Whether this process is to be a supervisor."""
-    return LIFE not in os.environ and any(trouble.kind == "restart" for trouble in troubles)
+def supervises(faults: Sequence[Misbehaviour]) -> bool:
+    """Return whether this process is the supervisor."""
+    return LIFE not in os.environ and any(fault.kind == "restart" for fault in faults)
 
 
 def supervise(argv: Sequence[str], log: ServerLog) -> int:
-    """Runs the server as a child, and a new one whenever it dies; returns the last exit status.
+    """Run the server as a child and restart it after a crash; return the last exit status.
 
-    As systemd or a container's restart policy does: same flags, same port, nobody is told.
+    systemd and the restart policies of containers do the same, with equal flags and port.
     """
-    told: list[int] = []
+    signals: list[int] = []
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
         for child in children:
-            child.send_signal(number)  # nothing, for one that is reaped
+            child.send_signal(number)  # no effect on a child that has ended
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
@@ -96,10 +96,10 @@ def supervise(argv: Sequence[str], log: ServerLog) -> int:
             env=os.environ | {LIFE: str(len(children) + 1)},
         )
         children.append(child)
-        if told:
+        if signals:
             child.terminate()
         status = child.wait()
-        # One that ends at once, again and again, cannot run at all.
-        if told or (time.monotonic() - began < 0.5 and len(children) > 3):
+        # A server that repeatedly ends at once cannot run.
+        if signals or (time.monotonic() - began < 0.5 and len(children) > 3):
             return status
         log.raw(f"supervisor: the server ended with status {status}; starting it again")

@@ -1,4 +1,4 @@
-"""The variables that steer the simulation itself."""
+"""Environment variables of the simulation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SimulationEnvironment:
-    """What the environment says about the simulation.
+    """Settings of the simulation.
 
     Attributes:
-        profile: `TUNER_SIM_PROFILE`: a shipped profile's name, or a path.
+        profile: `TUNER_SIM_PROFILE`: name of a shipped profile, or a path.
         time_scale: `TUNER_SIM_TIME_SCALE`: simulated seconds per real second.
-        seed: `TUNER_SIM_SEED`: of the noise.
-        launch: What tells this launch's noise from another's: `TUNER_SIM_LAUNCH_INDEX`, else the
-            launch's mark (`TUNER_LAUNCH`), else pid and time (then nothing is reproducible).
-        switchable: `TUNER_SWITCHABLE_STEPS`: settings that the running server takes, ascending.
-        cycle_clock: `TUNER_CYCLE_CLOCK`: whether the cycle's clock is kept.
-        mark: `TUNER_LAUNCH`: whoever knows it may switch.
-        misbehave: `TUNER_SIM_MISBEHAVE`: a JSON list in the shape of the profile's.
+        seed: `TUNER_SIM_SEED`: seed of the noise.
+        launch: Name of the launch for its noise: `TUNER_SIM_LAUNCH_INDEX`, else the launch's mark
+            (`TUNER_LAUNCH`), else pid and time. Pid and time are not reproducible.
+        switchable: `TUNER_SWITCHABLE_STEPS`: settings of the hot switch in ascending order.
+        cycle_clock: `TUNER_CYCLE_CLOCK`: whether the cycle clock runs.
+        mark: `TUNER_LAUNCH`: the launch's mark, which a switch must name.
+        misbehave: `TUNER_SIM_MISBEHAVE`: a JSON list of faults, as in a profile.
     """
 
     profile: str
@@ -45,24 +45,26 @@ class SimulationEnvironment:
 
 
 def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvironment:
-    """Reads the variables.
+    """Read the variables.
 
     Raises:
-        ValueError: One of them is not understood; the message names it.
+        ValueError: A variable is invalid; the message names it.
     """
     env = os.environ if environ is None else environ
     scale = _number(env, "TUNER_SIM_TIME_SCALE", "1")
     if scale <= 0.0:
-        raise ValueError(f"TUNER_SIM_TIME_SCALE must be above 0, got {scale}")
+        raise ValueError(f"TUNER_SIM_TIME_SCALE={scale} is not above 0; use 1 or more")
     seed = _number(env, "TUNER_SIM_SEED", "0")
     steps = env.get(STEPS_VARIABLE, "")
     try:
         switchable = {_setting(word) for word in steps.split(",")} if steps else set()
     except ValueError:
-        raise ValueError(f"{STEPS_VARIABLE} must be like 1,2,3 or 2/4,3/6, got {steps!r}") from None
+        raise ValueError(
+            f"{STEPS_VARIABLE}={steps!r} is invalid; use the form 1,2,3 or 2/4,3/6"
+        ) from None
     clock = env.get(CLOCK_VARIABLE) or "0"
     if clock not in {"0", "1"}:
-        raise ValueError(f"{CLOCK_VARIABLE} is {clock!r}, neither 1 nor 0")
+        raise ValueError(f"{CLOCK_VARIABLE}={clock!r} is invalid; use 1 or 0")
     mark = env.get("TUNER_LAUNCH", "")
     launch = env.get("TUNER_SIM_LAUNCH_INDEX") or mark
     return SimulationEnvironment(
@@ -78,7 +80,7 @@ def read_environment(environ: Mapping[str, str] | None = None) -> SimulationEnvi
 
 
 def _setting(word: str) -> Setting:
-    """As strictly as the plugin reads it."""
+    """Read a setting as strictly as the plugin does."""
     steps, slash, draft_tokens = word.partition("/")
     if not all(part.isascii() and part.isdigit() for part in (steps, draft_tokens or "0")):
         raise ValueError(word)
@@ -92,7 +94,7 @@ def _number(env: Mapping[str, str], name: str, default: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be a number, got {text!r}")
+        raise ValueError(f"{name}={text!r} is not a number; use a finite number")
     return number
 
 
@@ -107,4 +109,4 @@ def _misbehaviour(text: str) -> tuple[Misbehaviour, ...]:
         entries = json.loads(text)
         return tuple(Misbehaviour.model_validate(entry) for entry in entries)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"TUNER_SIM_MISBEHAVE must be a JSON list: {error}") from error
+        raise ValueError(f"TUNER_SIM_MISBEHAVE is not a JSON list of faults: {error}") from error

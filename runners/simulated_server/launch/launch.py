@@ -1,42 +1,125 @@
-"""One launch of the simulated server, from its phases to its end."""
+"""One launch of the simulated server, from its start-up to its exit status."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import signal
 import traceback
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from runners.simulated_server.api.http_server import ArrivalProtocol, HttpServer
+from runners.simulated_server.api.jobs import ARRIVED, CONNECTION
 from runners.simulated_server.api.metrics import new_observations
 from runners.simulated_server.api.routes import build_application
 from runners.simulated_server.api.state import SimulatedServer
 from runners.simulated_server.engine.clock import new_event_loop
 from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import Engine
-from runners.simulated_server.engine.noise import NoiseSource
-from runners.simulated_server.engine.plugin import played_plugin
-from runners.simulated_server.faults import crashes as deaths
-from runners.simulated_server.faults.api import Gate, TroubledReplies
-from runners.simulated_server.faults.engine import TroubledEngine
+from runners.simulated_server.engine.plugin import simulated_plugin
+from runners.simulated_server.engine.profile import NoiseSource
+from runners.simulated_server.faults import crashes
 from runners.simulated_server.faults.misbehaviour import holds
-from runners.simulated_server.faults.process import leave_orphan, lives
+from runners.simulated_server.faults.process import faults_of_process, leave_orphan
+from runners.simulated_server.faults.serving import FaultyEngine, FaultyReplies, Gate
 from runners.simulated_server.launch.log import ServerLog, uvicorn_log_config
 from runners.simulated_server.launch.startup import Startup, count_warm_up
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Sequence
+    from types import FrameType
 
     from starlette.applications import Starlette
 
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.faults.misbehaviour import Misbehaviour
     from runners.simulated_server.launch.environment import SimulationEnvironment
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
+
+
+_POLL_S = 5.0
+"""Seconds between two checks that all requests have ended (SGLang's `sigterm_watchdog`)."""
+
+
+class ArrivalProtocol(H11Protocol):
+    """uvicorn's HTTP protocol, which notes arrival time and connection for the request's task.
+
+    The time to read a request therefore does not delay its simulated arrival.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes of the connection."""
+        ARRIVED.set(self.loop.time())
+        CONNECTION.set(self.transport)
+        super().data_received(data)
+
+
+class HttpServer(uvicorn.Server):
+    """HTTP server that drains its requests at SIGTERM, as SGLang does.
+
+    Args:
+        config: Configuration of uvicorn.
+        listening: Set after the port is bound.
+        server: The simulated server.
+        faults: Faults of this launch.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: asyncio.Event,
+        server: SimulatedServer,
+        faults: Sequence[Misbehaviour],
+    ) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._log = server.log
+        self._live = server.live
+        self._poll_s = _POLL_S / server.simulation.time_scale
+        self._ignores_sigterm = any(fault.kind == "ignore_sigterm" for fault in faults)
+        slow = [fault.delay_s for fault in faults if fault.kind == "slow_sigterm"]
+        self._delay_s = max(slow, default=0.0) / server.simulation.time_scale
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Bind the port."""
+        await super().startup(sockets)
+        if self.started:
+            self._listening.set()
+
+    def listening_sockets(self) -> list[int]:
+        """Return the descriptors of the listening sockets."""
+        return [sock.fileno() for server in self.servers for sock in server.sockets]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle a signal to end."""
+        if sig == signal.SIGTERM:
+            self._log.main(
+                "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+            )
+            if self._ignores_sigterm:
+                return
+            loop = asyncio.get_event_loop()
+            loop.call_soon_threadsafe(loop.call_later, self._delay_s, self._drain)
+            return
+        super().handle_exit(sig, frame)
+
+    def _drain(self) -> None:
+        """End after all requests have ended; new requests are served until then (0.5.23)."""
+        rids = list(self._live)
+        self._log.main(
+            f"Gracefully exiting... Remaining number of requests {len(rids)}. Remaining requests "
+            f"remaining_rids={rids}."
+        )
+        if rids:
+            asyncio.get_running_loop().call_later(self._poll_s, self._drain)
+        else:
+            super().handle_exit(signal.SIGTERM, None)
+
 
 _GRACE_S = 5
 
@@ -45,11 +128,11 @@ class Launch:
     """One launch.
 
     Args:
-        argv: The flags as they were given.
-        flags: What the server runs.
-        simulation: What the environment says about the simulation.
-        profile: The machine.
-        log: The log.
+        argv: The given flags.
+        flags: Resolved flags.
+        simulation: Settings of the simulation.
+        profile: The simulated machine.
+        log: The server's log.
         began: `time.monotonic()` at the start of the process.
     """
 
@@ -70,36 +153,36 @@ class Launch:
         self._log = log
         self._began = began
         self._facts = facts_of(flags)
-        self._troubles = lives(troubles_of(simulation, profile, self._facts))
-        self._plugin = played_plugin(
+        self._faults = faults_of_process(faults_of(simulation, profile, self._facts))
+        self._plugin = simulated_plugin(
             simulation,
             flags,
             profile.sglang,
             log,
             state_s=profile.startup.switchable_step_s / simulation.time_scale,
-            troubles=self._troubles,
+            faults=self._faults,
         )
 
     def run(self) -> int:
-        """Starts, serves, and returns the exit status."""
+        """Start, serve, and return the exit status."""
         if (refusal := self._plugin.refusal()) is not None:
             self._log.raw(refusal)
-            return deaths.PLUGIN_REFUSES
+            return crashes.PLUGIN_REFUSES
         times = Startup(
             profile=self._profile,
             flags=self._flags,
             log=self._log,
             time_scale=self._simulation.time_scale,
             plugin=self._plugin,
-            troubles=self._troubles,
+            faults=self._faults,
             began=self._began,
         ).run()
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(self._serve(times))
 
     async def _serve(self, times: dict[str, Any]) -> int:
-        engine, disturbed = self._engine()
-        hooks = TroubledReplies(self._troubles, disturbed.dead.is_set)
+        engine, faulty = self._engine()
+        hooks = FaultyReplies(self._faults, faulty.dead.is_set)
         hooks.engine = engine
         server = SimulatedServer(
             argv=self._argv,
@@ -124,17 +207,17 @@ class Launch:
                 asyncio.create_task(self._warm_up(server, listening, http)),
             ]
             for task in tasks:
-                task.add_done_callback(self._look_at)
+                task.add_done_callback(self._end_if_failed)
             yield
             if not listening.is_set():
-                # Its warm-up reaches whoever holds the port, so SGLang says this all the same.
+                # SGLang's warm-up reaches the server that holds the port, so it logs this too.
                 self._log.main("The server is fired up and ready to roll!")
             for task in tasks:
                 task.cancel()
 
         application = build_application(server, lifespan)
-        if self._troubles:
-            application = Gate(application, self._troubles, engine, disturbed.dead, self._die)
+        if self._faults:
+            application = Gate(application, self._faults, engine, faulty.dead, self._crash)
         http = HttpServer(
             uvicorn.Config(
                 application,
@@ -150,31 +233,31 @@ class Launch:
             ),
             listening,
             server,
-            self._troubles,
+            self._faults,
         )
         try:
             await http.serve()
         except SystemExit:
-            # uvicorn could not bind the port, and has said so.
+            # uvicorn could not bind the port, and has logged the error.
             pid = os.getpid()
             self._log.main(
                 f"kill_process_tree called: parent_pid={pid}, include_parent=False, pid={pid}"
             )
-            return deaths.PORT_TAKEN
+            return crashes.PORT_TAKEN
         return 0
 
-    def _look_at(self, task: asyncio.Task[None]) -> None:
-        """A fault of the simulation ends the server: its clients would wait for ever."""
+    def _end_if_failed(self, task: asyncio.Task[None]) -> None:
+        """End the server after an internal error; otherwise its clients wait forever."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            told = "".join(traceback.format_exception(error))
-            self._log.main(f"SIMULATED SGLang: the simulation itself failed: {told}")
+            text = "".join(traceback.format_exception(error))
+            self._log.main(f"SIMULATED SGLang: internal error of the simulation: {text}")
             os._exit(1)
 
-    def _engine(self) -> tuple[Engine, TroubledEngine]:
+    def _engine(self) -> tuple[Engine, FaultyEngine]:
         simulation, flags = self._simulation, self._flags
         scale = simulation.time_scale
-        disturbed = TroubledEngine(
-            self._troubles, self._log, scale, self._die, deaths.watchdog_s(flags)
+        faulty = FaultyEngine(
+            self._faults, self._log, scale, self._crash, crashes.watchdog_s(flags)
         )
         engine = Engine(
             self._profile,
@@ -183,19 +266,19 @@ class Launch:
             NoiseSource(self._profile.noise, simulation.seed, self._launch_name()),
             time_scale=scale,
             log=self._log,
-            hooks=disturbed if self._troubles else None,
+            hooks=faulty if self._faults else None,
             plugin=self._plugin,
         )
-        return engine, disturbed
+        return engine, faulty
 
-    def _die(self, trouble: Misbehaviour) -> None:
-        deaths.die(
+    def _crash(self, fault: Misbehaviour) -> None:
+        crashes.crash(
             self._log,
-            trouble.phase or "serving",
-            trouble.dies_of,
+            fault.phase or "serving",
+            fault.crash_cause,
             self._flags,
             time_scale=self._simulation.time_scale,
-            lingers=trouble.lingers,
+            lingers=fault.lingers,
         )
 
     async def _warm_up(
@@ -203,27 +286,27 @@ class Launch:
     ) -> None:
         scale, flags = self._simulation.time_scale, self._flags
         await listening.wait()
-        for trouble in self._troubles:
-            if trouble.kind == "orphan":
-                leave_orphan(trouble, http.listening_sockets())
-        for trouble in self._troubles:
-            if trouble.phase == "warmup":
-                if trouble.kind == "hang":
+        for fault in self._faults:
+            if fault.kind == "orphan":
+                leave_orphan(fault, http.listening_sockets())
+        for fault in self._faults:
+            if fault.phase == "warmup":
+                if fault.kind == "hang":
                     await asyncio.Event().wait()
-                self._die(trouble)
+                self._crash(fault)
         await asyncio.sleep(self._profile.startup.warmup_s / scale)
         if not flags.tree_fits:
-            deaths.tree_too_large(self._log, scale)
+            crashes.crash(self._log, "warmup", "tree_too_large", flags, time_scale=scale)
         if flags.tree_too_narrow:
-            deaths.tree_too_narrow(self._log, flags, scale)
+            crashes.crash(self._log, "warmup", "tree_too_narrow", flags, time_scale=scale)
         gc.collect()
-        gc.freeze()  # no pauses from what the start-up left
+        gc.freeze()  # no pauses for objects of the start-up
         count_warm_up(server)
         server.ready = True
         self._log.main("The server is fired up and ready to roll!")
 
     def _launch_name(self) -> str:
-        """What the launch's noise is drawn from: the launch, and what it runs."""
+        """Return the name for the launch's noise: the launch, its speculation and NCCL values."""
         shown = {
             name: str(value)
             for name, value in sorted(self._facts.items())
@@ -232,16 +315,16 @@ class Launch:
         return f"{self._simulation.launch} {shown}"
 
 
-def troubles_of(
+def faults_of(
     simulation: SimulationEnvironment, profile: Profile, facts: dict[str, Any]
 ) -> tuple[Misbehaviour, ...]:
-    """What goes wrong in this configuration: the environment's first, then the profile's."""
+    """Return the faults of this configuration: the environment's faults, then the profile's."""
     every = (*simulation.misbehave, *profile.misbehave)
-    return tuple(trouble for trouble in every if holds(trouble.when, facts))
+    return tuple(fault for fault in every if holds(fault.when, facts))
 
 
 def facts_of(flags: ResolvedFlags) -> dict[str, Any]:
-    """What a profile's conditions may ask about: environment, flags, and short names."""
+    """Return the facts for a profile's conditions: environment, flags, and short names."""
     facts: dict[str, Any] = {**os.environ, **flags.values}
     if flags.algorithm is not None:
         facts |= {

@@ -1,8 +1,9 @@
-"""Start-up phases before the port is bound, in the order and wording of SGLang 0.5.23.
+"""Start-up phases before the port is bound, in the order and words of SGLang 0.5.23.
 
-The NCCL variables that stop a server were recorded from SGLang 0.5.17 with NCCL 2.28 on two H200:
-`NCCL_PROTO=FOO` and `NCCL_ALGO=CollnetDirect` fail when the groups are created; `NCCL_ALGO=Tree`
-fails during graph capture, because all-gather has no tree algorithm; `allreduce:tree` works.
+NCCL variables that stop a server (recorded with SGLang 0.5.17 and NCCL 2.28 on two H200):
+`NCCL_PROTO=FOO` and `NCCL_ALGO=CollnetDirect` fail when the process groups are created.
+`NCCL_ALGO=Tree` fails in the graph capture, because all-gather has no tree algorithm.
+`NCCL_ALGO=allreduce:tree` works.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from runners.simulated_server.engine.adaptive import candidate_steps
 from runners.simulated_server.engine.clock import wall_time
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits
-from runners.simulated_server.faults import crashes as deaths
-from runners.simulated_server.launch.flag_state import CHAIN_ALGORITHMS, CONTEXT_LENGTH
+from runners.simulated_server.faults.crashes import crash
+from runners.simulated_server.launch.flags import CHAIN_ALGORITHMS, CONTEXT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from runners.simulated_server.api.state import SimulatedServer
-    from runners.simulated_server.engine.plugin import PlayedPlugin
+    from runners.simulated_server.engine.plugin import SimulatedPlugin
     from runners.simulated_server.engine.profile import Profile
     from runners.simulated_server.faults.misbehaviour import Misbehaviour
-    from runners.simulated_server.launch.flag_state import ResolvedFlags
+    from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
 
 
@@ -36,11 +37,11 @@ _PROTOCOLS = frozenset({"LL", "LL128", "SIMPLE"})
 
 
 def nccl_refusal(tp_size: int, environ: Mapping[str, str] | None = None) -> str | None:
-    """The traceback (see `data/deaths`) that NCCL's variables lead to; `None` if they work.
+    """Return the cause of the crash that NCCL's variables lead to; `None` if NCCL accepts them.
 
     Args:
-        tp_size: Ranks; one alone has nobody to talk to.
-        environ: The variables; the process's own if not given.
+        tp_size: Number of ranks; a single rank does not use NCCL.
+        environ: The variables; defaults to the environment of the process.
     """
     if tp_size < 2:
         return None
@@ -64,9 +65,9 @@ _DRAFTS = {
     "DFLASH": "DFlashDraftModel",
 }
 _MEMORY_GB = {"load_weight": (94.16, 16.11), "load_draft": (16.11, 13.93)}
-"""GPU memory that is free before and after the weights."""
+"""Free GPU memory before and after the weights."""
 _NO_DRAFT_BACKENDS = frozenset({"torch_native", "flex_attention"})
-"""Backends that cannot decode a draft (`speculative/draft_utils.py`)."""
+"""Attention backends that do not support drafting (`speculative/draft_utils.py`)."""
 _PREFILL_DISABLED = (
     "Disable prefill CUDA graph because cuda_graph_config resolved prefill.backend='disabled' "
     "(e.g. via --cuda-graph-backend-prefill=disabled or auto-disable rules)."
@@ -75,31 +76,31 @@ _PREFILL_DISABLED = (
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The start-up of one launch.
+    """Start-up of one launch.
 
     Attributes:
-        profile: How long its phases take.
-        flags: What the server runs.
-        log: Where it is logged.
+        profile: The simulated machine, with the times of the phases.
+        flags: Resolved flags.
+        log: The server's log.
         time_scale: Simulated seconds per real second.
-        plugin: What the tuner's plugin would do.
-        troubles: What goes wrong, if anything.
-        began: `time.monotonic()` at the start of the process: real imports count.
+        plugin: The tuner's plugin in the server.
+        faults: Faults of this launch.
+        began: `time.monotonic()` at the start of the process; its real imports count.
     """
 
     profile: Profile
     flags: ResolvedFlags
     log: ServerLog
     time_scale: float
-    plugin: PlayedPlugin
-    troubles: Sequence[Misbehaviour]
+    plugin: SimulatedPlugin
+    faults: Sequence[Misbehaviour]
     began: float
 
     def run(self) -> dict[str, Any]:
-        """Goes through the phases; returns SGLang's `startup_time`."""
+        """Run the phases; return SGLang's `startup_time`."""
         log, times = self.log, self.profile.startup
         began = self.began
-        self._misbehave("arguments", 0.0)
+        self._apply_faults("arguments", 0.0)
         time.sleep(max(0.0, began + times.imports_s / self.time_scale - time.monotonic()))
         scheduler_began = time.monotonic()
         self._connect()
@@ -107,12 +108,12 @@ class Startup:
         standalone = self.flags.algorithm == "STANDALONE"
         if self._has_draft_model:
             if not standalone:
-                self._tell_of_experts()
+                self._log_expert_backends()
             kind = _DRAFTS[self.flags.algorithm or ""]
             weights += self._load("load_draft", times.load_draft_s, kind)
         kv_cache = self._allocate()
         if standalone:
-            self._tell_of_experts()
+            self._log_expert_backends()
         graphs = self._capture_graphs()
         self.plugin.ready()
         limits = self._limits
@@ -154,7 +155,7 @@ class Startup:
     def _limits(self) -> Limits:
         return Limits.of(self.flags.values, self.flags.max_running_requests, self.profile.kv_tokens)
 
-    def _tell_of_experts(self) -> None:
+    def _log_expert_backends(self) -> None:
         self.log.ranks("SPECULATIVE_MOE_RUNNER_BACKEND is not initialized, using auto backend")
         self.log.ranks("SPECULATIVE_MOE_A2A_BACKEND is not initialized, using none backend")
 
@@ -165,10 +166,10 @@ class Startup:
     def _connect(self) -> None:
         self.log.ranks("Init parallel begin.")
         seconds = self.profile.startup.distributed_s
-        self._misbehave("distributed", seconds)
+        self._apply_faults("distributed", seconds)
         refused = nccl_refusal(self.flags.tp_size)
         if refused is not None and refused != "nccl_capture":
-            deaths.nccl_refuses(self.log, refused, self.flags)
+            crash(self.log, "distributed", refused, self.flags)
         if self.flags.tp_size > 1:
             self.log.ranks("sglang is using nccl==2.30.7")
         if self._has_own_all_reduce:
@@ -181,7 +182,7 @@ class Startup:
 
     @property
     def _has_own_all_reduce(self) -> bool:
-        """Whether SGLang's own kernel runs (0.5.23, `custom_all_reduce_v2.py`)."""
+        """Whether SGLang's own all-reduce kernel runs (0.5.23, `custom_all_reduce_v2.py`)."""
         off = ("disable_custom_all_reduce", "enable_deterministic_inference")
         return (
             self.profile.nvlink
@@ -193,7 +194,7 @@ class Startup:
         self.log.ranks("Memory baseline taken. mem usage=0.09 GB")
         before, after = _MEMORY_GB[phase]
         self.log.ranks(f"Load weight begin. avail mem={before:.2f} GB")
-        self._misbehave(phase, seconds)
+        self._apply_faults(phase, seconds)
         took = self._wait(seconds)
         self.log.ranks(
             f"Load weight end. elapsed={took:.2f} s, type={kind}, avail mem={after:.2f} GB, "
@@ -203,7 +204,7 @@ class Startup:
 
     def _allocate(self) -> float:
         seconds = self.profile.startup.kv_cache_s
-        self._misbehave("kv_cache", seconds)
+        self._apply_faults("kv_cache", seconds)
         took = self._wait(seconds)
         asked = self.flags.values.get("max_total_tokens")
         if asked is not None and asked > self.profile.kv_tokens:
@@ -218,12 +219,11 @@ class Startup:
             )
             self.log.ranks("Memory pool end. avail mem=9.61 GB")
         if self.flags.algorithm == "EAGLE3" and not self.flags.has_draft:
-            deaths.draft_missing(self.log)
+            crash(self.log, "kv_cache", "draft_missing", self.flags)
         stepwise = self.flags.algorithm in CHAIN_ALGORITHMS
-        backend = self.flags.values.get("speculative_draft_attention_backend")
-        backend = str(backend or self.flags.attention_backend)
+        backend = self.flags.draft_attention_backend
         if stepwise and self.flags.num_steps > 1 and backend in _NO_DRAFT_BACKENDS:
-            deaths.backend_unsupported(self.log, backend)
+            crash(self.log, "kv_cache", "backend_unsupported", self.flags)
         return took
 
     def _capture_graphs(self) -> dict[str, float]:
@@ -234,8 +234,8 @@ class Startup:
         )
         self.log.ranks(_PREFILL_DISABLED)
         if flags.values.get("disable_cuda_graph") or self._on_cpu:
-            # Not captured, but what happens at that point happens all the same.
-            self._misbehave("cuda_graph", 0.0)
+            # No capture, but faults of this phase still occur.
+            self._apply_faults("cuda_graph", 0.0)
             if self._has_draft_model:
                 self.log.ranks(_PREFILL_DISABLED)
             return graphs
@@ -262,7 +262,7 @@ class Startup:
         return graphs
 
     def _capture(self, name: str, seconds: float, tokens_per_request: int) -> float:
-        # The draft's own runners log on the first rank only.
+        # The draft's runners log on the first rank only.
         write = self.log.scheduler if name.startswith("draft") else self.log.ranks
         write(
             f"Capture {name} CUDA graph begin. backend=full, "
@@ -270,9 +270,9 @@ class Startup:
             "avail mem=9.61 GB"
         )
         if name.startswith("target"):
-            self._misbehave("cuda_graph", seconds)
+            self._apply_faults("cuda_graph", seconds)
             if nccl_refusal(self.flags.tp_size) == "nccl_capture":
-                deaths.nccl_refuses(self.log, "nccl_capture", self.flags)
+                crash(self.log, "cuda_graph", "nccl_capture", self.flags)
         took = self._wait(seconds)
         write(
             f"Capture {name} CUDA graph end. elapsed={took:.2f} s, mem usage=0.40 GB, "
@@ -280,16 +280,16 @@ class Startup:
         )
         return took
 
-    def _misbehave(self, phase: str, seconds: float) -> None:
-        for trouble in self.troubles:
-            if trouble.phase != phase:
+    def _apply_faults(self, phase: str, seconds: float) -> None:
+        for fault in self.faults:
+            if fault.phase != phase:
                 continue
-            if trouble.cause == "states_oom" and len(self.plugin.settings) < 2:
+            if fault.cause == "states_oom" and len(self.plugin.settings) < 2:
                 continue
-            if trouble.kind == "hang":
-                _sleep_for_ever()
+            if fault.kind == "hang":
+                _sleep_forever()
             self._wait(seconds / 2)
-            deaths.die(self.log, phase, trouble.dies_of, self.flags, time_scale=self.time_scale)
+            crash(self.log, phase, fault.crash_cause, self.flags, time_scale=self.time_scale)
 
     def _wait(self, seconds: float) -> float:
         real = seconds / self.time_scale
@@ -297,7 +297,7 @@ class Startup:
         return real
 
 
-def _sleep_for_ever() -> NoReturn:
+def _sleep_forever() -> NoReturn:
     while True:
         threading.Event().wait(3600.0)
 
@@ -307,7 +307,7 @@ _TOKENS = 8
 
 
 def count_warm_up(server: SimulatedServer) -> None:
-    """Counts the request in `/metrics`; the time that it takes is the profile's `warmup_s`."""
+    """Count the warm-up request in `/metrics`; its time is the profile's `warmup_s`."""
     ids = tokens.tokenize(_PROMPT)
     now = wall_time()
     request = make_request(

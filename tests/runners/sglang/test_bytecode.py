@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runners.process.environment import CommandPrefix, LocalEnvironment
 from runners.sglang.bytecode import bytecode_folder, bytecode_variables
-from runners.sglang.environment import CommandPrefix, LocalEnvironment
 
 from ..fake_sglang import write_sglang
 

@@ -10,7 +10,7 @@ import pytest
 
 from results.records import Machine
 from runners.base import EnvironmentUnusableError
-from runners.sglang.environment import CommandPrefix, LocalEnvironment
+from runners.process.environment import CommandPrefix, LocalEnvironment
 from runners.sglang.machine import CACHE_VARIABLES, device_names, gpus_used, read_machine
 from runners.sglang.runner import SGLangRunner
 from search_spaces.study_file.load import parse_study

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from results.records import Resolved
 from runners.load.prompts.prompts import Prompt
 from runners.plugin.package import FOLDER
 from runners.registry import make_runner
@@ -177,3 +178,15 @@ def test_make_runner(study, tmp_path):
         assert make_runner(kind, study, seed=0, log_dir=tmp_path).name == kind
     with pytest.raises(ValueError, match="unknown runner 'gpu'"):
         make_runner("gpu", study, seed=0, log_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "simulated", "notes"),
+    [("0.6.1", False, 1), ("0.5.17", False, 0), ("0.6.1", True, 0)],
+)
+def test_an_unread_version_is_noticed_once(study, tmp_path, with_sglang, version, simulated, notes):
+    with_sglang("0.5.23")
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    for _ in range(2):
+        runner.notice_version(Resolved(eagle3(2), version, simulated=simulated))
+    assert len([r for r in runner.remarks() if r.startswith(f"SGLang {version}: ")]) == notes

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from runners.sglang.environment import CommandPrefix, LocalEnvironment
+from runners.process.environment import CommandPrefix, LocalEnvironment
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.asking import ask
 

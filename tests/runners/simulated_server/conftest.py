@@ -22,8 +22,7 @@ import yaml
 
 from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import Engine
-from runners.simulated_server.engine.noise import NoiseSource
-from runners.simulated_server.engine.profile import PROFILES, Noise, load_profile
+from runners.simulated_server.engine.profile import PROFILES, Noise, NoiseSource, load_profile
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.tokens import fingerprint
 from runners.simulated_server.engine.walk import facts_of

@@ -6,7 +6,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server.api.answers import EncodedAnswer, ending
+from runners.simulated_server.api.replies import EncodedAnswer, ending
 from runners.simulated_server.api.sampling import Sampling
 from runners.simulated_server.engine import tokens
 

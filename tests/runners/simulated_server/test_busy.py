@@ -21,8 +21,10 @@ def slow(start, speculation):
     return start(*speculation(3), "--enable-metrics", scale=1.0).wait_ready()
 
 
-def load(served):
-    return served.client.get("/v1/loads").json()["loads"][0]
+def gauge(served, name):
+    page = served.client.get("/metrics").text
+    (value,) = re.findall(rf"^sglang:{name}\{{.*\}} (.*)$", page, re.MULTILINE)
+    return float(value)
 
 
 def wait_until(condition):
@@ -34,7 +36,7 @@ def wait_until(condition):
 
 def wait_running(served, count):
     # A health check runs too, but not with so many tokens.
-    wait_until(lambda: load(served)["num_used_tokens"] > 3000 * count)
+    wait_until(lambda: gauge(served, "num_used_tokens") > 3000 * count)
 
 
 def parts(text):
@@ -83,11 +85,11 @@ def test_aborted_answers(slow, recorded):
         assert all(begun[name].wait(60) for name in asked if name.endswith("stream"))
         assert slow.client.post("/abort_request", json={"rid": "r"}).status_code == 200
         assert slow.client.post("/abort_request", json={}).status_code == 200
-        assert load(slow)["num_running_reqs"] == len(asked)  # "r" is nobody's, nor is nothing
+        assert gauge(slow, "num_running_reqs") == len(asked)  # "r" is nobody's, nor is nothing
         assert slow.client.post("/abort_request", json={"rid": "r1"}).status_code == 200
         first = json.loads(waiting["abort_generate"].result(60))["meta_info"]
         assert first["finish_reason"]["type"] == "abort"
-        assert load(slow)["num_running_reqs"] >= len(asked) - 1
+        assert gauge(slow, "num_running_reqs") >= len(asked) - 1
         assert slow.client.post("/abort_request", json={"abort_all": True}).status_code == 200
         texts = {name: reply.result(60) for name, reply in waiting.items()}
     real = {entry["name"]: entry for entry in json.loads(recorded("exchanges_standalone.json"))}
@@ -103,7 +105,7 @@ def test_aborted_answers(slow, recorded):
             ):
                 assert list(choice) == list(wanted)
                 assert choice["finish_reason"] == wanted["finish_reason"]
-    wait_until(lambda: load(slow)["num_running_reqs"] == 0)
+    wait_until(lambda: gauge(slow, "num_running_reqs") == 0)
     page = slow.client.get("/metrics").text
     (counted,) = (line for line in page.splitlines() if line.startswith("sglang:num_aborted"))
     assert float(counted.rsplit(" ", 1)[1]) == len(asked)
@@ -111,7 +113,7 @@ def test_aborted_answers(slow, recorded):
 
 def test_flush_waits_as_long_as_it_may(slow):
     slow.client.get("/health")  # one of its own would be in the way
-    wait_until(lambda: load(slow)["num_running_reqs"] == 0)
+    wait_until(lambda: gauge(slow, "num_running_reqs") == 0)
     worker = threading.Thread(
         target=slow.client.post, args=("/generate",), kwargs={"json": GENERATE}
     )

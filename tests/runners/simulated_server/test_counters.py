@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.simulated_server.engine.batch_log import Counters, Window
+from runners.simulated_server.engine.counters import Counters, Window
 
 
 def test_a_gauge_is_of_the_last_window_and_the_average_of_all_since_the_flush():

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from runners.simulated_server.launch.environment import read_environment
-from runners.simulated_server.launch.flag_state import FlagsRefusedError, resolve
-from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.flags import parse_flags, resolve
+from runners.simulated_server.launch.speculative_flags import FlagsRefusedError
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def test_a_wrong_environment_exits_2():
         env=os.environ | {"TUNER_SIM_PROFILE": "nosuch"},
     )
     assert done.returncode == 2
-    assert "there is no profile 'nosuch'" in done.stderr.splitlines()[-1]
+    assert "profile 'nosuch' does not exist" in done.stderr.splitlines()[-1]
 
 
 def test_what_has_no_model_is_refused():
@@ -164,5 +164,5 @@ def test_a_fault_of_the_simulation_ends_it(quick_profile):
         env=os.environ | {"TUNER_SIM_PROFILE": str(quick_profile)},
     )
     assert done.returncode == 1
-    assert "the simulation itself failed" in done.stderr
+    assert "internal error of the simulation" in done.stderr
     assert "RuntimeError: no such thing" in done.stderr

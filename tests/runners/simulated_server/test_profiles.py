@@ -2,8 +2,7 @@
 
 import pytest
 
-from runners.simulated_server.engine.algorithms import drafting, repetition
-from runners.simulated_server.engine.cost import CostModel
+from runners.simulated_server.engine.cost import CostModel, drafting, repetition
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.tokens import pack
 from runners.simulated_server.engine.walk import expected, walk

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server.launch.flag_state import FlagsRefusedError, resolve
-from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.flags import parse_flags, resolve
+from runners.simulated_server.launch.speculative_flags import FlagsRefusedError
 
 
 def flags(steps=None, topk=None, width=None, algorithm="EAGLE3", **more):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
-from runners.simulated_server.launch.flag_state import FlagsRefusedError, resolve
-from runners.simulated_server.launch.flags import parse_flags
+from runners.simulated_server.launch.flags import parse_flags, resolve
+from runners.simulated_server.launch.speculative_flags import FlagsRefusedError
 
 pytestmark = pytest.mark.sglang
 

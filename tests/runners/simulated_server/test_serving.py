@@ -1,6 +1,7 @@
 """Cache, aborts, concurrency, switching and noise of a serving process."""
 
 import json
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,7 @@ import yaml
 
 from runners.plugin.protocol import token_of
 from runners.simulated_server.engine import tokens
-from runners.simulated_server.engine.noise import NoiseSource
-from runners.simulated_server.engine.profile import Noise
+from runners.simulated_server.engine.profile import Noise, NoiseSource
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,6 @@ def busy(served):
         for line in page.splitlines()
         if line.startswith(("sglang:num_running_reqs{", "sglang:num_queue_reqs{"))
     ]
-
-
-def loads(served):
-    return served.client.get("/v1/loads").json()["loads"][0]
 
 
 def wait_until(condition):
@@ -122,11 +118,12 @@ def test_switching_is_refused(switchable, start, speculation):
 
 def test_switching_is_refused_while_busy(start, speculation):
     env = {"TUNER_SWITCHABLE_STEPS": "1,2", "TUNER_LAUNCH": MARK}
-    served = start(*speculation(2), env=env, scale=2.0).wait_ready()
+    served = start(*speculation(2), "--enable-metrics", env=env, scale=2.0).wait_ready()
     worker = threading.Thread(target=served.generate, args=("long", 4000))
     worker.start()
     # A health check also makes it busy, but not for long, and not with so many tokens.
-    wait_until(lambda: loads(served)["num_used_tokens"] > 1000)
+    used = re.compile(r"^sglang:num_used_tokens\{.*\} (.*)$", re.MULTILINE)
+    wait_until(lambda: float(used.search(served.client.get("/metrics").text)[1]) > 1000)
     assert switch(served, speculative_num_steps=1) == [False]
     served.client.post("/abort_request", json={"abort_all": True})
     worker.join(60)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from runners.process.environment import LocalEnvironment
 from runners.sglang.command import flag_destination, flag_words
-from runners.sglang.environment import LocalEnvironment
 from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import gpu_named
 from runners.sglang.preflight.sample import points_to_ask

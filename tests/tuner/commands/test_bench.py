@@ -22,7 +22,7 @@ from results.records import Failure
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.process.ports import free_port_block
-from runners.sglang.facts import read_server_info
+from runners.server_info import read_server_info
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def url():
         "--port", str(port), "--speculative-algorithm", "EAGLE3",
         "--speculative-draft-model-path", "draft", "--speculative-num-steps", "2",
         "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "3",
-        "--api-key", KEY,
+        "--api-key", KEY, "--enable-metrics",
     ]  # fmt: skip
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
     server = subprocess.Popen(
@@ -403,10 +403,9 @@ def test_ctrl_c_prints_the_finished_windows(url, tuner):
 
 
 def in_flight(url):
-    loads = httpx.get(f"{url}/v1/loads", headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
-    return sum(
-        load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads.json()["loads"]
-    )
+    page = httpx.get(f"{url}/metrics", timeout=60).text
+    counts = re.findall(r"^sglang:num_(?:running|queue)_reqs\{.*\} (.*)$", page, re.MULTILINE)
+    return sum(map(float, counts))
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

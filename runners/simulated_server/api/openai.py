@@ -1,4 +1,4 @@
-"""What the answers of the two OpenAI endpoints have in common, as SGLang 0.5.23 writes it."""
+"""`/v1/completions` and `/v1/chat/completions`, as SGLang 0.5.23 answers them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from runners.simulated_server.api.errors import (
     bad_json,
     missing_body,
     not_json_type,
+    openai_error,
 )
-from runners.simulated_server.api.jobs import read_body, send_json
-from runners.simulated_server.api.openai_requests import OpenAIBody
+from runners.simulated_server.api.jobs import Job, Wanted, read_body, send_json
+from runners.simulated_server.api.openai_requests import ChatBody, CompletionBody, OpenAIBody
 from runners.simulated_server.api.streaming import DONE, EventWriter, stream
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from runners.simulated_server.api.jobs import Job
     from runners.simulated_server.api.replies import ReplyWriter
     from runners.simulated_server.api.sampling import Sampling
     from runners.simulated_server.api.state import SimulatedServer
+
 
 _SPEC_FIELDS: dict[str, Any] = {
     "spec_accept_rate": 0.0,
@@ -244,3 +245,169 @@ class OpenAIEvents(EventWriter):
         if self._body.include_usage:
             parts += [head, b'],"usage":', encode_usage(self._usage()), b"}\n\n"]
         return b"".join((*parts, DONE))
+
+
+class CompletionsEndpoint(OpenAIEndpoint[CompletionBody]):
+    """The endpoint."""
+
+    model = CompletionBody
+    kind = "text_completion"
+
+    def _events(self, body: CompletionBody, writers: list[ReplyWriter]) -> CompletionEvents:
+        return CompletionEvents(body, writers, cache_report=self._server.cache_report)
+
+    def _job(self, body: CompletionBody, scope: Scope) -> Job:
+        if body.logprobs is not None:
+            raise openai_error("the simulated server has no logits: logprobs are not supported")
+        prompts = body.prompts()
+        sampling = checked_sampling(body.sampling())
+        rids = body.rid if isinstance(body.rid, list) else [body.rid]
+        rids += [None] * (len(prompts) - len(rids))
+        try:
+            wanted = [Wanted(ids, sampling, rids[i]) for i, ids in enumerate(prompts)]
+            return Job(self._server, wanted, scope)
+        except ApiError as error:
+            raise as_openai(error) from error
+
+    def _choices(self, body: CompletionBody, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
+        n, echoed = max(1, body.n), body.echoed()
+        choices = []
+        for i, writer in enumerate(writers):
+            text = (echoed[i // n] if echoed else "") + writer.text
+            choice = {"index": i, "text": text, "logprobs": None, **finish_of(writer)}
+            if body.return_token_ids:
+                choice["token_ids"] = writer.request.output_ids
+                choice["prompt_token_ids"] = writer.prompt_ids
+            choices.append(choice)
+        return choices
+
+
+class CompletionEvents(OpenAIEvents):
+    """The events of a stream: one for every chunk, also where its text is empty."""
+
+    def __init__(
+        self, body: CompletionBody, writers: list[ReplyWriter], *, cache_report: bool
+    ) -> None:
+        super().__init__(body, writers, cache_report=cache_report, kind="text_completion")
+        self._starts = [head + b'{"index":%d,"text":"' % i for i, head in enumerate(self._heads)]
+        self._echoed = [orjson.dumps(text)[1:-1] for text in body.echoed()]
+        self._n = max(1, body.n)
+        self._ids = body.return_token_ids
+        self._continuous = body.continuous_usage
+
+    def events(self, index: int, sent: int) -> bytes:
+        writer = self._writers[index]
+        request = writer.request
+        made = request.completion_tokens
+        parts = [self._starts[index]]
+        if self._echoed and sent == 0:
+            parts.append(self._echoed[index // self._n])
+        parts.append(writer.encoded.text_between(sent, made))
+        if request.finish is None:
+            parts.append(b'","logprobs":null,"finish_reason":null,"matched_stop":null')
+        else:
+            ended = orjson.dumps({"logprobs": None, **finish_of(writer)})
+            parts += [b'",', ended[1:-1]]
+        if self._ids:
+            parts += [b',"token_ids":[', writer.encoded.ids_between(sent, made), b"]"]
+            if sent == 0:
+                parts += [b',"prompt_token_ids":', orjson.dumps(writer.prompt_ids)]
+        if self._continuous:
+            parts += [b'}],"usage":', self._usage_so_far(index), b"}\n\n"]
+        else:
+            parts.append(b'}],"usage":null}\n\n')
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        return self._end(_without_nulls)
+
+
+def _without_nulls(found: dict[str, Any]) -> bytes:
+    return orjson.dumps({key: value for key, value in found.items() if value is not None})
+
+
+class ChatEndpoint(OpenAIEndpoint[ChatBody]):
+    """The endpoint."""
+
+    model = ChatBody
+    kind = "chat.completion"
+
+    def _events(self, body: ChatBody, writers: list[ReplyWriter]) -> ChatEvents:
+        return ChatEvents(body, writers, cache_report=self._server.cache_report)
+
+    def _job(self, body: ChatBody, scope: Scope) -> Job:
+        ids = body.prompt()
+        if body.return_meta_info and body.stream:
+            raise openai_error(
+                "return_meta_info is not supported with streaming. Please set stream=false when "
+                "using return_meta_info=true.",
+                "BadRequest",
+            )
+        if body.logprobs:
+            raise openai_error("the simulated server has no logits: logprobs are not supported")
+        sampling = checked_sampling(body.sampling())
+        rids = body.rid if isinstance(body.rid, list) else [body.rid]
+        try:
+            return Job(self._server, [Wanted(ids, sampling, rids[0] if rids else None)], scope)
+        except ApiError as error:
+            raise as_openai(error) from error
+
+    def _choices(self, body: ChatBody, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
+        choices = []
+        for i, writer in enumerate(writers):
+            message = {"role": "assistant", "content": writer.text, "reasoning_content": None}
+            choice: dict[str, Any] = {
+                "index": i,
+                "message": message,
+                "logprobs": None,
+                **finish_of(writer),
+            }
+            if body.return_token_ids:
+                choice["prompt_token_ids"] = writer.prompt_ids
+                choice["token_ids"] = writer.request.output_ids
+            if body.return_meta_info:
+                choice["meta_info"] = writer.meta_info()
+            choices.append(choice)
+        return choices
+
+
+class ChatEvents(OpenAIEvents):
+    """The events of a stream: the role, the text where there is any, the finishes, the usage."""
+
+    def __init__(self, body: ChatBody, writers: list[ReplyWriter], *, cache_report: bool) -> None:
+        super().__init__(body, writers, cache_report=cache_report, kind="chat.completion.chunk")
+        self._starts = [
+            head + b'{"index":%d,"delta":{"reasoning_content":null' % i
+            for i, head in enumerate(self._heads)
+        ]
+        self._begun = [False] * len(writers)
+        self._ended: list[int] = []
+        self._continuous = body.continuous_usage
+
+    def events(self, index: int, sent: int) -> bytes:
+        writer = self._writers[index]
+        start = self._starts[index]
+        parts: list[bytes] = []
+        if not self._begun[index]:
+            self._begun[index] = True
+            parts += [start, b',"role":"assistant","content":""},', _OPEN, b"}\n\n"]
+        text = writer.encoded.text_between(sent, writer.request.completion_tokens)
+        if text:
+            parts += [start, b',"content":"', text, b'"},', _OPEN]
+            if self._continuous:
+                parts += [b',"usage":', self._usage_so_far(index)]
+            parts.append(b"}\n\n")
+        if writer.request.finish is not None:
+            self._ended.append(index)
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        parts: list[bytes] = []
+        for index in self._ended:
+            reason = orjson.dumps({"logprobs": None, **finish_of(self._writers[index])})
+            parts += [self._starts[index], b"},", reason[1:-1], b"}]}\n\n"]
+        # `sglext` and usage come after all of them, even where a choice ended long before.
+        return b"".join((*parts, self._end(orjson.dumps)))
+
+
+_OPEN = b'"logprobs":null,"finish_reason":null,"matched_stop":null}]'

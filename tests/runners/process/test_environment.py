@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from runners.base import LaunchCommand
-from runners.sglang.environment import (
+from runners.process.environment import (
     CommandPrefix,
     EnvironmentUnusableError,
     LocalEnvironment,
