@@ -181,12 +181,12 @@ def test_make_runner(study, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "simulated", "notes"),
-    [("0.6.1", False, 1), ("0.5.17", False, 0), ("0.6.1", True, 0)],
+    ("version", "simulated", "noticed"),
+    [("0.6.1", False, True), ("0.5.17", False, False), ("0.6.1", True, False)],
 )
-def test_an_unread_version_is_noticed_once(study, tmp_path, with_sglang, version, simulated, notes):
-    with_sglang("0.5.23")
+def test_an_unread_version_is_noticed_once(study, tmp_path, version, simulated, noticed):
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     for _ in range(2):
         runner.notice_version(Resolved(eagle3(2), version, simulated=simulated))
-    assert len([r for r in runner.remarks() if r.startswith(f"SGLang {version}: ")]) == notes
+    notes = [remark for remark in runner.remarks() if remark.startswith(f"SGLang {version}: ")]
+    assert len(notes) == noticed
