@@ -88,8 +88,10 @@ def test_sweep_uses_a_runner_of_another_engine(tmp_path, write_small, tuner, cal
         trial["configuration"]["speculation"].get("num_steps", 0): trial["output_tok_s"]
         for trial in trials
     } == {0: 90.0, 1: 97.0, 2: 93.0, 3: 88.0}
-    out, _ = call("export", "--format", "shell")
-    assert "other-engine --draft-steps=1" in out
+    assert report["best"]["command"] == "other-engine --draft-steps=1"
+    _, err = call("export", code=2)
+    assert "SGLang" in err
+    assert "other-engine --draft-steps=1" in err
 
 
 def test_sweep_refuses_an_unknown_runner(write_small, call):
