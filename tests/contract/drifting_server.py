@@ -7,16 +7,16 @@ import sys
 from runners.simulated_server.__main__ import main
 from runners.simulated_server.api.replies import ReplyWriter
 
-_accounts = ReplyWriter._accounts
+_counts = ReplyWriter._counts
 
 
 def _drifted(self):
-    accounts = _accounts(self)
-    if "spec_verify_ct" in accounts:
-        accounts["spec_verify_ct"] += 1
-    return accounts
+    counts = _counts(self)
+    if "spec_verify_ct" in counts:
+        counts["spec_verify_ct"] += 1
+    return counts
 
 
 if __name__ == "__main__":
-    ReplyWriter._accounts = _drifted
+    ReplyWriter._counts = _drifted
     main(sys.argv[1:])

@@ -10,14 +10,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulated-server.md"
 _CODE = re.compile(r"`([^`]+)`")
 
 
-def deaths():
-    """`(phase, cause, kind, phase of the tuner, fault)` of every death."""
-    rows = [_CODE.findall(row) for row in _rows("### Deaths")]
+def crashes():
+    """Return `(phase, cause, kind, phase of the tuner, fault)` of every crash."""
+    rows = [_CODE.findall(row) for row in _rows("### Crashes")]
     return [tuple(row[:5]) for row in rows if len(row) >= 5]
 
 
-def examples(heading="### Everything else"):
-    """`(example, what the tuner says, of which code)` of everything else."""
+def examples(heading="### Other faults"):
+    """Return `(example, result, code)` of every other fault."""
     found = []
     for row in _rows(heading):
         cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
@@ -29,7 +29,7 @@ def examples(heading="### Everything else"):
 
 
 def plugin_examples():
-    """The same of what a launch for several settings meets."""
+    """Return `(example, result, code)` of every fault of the plugin."""
     return examples("### The tuner's plugin")
 
 

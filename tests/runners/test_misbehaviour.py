@@ -1,6 +1,6 @@
-"""Every misbehaviour that the page of the simulated server lists, and what the tuner makes of it.
+"""The tuner's reaction to every fault of the simulated server.
 
-The page's tables are the tests: a row that is not true fails, and so does a kind without a row.
+The tables of `docs/simulated-server.md` are the tests: a wrong row fails, and a kind without a row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
 
 from .conftest import STUDY, eagle3
-from .misbehaviour_table import deaths as documented_deaths
+from .misbehaviour_table import crashes as documented_crashes
 from .misbehaviour_table import examples, plugin_examples
 
 pytestmark = pytest.mark.slow
@@ -53,8 +53,8 @@ def _killed(*_):
     raise _KilledError
 
 
-@pytest.mark.parametrize("row", documented_deaths(), ids="-".join)
-def test_a_death_is_recognised(row, capsys, monkeypatch):
+@pytest.mark.parametrize("row", documented_crashes(), ids="-".join)
+def test_a_crash_is_recognised(row, capsys, monkeypatch):
     phase, cause, kind, tuners_phase, fault = row
     # It ends its own process group only if it leads one.
     monkeypatch.setattr("os.getpgrp", lambda: 0)
@@ -84,8 +84,8 @@ def test_a_death_is_recognised(row, capsys, monkeypatch):
         assert "--mem-fraction-static=0.42. Raise --mem-fraction-static above 0.853" in log
 
 
-def test_the_page_lists_every_death():
-    listed = {(phase, cause) for phase, cause, *_ in documented_deaths()}
+def test_the_page_lists_every_crash():
+    listed = {(phase, cause) for phase, cause, *_ in documented_crashes()}
     known = {(phase, cause) for phase, causes in CAUSES.items() for cause in causes}
     assert {pair for pair in known if pair[0] not in {"idle", "flush"}} == listed
     assert CAUSES["idle"] == CAUSES["flush"] == CAUSES["serving"]
@@ -116,10 +116,10 @@ def launcher(quick_profile, tmp_path, monkeypatch):
     """Makes launchers of misbehaving servers; whatever carries their marks is gone at the end."""
     made = []
 
-    def make(trouble, timeouts=None, scale=SCALE):
-        requests = f"requests: {REQUESTS.get(trouble['kind'], 8)}"
+    def make(fault, timeouts=None, scale=SCALE):
+        requests = f"requests: {REQUESTS.get(fault['kind'], 8)}"
         text = STUDY.replace("requests: 4", requests)
-        if trouble["kind"] == "acceptance_stale":  # by length
+        if fault["kind"] == "acceptance_stale":  # by length
             text = text.replace("output_tokens: 32", "output_tokens: {mean: 32, spread: 0}")
         study = parse_study(text, "quick")
         runner = SimulatedRunner(
@@ -129,7 +129,7 @@ def launcher(quick_profile, tmp_path, monkeypatch):
             profile=str(quick_profile),
             time_scale=scale,
             timeouts=timeouts,
-            env={"TUNER_SIM_MISBEHAVE": json.dumps([trouble])},
+            env={"TUNER_SIM_MISBEHAVE": json.dumps([fault])},
         )
         made.append(Launcher(runner, tmp_path))
         return made[-1]
@@ -165,14 +165,14 @@ def _cases(*said):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "code"),
+    ("fault", "code"),
     [case for case in _cases("failure") if case.values[1] == "ready_timeout"],
 )
-def test_a_hang_in_the_start(trouble, code, launcher):
-    phase = PHASES.get(trouble["phase"], trouble["phase"])
+def test_a_hang_in_the_start(fault, code, launcher):
+    phase = PHASES.get(fault["phase"], fault["phase"])
     others = ("arguments", "distributed", "weights", "kv_cache", "cuda_graph", "warmup", "ready")
     seconds = tuple((other, 0.0 if other == phase else 1e6) for other in others)
-    one = launcher(trouble, StartTimeouts(seconds, floor_s=0.5))
+    one = launcher(fault, StartTimeouts(seconds, floor_s=0.5))
     with pytest.raises(RunnerError) as caught:
         one.start(eagle3(2))
     assert (caught.value.failure.kind, caught.value.failure.phase) == (code, phase)
@@ -180,11 +180,11 @@ def test_a_hang_in_the_start(trouble, code, launcher):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "code"),
+    ("fault", "code"),
     [case for case in _cases("failure") if case.values[1] not in {"ready_timeout", "port_left"}],
 )
-def test_a_failure_under_load(trouble, code, launcher):
-    one = launcher(trouble)
+def test_a_failure_under_load(fault, code, launcher):
+    one = launcher(fault)
     session = one.start(eagle3(2))
     if code == "stall":
         session._load._stall_timeout_s = 2.0
@@ -208,9 +208,9 @@ def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
     one.assert_nothing_left()
 
 
-@pytest.mark.parametrize(("trouble", "code"), _cases("invalid", "warning"))
-def test_a_measurement_that_is_not_believed(trouble, code, launcher):
-    one = launcher(trouble)
+@pytest.mark.parametrize(("fault", "code"), _cases("invalid", "warning"))
+def test_a_measurement_that_is_not_believed(fault, code, launcher):
+    one = launcher(fault)
     with one.start(eagle3(2)) as session:
         measurement = session.measure(POINT)
     found = measurement.warnings if code == "degenerate_output" else measurement.invalid
@@ -221,10 +221,10 @@ def test_a_measurement_that_is_not_believed(trouble, code, launcher):
     one.assert_nothing_left()
 
 
-@pytest.mark.parametrize(("trouble", "code"), _cases("none"))
-def test_a_measurement_that_is_not_misled(trouble, code, launcher):
+@pytest.mark.parametrize(("fault", "code"), _cases("none"))
+def test_a_measurement_that_is_not_misled(fault, code, launcher):
     assert code is None
-    one = launcher(trouble)
+    one = launcher(fault)
     with one.start(eagle3(2)) as session:
         measurement = session.measure(POINT)
     # On a busy machine a window may be unsteady, but no request of it is lost.
@@ -236,20 +236,20 @@ def test_a_measurement_that_is_not_misled(trouble, code, launcher):
         "client_saturated",
         "simulation_behind",
     }
-    if trouble["kind"] == "slow":
+    if fault["kind"] == "slow":
         assert measurement.output_tok_s < 60  # 94 as it should be
     one.assert_nothing_left()
 
 
-@pytest.mark.parametrize(("trouble", "code"), _cases("ended"))
-def test_a_server_that_does_not_end_well(trouble, code, launcher, monkeypatch):
+@pytest.mark.parametrize(("fault", "code"), _cases("ended"))
+def test_a_server_that_does_not_end_well(fault, code, launcher, monkeypatch):
     assert code is None
-    if trouble["kind"] == "ignore_sigterm":
+    if fault["kind"] == "ignore_sigterm":
         monkeypatch.setattr("runners.sglang.session.GRACE_S", 0.5)
-    one = launcher(trouble)
+    one = launcher(fault)
     session = one.start(eagle3(2))
     left = marked_pids(one.marks[0])
-    assert len(left) == (2 if trouble["kind"] == "orphan" else 1)
+    assert len(left) == (2 if fault["kind"] == "orphan" else 1)
     session.close()
     one.assert_nothing_left()
 

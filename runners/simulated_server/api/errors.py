@@ -1,7 +1,7 @@
-"""JSON responses, and refusals in the shapes that SGLang 0.5.23 gives them.
+"""JSON responses, and errors in the formats of SGLang 0.5.23.
 
-Three shapes, by where SGLang finds the fault: its native endpoints (`_create_error_response`), its
-OpenAI endpoints (`ErrorResponse`), and FastAPI's check of the body before either.
+SGLang has three formats: native endpoints (`_create_error_response`), OpenAI endpoints
+(`ErrorResponse`), and FastAPI's validation of the body.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _PLACES = {
     "/v1/completions": (1860, "openai_v1_completions"),
     "/v1/chat/completions": (1870, "openai_v1_chat_completions"),
 }
-"""Where SGLang 0.5.23 says that a body was refused."""
+"""Lines and functions of SGLang 0.5.23 that its validation errors name."""
 
 
 def json_response(content: object, status: int = 200) -> Response:
-    """A response whose body is JSON."""
+    """Return a JSON response."""
     return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 class ApiError(Exception):
-    """The request is refused.
+    """A refused request.
 
     Attributes:
-        status: The HTTP status.
-        body: What says why; text is sent as text.
+        status: HTTP status.
+        body: Body of the response; a string is sent as plain text.
     """
 
     def __init__(self, body: dict[str, Any] | str, status: int = 400) -> None:
@@ -46,29 +46,25 @@ class ApiError(Exception):
         self.status = status
 
     def response(self) -> Response:
-        """The refusal as an HTTP response."""
+        """Return the HTTP response."""
         if isinstance(self.body, str):
             return Response(self.body, self.status, media_type="text/plain")
         return json_response(self.body, self.status)
 
 
 def native_error(message: str, status: int = 400) -> ApiError:
-    """A refusal of `/generate` and its like."""
+    """Return an error of a native endpoint, such as `/generate`."""
     return ApiError({"error": {"message": message}}, status)
 
 
 def openai_error(message: str, kind: str = "BadRequestError", status: int = 400) -> ApiError:
-    """A refusal of an OpenAI endpoint."""
-    return ApiError(openai_body(message, kind, status), status)
-
-
-def openai_body(message: str, kind: str, status: int) -> dict[str, Any]:
-    """SGLang's `ErrorResponse`."""
-    return {"object": "error", "message": message, "type": kind, "param": None, "code": status}
+    """Return an error of an OpenAI endpoint: SGLang's `ErrorResponse`."""
+    body = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
+    return ApiError(body, status)
 
 
 def as_openai(error: ApiError) -> ApiError:
-    """A native refusal in the shape of the OpenAI endpoints."""
+    """Return a native error in the format of the OpenAI endpoints."""
     body = error.body
     message = body["error"] if isinstance(body, dict) else body
     if isinstance(message, dict):
@@ -77,7 +73,7 @@ def as_openai(error: ApiError) -> ApiError:
 
 
 def bad_json(scope: Scope, error: orjson.JSONDecodeError) -> ApiError:
-    """The body is not JSON."""
+    """Return the error of a body that is not JSON."""
     fault = {
         "type": "json_invalid",
         "loc": ("body", error.pos),
@@ -89,23 +85,19 @@ def bad_json(scope: Scope, error: orjson.JSONDecodeError) -> ApiError:
 
 
 def bad_body(scope: Scope, error: ValidationError) -> ApiError:
-    """The body is JSON, but not of the right shape."""
-    faults = []
-    for found in error.errors(include_url=False):
-        fault: dict[str, Any] = dict(found)
-        fault["loc"] = ("body", *found["loc"])
-        faults.append(fault)
-    return validation_error(scope, faults)
+    """Return the error of a JSON body with wrong fields."""
+    found = error.errors(include_url=False)
+    return validation_error(scope, [{**one, "loc": ("body", *one["loc"])} for one in found])
 
 
 def missing_body(scope: Scope) -> ApiError:
-    """There is no body at all."""
+    """Return the error of a request without a body."""
     fault = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
     return validation_error(scope, [fault])
 
 
 def not_json_type() -> ApiError:
-    """The content type is not `application/json`, which the OpenAI endpoints ask for."""
+    """Return the error of a content type that the OpenAI endpoints do not accept."""
     fault = {
         "loc": ["header", "content-type"],
         "msg": "Unsupported Media Type: Only 'application/json' is allowed",
@@ -115,7 +107,7 @@ def not_json_type() -> ApiError:
 
 
 def validation_error(scope: Scope, faults: list[dict[str, Any]]) -> ApiError:
-    """FastAPI's account of what is wrong, with the place in SGLang's source that it names."""
+    """Return FastAPI's validation error, with the line of SGLang's source that it names."""
     path, count = scope["path"], len(faults)
     head = f"{count} validation error{'s' if count > 1 else ''}:"
     lines = "".join(f"\n  {fault}" for fault in faults)

@@ -34,7 +34,7 @@ def _list_or_null(value: Any) -> Any:  # noqa: ANN401 - whatever the client sent
 
 
 class _Body(BaseModel):
-    # Whatever SGLang knows and the simulation has no use for is let through, as is the unknown.
+    # Fields without an effect in the simulation, and unknown fields, are ignored.
     model_config = ConfigDict(extra="ignore")
 
     text: str | list[str] | None = None
@@ -46,12 +46,12 @@ class _Body(BaseModel):
 
 
 class GenerateEvents(EventWriter):
-    """The events of `/generate`.
+    """Events of `/generate`.
 
     Args:
-        writers: Of the answers.
-        batch: Whether several were asked for, or one as a batch: then each event says which.
-        incremental: `--incremental-streaming-output`: an event holds what is new only.
+        writers: Writers of the answers.
+        batch: Whether the request is a batch; each event then has the index of its answer.
+        incremental: `--incremental-streaming-output`: an event holds only new tokens.
     """
 
     def __init__(self, writers: list[ReplyWriter], *, batch: bool, incremental: bool) -> None:
@@ -71,13 +71,13 @@ class GenerateEvents(EventWriter):
 
 
 class GenerateEndpoint:
-    """The endpoint, an ASGI application. Raw, because a chunk's cost counts at high speed."""
+    """`/generate` as a plain ASGI application, which costs less per chunk."""
 
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one HTTP request."""
+        """Serve one HTTP request."""
         server = self._server
         raw = await read_body(receive)
         try:
@@ -118,7 +118,7 @@ class GenerateEndpoint:
 
 
 def _streamed(error: ApiError) -> bytes:
-    """A refusal that a stream only finds out in its first event (SGLang answers 200 then)."""
+    """Return an error as the event of a stream; SGLang answers 200 then."""
     message = error.body["error"]["message"] if isinstance(error.body, dict) else error.body
     return orjson.dumps(
         {
@@ -169,9 +169,9 @@ def _each(params: dict[str, Any] | list[dict[str, Any]] | None) -> list[dict[str
 
 
 def _wanted(body: _Body) -> tuple[list[Wanted], bool]:
-    """What is asked for, and whether the answer is a list."""
+    """Return the requested answers, and whether the response is a list."""
     if body.return_logprob not in (None, False):
-        raise native_error("the simulated server has no logits: return_logprob is not supported")
+        raise native_error("return_logprob is not supported: the simulated server has no logits")
     if body.text is not None:
         batch = isinstance(body.text, list)
         texts = body.text if isinstance(body.text, list) else [body.text]

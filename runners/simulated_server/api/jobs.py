@@ -1,7 +1,4 @@
-"""From an HTTP request to the requests of the scheduler, and back to one answer.
-
-A job is what one HTTP request asks for: one answer, or several (a batch, `n`).
-"""
+"""Job: the scheduler's requests for one HTTP request, which may ask for several answers."""
 
 from __future__ import annotations
 
@@ -33,19 +30,18 @@ if TYPE_CHECKING:
 ARRIVED: ContextVar[float | None] = ContextVar("ARRIVED", default=None)
 """Event loop time at which the bytes of the current HTTP request arrived."""
 CONNECTION: ContextVar[asyncio.Transport | None] = ContextVar("CONNECTION", default=None)
-"""The connection that it came on."""
+"""Connection of the current HTTP request."""
 
 OPEN_ARRIVAL = (b"x-tuner-arrival", b"open")
-"""A header by which a load generator says that it sends by a timetable, not upon an answer."""
+"""Header of a request of an open loop: the client does not wait for an answer to send it."""
 
-
-_MOST_ANSWERS = 4096
-"""To one HTTP request: a million of them would take the machine's memory."""
+_MAX_ANSWERS = 4096
+"""Limit of answers per HTTP request, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One answer that is asked for."""
+    """A prompt with its sampling parameters and request id."""
 
     ids: list[int]
     sampling: Sampling
@@ -53,20 +49,20 @@ class Wanted:
 
 
 class Job:
-    """The requests of one HTTP request, and their writers.
+    """Requests of one HTTP request, with a writer for each.
 
     Attributes:
-        requests: In the order of the answers.
-        writers: One for each.
-        hooks: What may change the answers.
-        http_version: Of the HTTP request.
+        requests: Requests in the order of the answers.
+        writers: Writers of the answers.
+        hooks: Faults of the answers.
+        http_version: HTTP version of the request.
     """
 
     def __init__(self, server: SimulatedServer, wanted: list[Wanted], scope: Scope) -> None:
-        """Checks what is wanted and prepares it; nothing runs yet.
+        """Check and prepare the requests, without submitting them.
 
         Raises:
-            ApiError: It is refused, in the shape of `/generate`.
+            ApiError: The request is refused, in the format of `/generate`.
         """
         self._server = server
         self.hooks = server.hooks
@@ -75,9 +71,9 @@ class Job:
         self.writers: list[ReplyWriter] = []
         arrived = ARRIVED.get() or asyncio.get_running_loop().time()
         opened = OPEN_ARRIVAL in scope["headers"]
-        if sum(max(1, one.sampling.n) for one in wanted) > _MOST_ANSWERS:
+        if sum(max(1, one.sampling.n) for one in wanted) > _MAX_ANSWERS:
             raise native_error(
-                f"The simulated server gives at most {_MOST_ANSWERS} answers to one request."
+                f"One request may ask the simulated server for at most {_MAX_ANSWERS} answers."
             )
         for one in wanted:
             check_length(server, len(one.ids), one.sampling.max_new_tokens)
@@ -122,7 +118,7 @@ class Job:
     async def run(
         self, receive: Receive, answer: Callable[[], Coroutine[None, None, None]]
     ) -> None:
-        """Submits the requests and answers; a client that leaves takes them with it."""
+        """Submit the requests and run `answer`; abort the requests if the client disconnects."""
         live = self._server.live
         for request in self.requests:
             live[request.rid] = request
@@ -136,7 +132,7 @@ class Job:
             if not served.done():
                 served.cancel()
             for request in self.requests:
-                request.on_progress = None  # nobody listens any more
+                request.on_progress = None
                 if request.finish is None:
                     self._server.engine.abort(request.rid)
                 live.pop(request.rid, None)
@@ -149,7 +145,7 @@ class Job:
                 _cut_connection()
 
     async def finished(self) -> list[ReplyWriter]:
-        """Waits for all of them."""
+        """Wait until all requests have ended; return their writers."""
         for request in self.requests:
             while request.finish is None:
                 request.progress.clear()
@@ -158,23 +154,23 @@ class Job:
 
 
 def _cut_connection() -> None:
-    """Resets the connection of the current HTTP request."""
+    """Reset the connection of the current HTTP request."""
     transport = CONNECTION.get()
     if transport is not None:
         transport.abort()
 
 
 def check_length(server: SimulatedServer, prompt_tokens: int, max_new_tokens: int | None) -> None:
-    """Checks against the context length, as SGLang's `_validate_one_request` does.
+    """Check the context length, as SGLang's `_validate_one_request` does.
 
     Raises:
-        ApiError: Prompt and answer do not fit.
+        ApiError: Prompt and answer exceed the context length.
     """
     limit = server.context_length
     count = prompt_tokens + server.reserved_tokens
     if prompt_tokens == 0:
         raise native_error(
-            "The prompt is empty, and the simulated model's tokenizer adds no token of its own."
+            "The prompt is empty, and the simulated model's tokenizer adds no special token."
         )
     if count >= limit:
         raise native_error(
@@ -191,7 +187,7 @@ def check_length(server: SimulatedServer, prompt_tokens: int, max_new_tokens: in
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Reads the whole body."""
+    """Read the whole body."""
     parts: list[bytes] = []
     more = True
     while more:
@@ -204,7 +200,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def send_json(send: Send, body: object, status: int = 200) -> None:
-    """Sends a JSON body."""
+    """Send a JSON body."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     headers = [
         (b"content-type", b"application/json"),

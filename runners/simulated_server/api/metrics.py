@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class HttpCounts:
-    """The counts.
+    """Counts of HTTP requests and responses.
 
     Attributes:
-        requests: By endpoint and method.
-        responses: By endpoint, method and status.
-        active: Requests that are being served, by endpoint and method.
+        requests: Requests by endpoint and method.
+        responses: Responses by endpoint, method and status.
+        active: Unfinished requests by endpoint and method.
     """
 
     def __init__(self) -> None:
@@ -45,19 +45,14 @@ class HttpCounts:
 
 
 class CountHttp:
-    """Counts what passes. A response counts when it begins.
-
-    Args:
-        application: What is behind it.
-        counts: Where it is counted.
-    """
+    """Middleware that counts requests and responses; a response counts at its start."""
 
     def __init__(self, application: Starlette, counts: HttpCounts) -> None:
         self._application = application
         self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
+        """Count a request and pass it on."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -90,16 +85,16 @@ _ALWAYS = frozenset(
     {"dp_attention_token_imbalance_ratio", "dp_attention_sync_wait_seconds"}
     | {"per_stage_req_latency_seconds", "queue_time_seconds"}
 )
-"""Histograms that are there before anything was observed."""
+"""Histograms that the page has before their first value."""
 
 DEVICE_TIMER = "SGLANG_ENABLE_METRICS_DEVICE_TIMER"
-"""A variable: with it SGLang times the device, and tells of each kind of forward."""
+"""Variable that turns on SGLang's device timer."""
 
 Series = list[tuple[dict[str, str], float]]
 
 
 class _Family:
-    """One family, with all of its text that does not change prepared: a scrape costs little."""
+    """One family with its constant text prepared, which makes a scrape cheap."""
 
     def __init__(self, entry: dict[str, Any], known: dict[str, str]) -> None:
         self.full: str = entry["name"]
@@ -116,11 +111,11 @@ class _Family:
         self._bucketed: dict[int, tuple[str, list[str], str]] = {}
 
     def labels(self, extra: dict[str, str]) -> str:
-        """The labels of a series that was counted."""
+        """Return the labels of a counted series."""
         return _labels(self.series[0] | extra)
 
     def bucketed(self, index: int) -> tuple[str, list[str], str]:
-        """What stands before the sum, each bucket and the count of a histogram's series."""
+        """Return the text before the sum, each bucket and the count of a histogram's series."""
         if index not in self._bucketed:
             series = self.series[index]
             plain = _labels(series)
@@ -140,12 +135,12 @@ def _families(model_name: str) -> tuple[_Family, ...]:
 
 
 def new_observations() -> Observations:
-    """Histograms with SGLang's buckets."""
+    """Make the histograms with SGLang's buckets."""
     return Observations({one.name: list(one.buckets) for one in _families("") if one.buckets})
 
 
 def render(server: SimulatedServer, counts: HttpCounts) -> str:
-    """The page. Counters appear, as in SGLang, once something was counted."""
+    """Return the page. As in SGLang, a counter appears with its first count."""
     gauges = _gauges(server)
     every = frozenset(gauges)
     server.hooks.metrics(gauges)
@@ -207,7 +202,7 @@ def _gauges(server: SimulatedServer) -> dict[str, float]:
 
 
 def _counted(server: SimulatedServer, counts: HttpCounts) -> dict[str, Series]:
-    """Families of several series, or of one that is there once it was counted."""
+    """Return the families whose series depend on the counts."""
     engine, counters = server.engine, server.engine.counters
 
     def streamed(found: dict[bool, int]) -> Series:

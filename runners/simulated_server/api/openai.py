@@ -51,16 +51,16 @@ _Asked = TypeVar("_Asked", bound=OpenAIBody)
 
 
 async def read(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
-    """The body, and whether its content type is JSON."""
+    """Return the body, and whether its content type is JSON."""
     kind = dict(scope["headers"]).get(b"content-type", b"").lower()
     return await read_body(receive), kind.split(b";")[0].strip() == b"application/json"
 
 
 def parse(raw: bytes, scope: Scope, *, json: bool, model: type[_Model]) -> _Model:
-    """Reads a body.
+    """Parse a body.
 
     Raises:
-        ApiError: It is refused.
+        ApiError: The body is invalid.
     """
     if not json:
         raise not_json_type()
@@ -75,10 +75,10 @@ def parse(raw: bytes, scope: Scope, *, json: bool, model: type[_Model]) -> _Mode
 
 
 def checked_sampling(params: dict[str, Any]) -> Sampling:
-    """Checks sampling parameters.
+    """Check sampling parameters.
 
     Raises:
-        ApiError: They are refused, in the OpenAI endpoints' shape.
+        ApiError: A value is invalid; in the format of the OpenAI endpoints.
     """
     try:
         return sampling.check(params)
@@ -87,7 +87,7 @@ def checked_sampling(params: dict[str, Any]) -> Sampling:
 
 
 def usage(writers: list[ReplyWriter], n: int, *, cache_report: bool) -> dict[str, Any]:
-    """`usage` of finished answers: a prompt with several answers counts once."""
+    """Return `usage` of finished answers; a prompt with several answers counts once."""
     metas = [writer.meta_info() for writer in writers]
     cached = sum(meta["cached_tokens"] for meta in metas[::n])
     return counts(
@@ -98,7 +98,7 @@ def usage(writers: list[ReplyWriter], n: int, *, cache_report: bool) -> dict[str
 
 
 def counts(prompt: int, completion: int, *, cached: int | None = None) -> dict[str, Any]:
-    """SGLang's `UsageInfo`."""
+    """Return SGLang's `UsageInfo`."""
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
@@ -110,7 +110,7 @@ def counts(prompt: int, completion: int, *, cached: int | None = None) -> dict[s
 
 
 def extension(body: OpenAIBody, writers: list[ReplyWriter]) -> dict[str, Any] | None:
-    """`sglext`: what SGLang adds on request."""
+    """Return `sglext`, SGLang's details on request."""
     metas = [writer.meta_info() for writer in writers]
     found: dict[str, Any] = {}
     if body.return_cached_tokens_details and (cached := metas[0]["cached_tokens_details"]):
@@ -127,17 +127,17 @@ def extension(body: OpenAIBody, writers: list[ReplyWriter]) -> dict[str, Any] | 
 
 
 def finish_of(writer: ReplyWriter) -> dict[str, Any]:
-    """`finish_reason` and `matched_stop` of a finished answer."""
+    """Return `finish_reason` and `matched_stop` of a finished answer."""
     reason = writer.meta_info()["finish_reason"] or {}
     return {"finish_reason": reason.get("type"), "matched_stop": reason.get("matched")}
 
 
 class OpenAIEndpoint(abc.ABC, Generic[_Asked]):
-    """An endpoint, an ASGI application.
+    """An OpenAI endpoint as an ASGI application.
 
     Attributes:
-        model: Its body.
-        kind: The answer's `object`.
+        model: Model of the body.
+        kind: `object` of the answer.
     """
 
     model: type[_Asked]
@@ -148,18 +148,18 @@ class OpenAIEndpoint(abc.ABC, Generic[_Asked]):
 
     @abc.abstractmethod
     def _job(self, body: _Asked, scope: Scope) -> Job:
-        """What is asked for; raises `ApiError` where it is refused."""
+        """Make the job; raises `ApiError` if the request is refused."""
 
     @abc.abstractmethod
     def _choices(self, body: _Asked, writers: list[ReplyWriter]) -> list[dict[str, Any]]:
-        """The choices of an answer that is not streamed."""
+        """Return the choices of a response that is not streamed."""
 
     @abc.abstractmethod
     def _events(self, body: _Asked, writers: list[ReplyWriter]) -> OpenAIEvents:
-        """The events of a stream."""
+        """Return the writer of a stream's events."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one HTTP request."""
+        """Serve one HTTP request."""
         server = self._server
         raw, is_json = await read(scope, receive)
         try:
@@ -200,13 +200,13 @@ class OpenAIEndpoint(abc.ABC, Generic[_Asked]):
 
 
 class OpenAIEvents(EventWriter):
-    """What the two streams have in common.
+    """Common part of the two streams.
 
     Args:
-        body: What was asked.
-        writers: Of the answers.
+        body: Body of the request.
+        writers: Writers of the answers.
         cache_report: `--enable-cache-report`.
-        kind: The chunks' `object`.
+        kind: `object` of the chunks.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class OpenAIEvents(EventWriter):
         return usage(self._writers, n, cache_report=self._cache_report)
 
     def _end(self, encode_usage: Callable[[dict[str, Any]], bytes]) -> bytes:
-        """The chunk with extensions, the one with the usage, and the end."""
+        """Return the chunk with `sglext`, the chunk with the usage, and the end of the stream."""
         head, parts = self._heads[-1], []
         if (added := extension(self._body, self._writers)) is not None:
             parts += [head, b'],"usage":null,"sglext":', orjson.dumps(added), b"}\n\n"]
@@ -248,7 +248,7 @@ class OpenAIEvents(EventWriter):
 
 
 class CompletionsEndpoint(OpenAIEndpoint[CompletionBody]):
-    """The endpoint."""
+    """`/v1/completions`."""
 
     model = CompletionBody
     kind = "text_completion"
@@ -258,7 +258,7 @@ class CompletionsEndpoint(OpenAIEndpoint[CompletionBody]):
 
     def _job(self, body: CompletionBody, scope: Scope) -> Job:
         if body.logprobs is not None:
-            raise openai_error("the simulated server has no logits: logprobs are not supported")
+            raise openai_error("logprobs are not supported: the simulated server has no logits")
         prompts = body.prompts()
         sampling = checked_sampling(body.sampling())
         rids = body.rid if isinstance(body.rid, list) else [body.rid]
@@ -283,7 +283,7 @@ class CompletionsEndpoint(OpenAIEndpoint[CompletionBody]):
 
 
 class CompletionEvents(OpenAIEvents):
-    """The events of a stream: one for every chunk, also where its text is empty."""
+    """Events of a completion stream; a chunk without text has an event too."""
 
     def __init__(
         self, body: CompletionBody, writers: list[ReplyWriter], *, cache_report: bool
@@ -327,7 +327,7 @@ def _without_nulls(found: dict[str, Any]) -> bytes:
 
 
 class ChatEndpoint(OpenAIEndpoint[ChatBody]):
-    """The endpoint."""
+    """`/v1/chat/completions`."""
 
     model = ChatBody
     kind = "chat.completion"
@@ -344,7 +344,7 @@ class ChatEndpoint(OpenAIEndpoint[ChatBody]):
                 "BadRequest",
             )
         if body.logprobs:
-            raise openai_error("the simulated server has no logits: logprobs are not supported")
+            raise openai_error("logprobs are not supported: the simulated server has no logits")
         sampling = checked_sampling(body.sampling())
         rids = body.rid if isinstance(body.rid, list) else [body.rid]
         try:
@@ -372,7 +372,7 @@ class ChatEndpoint(OpenAIEndpoint[ChatBody]):
 
 
 class ChatEvents(OpenAIEvents):
-    """The events of a stream: the role, the text where there is any, the finishes, the usage."""
+    """Events of a chat stream: role, non-empty texts, finish reasons, usage."""
 
     def __init__(self, body: ChatBody, writers: list[ReplyWriter], *, cache_report: bool) -> None:
         super().__init__(body, writers, cache_report=cache_report, kind="chat.completion.chunk")
@@ -406,7 +406,7 @@ class ChatEvents(OpenAIEvents):
         for index in self._ended:
             reason = orjson.dumps({"logprobs": None, **finish_of(self._writers[index])})
             parts += [self._starts[index], b"},", reason[1:-1], b"}]}\n\n"]
-        # `sglext` and usage come after all of them, even where a choice ended long before.
+        # `sglext` and usage follow the finish reasons of all choices.
         return b"".join((*parts, self._end(orjson.dumps)))
 
 

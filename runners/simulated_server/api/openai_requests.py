@@ -1,6 +1,6 @@
 """Bodies of the OpenAI endpoints, with SGLang 0.5.23's defaults (`entrypoints/openai/protocol.py`).
 
-What the simulated model heeds of them, that is: other fields are let through, as SGLang does.
+The models have the fields that affect the simulation; other fields are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StreamOptions(_Body):
 
 
 class OpenAIBody(_Body):
-    """What both endpoints take."""
+    """Fields of both endpoints."""
 
     model: str = "default"
     n: int = 1
@@ -48,16 +48,16 @@ class OpenAIBody(_Body):
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with its usage."""
+        """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
     def continuous_usage(self) -> bool:
-        """Whether each chunk carries the usage so far."""
+        """Whether each chunk has the usage so far."""
         return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
     def common_sampling(self) -> dict[str, Any]:
-        """The parameters that have the same names in both."""
+        """Return the sampling parameters of both endpoints under `/generate`'s names."""
         return {
             "n": self.n,
             "stop": self.stop,
@@ -90,7 +90,7 @@ class CompletionBody(OpenAIBody):
         return value
 
     def sampling(self) -> dict[str, Any]:
-        """As `/generate` would be given them."""
+        """Return the sampling parameters under `/generate`'s names."""
         return self.common_sampling() | {
             "max_new_tokens": self.max_tokens,
             "temperature": self.temperature,
@@ -101,10 +101,10 @@ class CompletionBody(OpenAIBody):
         }
 
     def prompts(self) -> list[list[int]]:
-        """The prompts as token ids.
+        """Return the token ids of the prompts.
 
         Raises:
-            ApiError: There is none.
+            ApiError: The prompt is empty.
         """
         given: Any = self.prompt
         if not given or (isinstance(given, list) and not any(given)):
@@ -116,7 +116,7 @@ class CompletionBody(OpenAIBody):
         return [tokens.tokenize(one) if isinstance(one, str) else one for one in given]
 
     def echoed(self) -> list[str]:
-        """What stands before each answer."""
+        """Return the prompts that precede the answers with `echo`."""
         if not self.echo:
             return []
         given: Any = self.prompt
@@ -127,14 +127,14 @@ class CompletionBody(OpenAIBody):
 
 
 class Message(_Body):
-    """A turn of a chat."""
+    """A message of a chat."""
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
 
     @property
     def text(self) -> str:
-        """Its text; pictures and the like are nothing to the simulated model."""
+        """Text of the message; images and audio are ignored."""
         if isinstance(self.content, list):
             return "".join(str(part.get("text", "")) for part in self.content)
         return self.content or ""
@@ -158,13 +158,13 @@ class ChatBody(OpenAIBody):
     @model_validator(mode="before")
     @classmethod
     def _no_tools(cls, given: Any) -> Any:  # noqa: ANN401 - whatever the client sent
-        # SGLang writes this into the body, and so into what it says of a bad one.
+        # SGLang adds this field to the body, so validation errors show it.
         if isinstance(given, dict) and not given.get("tools"):
             given.setdefault("tool_choice", "none")
         return given
 
     def sampling(self) -> dict[str, Any]:
-        """As `/generate` would be given them."""
+        """Return the sampling parameters under `/generate`'s names."""
         limit = self.max_completion_tokens
         return self.common_sampling() | {
             "max_new_tokens": self.max_tokens if limit is None else limit,
@@ -176,19 +176,14 @@ class ChatBody(OpenAIBody):
         }
 
     def prompt(self) -> list[int]:
-        """The prompt as token ids, in a chat template of the simulation's own.
+        """Return the token ids of the messages in the simulation's chat template.
 
         Raises:
-            ApiError: There are no messages.
+            ApiError: The body has no messages.
         """
         if not self.messages:
             raise openai_error("Messages cannot be empty.")
         if self.input_ids is not None:
             return self.input_ids
-        return tokens.tokenize(rendered(self.messages))
-
-
-def rendered(messages: list[Message]) -> str:
-    """The turns as one text."""
-    turns = "".join(f"<|{one.role}|>\n{one.text}\n" for one in messages)
-    return f"{turns}<|assistant|>\n"
+        turns = "".join(f"<|{one.role}|>\n{one.text}\n" for one in self.messages)
+        return tokens.tokenize(f"{turns}<|assistant|>\n")

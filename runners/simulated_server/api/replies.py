@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ends by itself, if its limit lets it.
+    """End of an answer before its limit.
 
     Attributes:
-        answer: The answer; what ends it is its last token.
-        stops: Whether it ends by itself at all.
-        matched: The token or text that ends it.
-        text_end: Characters of the text up to which it is shown: what ends it is not.
+        answer: The answer up to the token that ends it.
+        stops: Whether the answer ends before its limit.
+        matched: The token or text that ends the answer.
+        text_end: Length of the shown text, without the matched text.
     """
 
     answer: Answer
@@ -37,10 +37,11 @@ class Ending:
 
 
 def ending(answer: Answer, sampling: Sampling, limit: int) -> Ending:
-    """Finds the first thing that ends the answer: its own end, a stop token or a stop text.
+    """Return the first end of an answer: natural end, stop token or stop text.
 
-    Stop texts and tokens count with `ignore_eos` too, and the limit goes before all of them
-    (SGLang 0.5.23, `Req.check_finished`).
+    The limit precedes all of them. Stop texts and tokens also apply with `ignore_eos`.
+
+    Source: SGLang 0.5.23, `Req.check_finished`.
     """
     best = Ending(answer, stops=False, matched=EOS_TOKEN, text_end=len(answer.text))
     end = limit
@@ -70,7 +71,7 @@ def _shortened(answer: Answer, length: int) -> Answer:
 
 
 def _with_eos(answer: Answer) -> Answer:
-    """The last token is the one that ends it, and has no text (SGLang cuts it off)."""
+    """Return the answer with the end-of-sequence token, which has no text, as its last token."""
     natural = answer.natural_length
     ids = [*answer.ids[: natural - 1], EOS_TOKEN]
     ends = [*answer.ends[:natural], answer.ends[natural - 1]]
@@ -78,13 +79,13 @@ def _with_eos(answer: Answer) -> Answer:
 
 
 class EncodedAnswer:
-    """An answer as JSON, cut anywhere between two tokens.
+    """An answer as JSON, encoded once for all chunks of a stream.
 
     Attributes:
-        text: The text, without quotes.
-        text_ends: `text_ends[n]` is where the first n tokens end in it.
-        ids: The ids with a comma after each.
-        id_ends: The same for them.
+        text: Encoded text without quotes.
+        text_ends: `text_ends[n]` is the end of the first n tokens in `text`.
+        ids: Encoded ids with a comma after each.
+        id_ends: `id_ends[n]` is the end of the first n ids in `ids`.
     """
 
     __slots__ = ("id_ends", "ids", "text", "text_ends")
@@ -94,7 +95,7 @@ class EncodedAnswer:
         encoded = orjson.dumps(text)[1:-1]
         ends = [min(end, text_end) for end in answer.ends]
         if len(encoded) != len(text):
-            # Not plain ASCII: a token's bytes are counted one by one.
+            # Escaped or non-ASCII text: count the bytes of each token.
             pieces = (text[a:b] for a, b in pairwise(ends))
             ends = [0, *accumulate(len(orjson.dumps(piece)) - 2 for piece in pieces)]
         self.text = encoded
@@ -104,11 +105,11 @@ class EncodedAnswer:
         self.id_ends = [0, *accumulate(map(len, numbers))]
 
     def text_between(self, first: int, last: int) -> bytes:
-        """The text of tokens `first` (inclusive) to `last` (exclusive)."""
+        """Return the text of tokens `first` (inclusive) to `last` (exclusive)."""
         return self.text[self.text_ends[first] : self.text_ends[last]]
 
     def ids_between(self, first: int, last: int) -> bytes:
-        """Their ids, without brackets."""
+        """Return the ids of tokens `first` to `last`, without brackets."""
         start, stop = self.id_ends[first], self.id_ends[last]
         return self.ids[start : stop - 1] if stop > start else b""
 
@@ -117,15 +118,14 @@ _TAIL = b"}\n\n"
 
 
 class ReplyWriter:
-    """Writes what is said of one request, in order.
+    """Writes the events and the reply of one request.
 
     Args:
         request: The request.
-        ending: How its answer ends.
-        draft_tokens_at_start: The width that the server started with; 0 without speculation.
-        timed: Whether the server was started with `--enable-metrics`: only then does SGLang give
-            most of a request's times.
-        hooks: What may change them.
+        ending: End of its answer.
+        draft_tokens_at_start: Tokens per verify at the start-up; 0 without speculation.
+        timed: Whether `meta_info` has all times (`--enable-metrics`).
+        hooks: Faults of the replies.
     """
 
     def __init__(
@@ -157,23 +157,23 @@ class ReplyWriter:
 
     @property
     def prompt_ids(self) -> list[int]:
-        """The prompt."""
+        """Token ids of the prompt."""
         return tokens.unpack(self.request.packed)
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """Text so far."""
         answer = self._ending.answer
         end = answer.ends[min(self.request.completion_tokens, len(answer.ends) - 1)]
         return answer.text[: min(end, self._ending.text_end)]
 
     def event(self, sent: int | None, suffix: bytes) -> bytes:
-        """The next event of a stream that is not its last; costs no encoding of the answer.
+        """Return an event of a stream, except the last event.
 
         Args:
-            sent: Tokens that were sent already, where each event holds only what is new
-                (`--incremental-streaming-output`); `None`: each holds everything so far.
-            suffix: What stands before the event's last brace: the index of a batch's answer.
+            sent: Number of sent tokens if events hold only new tokens; `None` if events hold all
+                tokens so far.
+            suffix: Text before the event's last brace: the index of a batch's answer.
         """
         request, encoded = self.request, self.encoded
         if not self._head:
@@ -202,7 +202,7 @@ class ReplyWriter:
         )
 
     def last_event(self, sent: int | None, suffix: bytes) -> bytes:
-        """The last event of a stream, with the request's accounts."""
+        """Return the last event of a stream, with the final `meta_info`."""
         reply = self.whole()
         if sent:
             already = self._ending.answer.ends[sent]
@@ -211,7 +211,7 @@ class ReplyWriter:
         return b"data: " + orjson.dumps(reply)[:-1] + suffix + _TAIL
 
     def whole(self) -> dict[str, Any]:
-        """The reply of a finished request."""
+        """Return the reply of a finished request."""
         return {
             "text": self.text,
             "output_ids": self.request.output_ids,
@@ -219,7 +219,7 @@ class ReplyWriter:
         }
 
     def meta_info(self) -> dict[str, Any]:
-        """`meta_info` of a finished request; made once."""
+        """Return `meta_info` of a finished request; computed once."""
         if self._final is not None:
             return self._final
         request = self.request
@@ -232,7 +232,7 @@ class ReplyWriter:
             "dp_rank": None,
         }
         meta["finish_reason"] = self._finish_reason()
-        meta |= self._accounts()
+        meta |= self._counts()
         sent_at = self._first_sent_at
         if self._timed:
             meta |= {
@@ -253,7 +253,7 @@ class ReplyWriter:
         return meta
 
     def _known(self) -> dict[str, Any]:
-        """What is known from the prefill on."""
+        """Return the part of `meta_info` that is known after the prefill."""
         request = self.request
         meta: dict[str, Any] = {
             "id": request.rid,
@@ -294,19 +294,19 @@ class ReplyWriter:
         cached = self.request.cached_tokens
         return {"device": cached, "host": 0} if cached else None
 
-    def _accounts(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, Any]:
         request = self.request
-        accounts: dict[str, Any] = {"e2e_latency": request.finished_at - request.received_at}
-        # With the width of the start, also after a switch: SGLang's rate is wrong then.
+        counts: dict[str, Any] = {"e2e_latency": request.finished_at - request.received_at}
+        # SGLang uses the initial width after a switch too, so its rate is wrong then.
         proposed = request.verify_calls * (self._width - 1)
         if proposed > 0:
-            accounts |= {
+            counts |= {
                 "spec_accept_rate": request.correct_drafts / proposed,
-                # Counts the prefill's token, which no verify made.
+                # SGLang counts the prefill's token too.
                 "spec_accept_length": request.completion_tokens / request.verify_calls,
                 "spec_num_correct_drafts": request.correct_drafts,
                 "spec_num_proposed_drafts": proposed,
                 "spec_verify_ct": request.verify_calls,
                 "spec_correct_drafts_histogram": request.histogram,
             }
-        return accounts
+        return counts

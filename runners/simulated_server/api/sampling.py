@@ -1,7 +1,8 @@
-"""Sampling parameters: SGLang's checks and defaults, and what the simulated model heeds of them.
+"""Sampling parameters: SGLang's checks and defaults.
 
-It is greedy whatever is asked for: only the lengths and what ends an answer are heeded. Read in
-SGLang 0.5.23: `api/v1/api_types.py` (the contract) and `srt/sampling/sampling_params.py`.
+Only the lengths and the stop conditions affect the simulated model, which always decodes greedily.
+
+Source: SGLang 0.5.23, `api/v1/api_types.py` (the contract) and `srt/sampling/sampling_params.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from runners.simulated_server.api.errors import ApiError, native_error
 
 DEFAULT_MAX_NEW_TOKENS = 128
-"""`max_new_tokens` where `/generate` is asked without."""
+"""Default of `max_new_tokens` in `/generate`."""
 
 _EPSILON = 1e-6
 _TYPES = {
@@ -46,7 +47,7 @@ _TYPES = {
     "watermark": "",
     "choice": "a sequence",
 }
-"""The fields that the contract knows, with the types as it names them."""
+"""Fields of the contract with its names of their types."""
 
 _GOOD: dict[str, tuple[type, ...]] = {
     "i64": (int,),
@@ -60,15 +61,15 @@ _GOOD: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What is heeded.
+    """Sampling parameters with an effect.
 
     Attributes:
-        max_new_tokens: Tokens of the answer, at most; `None`: as many as the context has room for.
-        ignore_eos: Whether the answer goes on beyond its natural end.
+        max_new_tokens: Maximum tokens of the answer; `None`: limited by the context length.
+        ignore_eos: Whether the answer continues after its natural end.
         n: Answers per prompt.
         stop: Texts that end an answer.
         stop_token_ids: Tokens that end an answer.
-        stream_interval: Tokens between two chunks; `None`: the server's.
+        stream_interval: Tokens per chunk; `None`: the server's value.
     """
 
     max_new_tokens: int | None
@@ -80,10 +81,10 @@ class Sampling:
 
 
 def check_contract(params: dict[str, Any]) -> None:
-    """Checks names and types, in the contract's words.
+    """Check names and types, with the contract's messages.
 
     Raises:
-        ApiError: A field is unknown, or of the wrong type.
+        ApiError: A field is unknown or has the wrong type.
     """
     for name, value in params.items():
         if name not in _TYPES:
@@ -99,10 +100,10 @@ def check_contract(params: dict[str, Any]) -> None:
 
 
 def check(params: dict[str, Any]) -> Sampling:
-    """Checks the values as `SamplingParams.verify` does.
+    """Check the values as `SamplingParams.verify` does.
 
     Raises:
-        ApiError: They are refused, in the shape of `/generate`.
+        ApiError: A value is invalid; in the format of `/generate`.
     """
     for good, message in _checks(params):
         if not good:
@@ -130,7 +131,7 @@ def _checks(params: dict[str, Any]) -> list[tuple[bool, str]]:
     repetition, shortest = given("repetition_penalty", 1.0), given("min_new_tokens", 0)
     longest = params.get("max_new_tokens", DEFAULT_MAX_NEW_TOKENS)
     stop, tokens = params.get("stop") or [], params.get("stop_token_ids") or []
-    greedy = 0 <= temperature < _EPSILON  # then SGLang sets top_k to 1 before it looks
+    greedy = 0 <= temperature < _EPSILON  # SGLang sets top_k to 1 before its check then
     return [
         (
             math.isfinite(temperature) and temperature >= 0.0,
@@ -176,7 +177,7 @@ def _all(value: object, kind: type) -> bool:
 
 
 def _unexpected(value: object) -> str:
-    """A value as serde shows it."""
+    """Return the name of a value in serde's errors."""
     match value:
         case bool():
             return f"boolean `{str(value).lower()}`"

@@ -1,4 +1,4 @@
-"""The one simulated server of this process: what its endpoints share."""
+"""State of the simulated server that its endpoints share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runners.simulated_server.launch.log import ServerLog
 
 _DATA = Path(__file__).parents[1] / "data"
-# Recorded from 0.5.23 on a CPU, with the values that name the device made those of a GPU server.
+# Recorded from 0.5.23 on a CPU; values of the device are changed to those of a GPU server.
 _SERVER_INFO = _DATA / "server_info_0.5.23.json"
 _MODEL_INFO = _DATA / "model_info_0.5.23.json"
 _UNUSABLE_TOKENS = 6
@@ -37,62 +37,60 @@ _THRESHOLDS = frozenset({"speculative_accept_threshold_single", "speculative_acc
 
 
 class ConnectionCutError(Exception):
-    """Raised by a hook to reset the client's connection at once."""
+    """Raised by a hook to reset the client's connection."""
 
 
 class ReplyHooks:
-    """Called for every reply. Subclasses override what they need."""
+    """Hooks for faults of the replies. The base class changes nothing."""
 
     def admit(self) -> None:
-        """Called when a request arrives, before its body is read.
+        """Run when a request arrives.
 
         Raises:
-            ApiError: The request is refused with this error.
+            ApiError: The hook refuses the request.
         """
 
     def answer(self, answer: Answer) -> Answer:
-        """The answer to send in place of the model's answer."""
+        """Return the answer that replaces the model's answer."""
         return answer
 
     def chunk(self, request: Request) -> None:
-        """Called before a chunk of a stream is sent.
+        """Run before a chunk of a stream is sent.
 
         Raises:
-            ConnectionCutError: The stream ends here.
+            ConnectionCutError: The hook cuts the stream.
         """
 
     def meta_info(self, request: Request, meta: dict[str, Any]) -> None:
-        """Change the `meta_info` of a finished request in place.
-
-        The usage of the OpenAI endpoints is derived from it.
-        """
+        """Change the `meta_info` of a finished request in place; OpenAI's usage follows it."""
 
     def metrics(self, values: dict[str, float]) -> None:
-        """Change the gauges of `/metrics` in place; keys have no prefix."""
+        """Change the gauges of `/metrics` in place; names have no prefix."""
 
     def health(self) -> int | None:
-        """HTTP status for `/health`; `None`: the real health check."""
+        """Return the status of `/health`, or `None` for the real health check."""
         return None
 
 
 @dataclass(slots=True)
 class SimulatedServer:
-    """Everything that the endpoints answer from.
+    """State of the server.
 
     Attributes:
-        argv: The flags as they were given.
-        flags: What the server runs.
-        simulation: What the environment says about the simulation.
-        profile: The machine.
-        engine: The scheduler.
-        log: The log.
-        plugin: The tuner's plugin inside it.
+        argv: The given flags.
+        flags: Resolved flags.
+        simulation: Settings of the simulation.
+        profile: The simulated machine.
+        engine: The engine.
+        log: The server's log.
+        plugin: The tuner's plugin in the server.
+        observations: Histograms of finished requests.
         startup_times: Seconds of the start-up phases.
-        ready: Whether the warm-up is over.
-        hooks: Where a misbehaviour takes hold of answers.
-        live: Requests that are being answered, by their ids.
-        overrides: What `/set_internal_state` changed, besides the steps.
-        observations: What finished requests leave for the histograms of `/metrics`.
+        ready: Whether the warm-up has ended.
+        hooks: Faults of the replies.
+        live: Unfinished requests by id.
+        overrides: Values that `/set_internal_state` changed, except the steps.
+        created: Start of the server in seconds since the epoch.
     """
 
     argv: Sequence[str]
@@ -112,22 +110,22 @@ class SimulatedServer:
 
     @property
     def model_path(self) -> str:
-        """The target's path."""
+        """Path of the target model."""
         return str(self.flags.values["model_path"])
 
     @property
     def served_model_name(self) -> str:
-        """The name that the server answers under."""
+        """Name of the model in the API."""
         return str(self.flags.values.get("served_model_name") or self.model_path)
 
     @property
     def context_length(self) -> int:
-        """Tokens of prompt and answer together, at most."""
+        """Maximum tokens of prompt and answer together."""
         return int(self.flags.values.get("context_length") or CONTEXT_LENGTH)
 
     @property
     def enable_metrics(self) -> bool:
-        """`--enable-metrics`: `/metrics`, and most of a request's times in its `meta_info`."""
+        """`--enable-metrics`: `/metrics`, and all times in `meta_info`."""
         return bool(self.flags.values.get("enable_metrics"))
 
     @property
@@ -137,26 +135,26 @@ class SimulatedServer:
 
     @property
     def incremental_streaming(self) -> bool:
-        """`--incremental-streaming-output`: a chunk of `/generate` holds what is new only."""
+        """`--incremental-streaming-output`: a chunk of `/generate` holds only new tokens."""
         return bool(self.flags.values.get("incremental_streaming_output"))
 
     @property
     def stream_interval(self) -> int:
-        """`--stream-interval`: tokens between two chunks."""
+        """`--stream-interval`: tokens per chunk."""
         return int(self.flags.values.get("stream_interval") or 1)
 
     @property
     def fixed_tokens(self) -> bool:
-        """Whether all tokens but the first are one and the same: simulated acceptance's default."""
+        """Whether every verify emits one fixed token: the default of simulated acceptance."""
         facts = self.engine.facts
         asked = simulated_acceptance.simulated_length(facts, self.flags.algorithm) is not None
         return asked and facts.get(simulated_acceptance.TOKEN_MODE, "fixed") == "fixed"
 
     @property
     def reserved_tokens(self) -> int:
-        """Tokens of the context that drafts need, on top of prompt and answer.
+        """Tokens of the context that are reserved for drafts.
 
-        SGLang reserves them for EAGLE's own names only (0.5.23, `compute_num_reserved_tokens`).
+        SGLang reserves them only for EAGLE and EAGLE3 (0.5.23, `compute_num_reserved_tokens`).
         """
         flags = self.flags
         if flags.algorithm not in {"EAGLE", "EAGLE3"}:
@@ -165,27 +163,24 @@ class SimulatedServer:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """`memory_usage` in gigabytes; a recorded shape with invented sizes."""
+        """`memory_usage` in gigabytes; the keys are recorded, the sizes invented."""
         found: dict[str, Any] = _template()["internal_state"]["memory_usage"]
         return found | {"token_capacity": self.engine.limits.kv}
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it plays a server without a GPU (`--device cpu`)."""
+        """Whether the server simulates a CPU (`--device cpu`)."""
         return self.flags.values.get("device") == "cpu"
 
     def abort(self, rid: str, *, everything: bool) -> None:
-        """Ends a request, or all.
-
-        SGLang ends all whose ids begin with `rid`, but only where one is called exactly so.
-        """
+        """End all requests, or the requests whose ids begin with the id `rid` of a live request."""
         if everything:
             self.engine.abort("", everything=True)
         elif rid in self.live:
             self.engine.abort(rid)
 
     def server_info(self) -> dict[str, Any]:
-        """The body of `/server_info`."""
+        """Return the body of `/server_info`."""
         template = _template()
         info: dict[str, Any] = dict(template["server_info"])
         info |= {
@@ -203,7 +198,7 @@ class SimulatedServer:
                 "speculative_num_draft_tokens": self.engine.num_draft_tokens,
             }
         if not self.flags.values.get("speculative_adaptive"):
-            info |= in_force  # adaptive steps are known to the scheduler's process alone
+            info |= in_force  # only the scheduler's process knows adaptive steps
         state = {k: v for k, v in info.items() if k not in template["internal_state_leaves_out"]}
         state |= template["internal_state"] | in_force
         state["memory_usage"] = self.memory
@@ -239,7 +234,7 @@ class SimulatedServer:
         return info
 
     def model_info(self) -> dict[str, Any]:
-        """The body of `/model_info`."""
+        """Return the body of `/model_info`."""
         info: dict[str, Any] = json.loads(_MODEL_INFO.read_text())
         return info | {
             "model_path": self.model_path,
@@ -248,9 +243,9 @@ class SimulatedServer:
         }
 
     def set_internal_state(self, requested: dict[str, int | float]) -> bool:
-        """Takes on other values while serving; all of them, or none and `False`.
+        """Change values of the running server: all values, or none and return `False`.
 
-        A refusal is told in the log, in SGLang's words.
+        The log has the reason of a refusal.
         """
         if self.plugin.settings and STEPS_ARGUMENT in requested:
             return self._switch(requested)
@@ -263,7 +258,7 @@ class SimulatedServer:
         return True
 
     def _switch(self, requested: dict[str, int | float]) -> bool:
-        """Takes on another setting, as SGLang does with the tuner's plugin in it."""
+        """Switch to another setting, as the tuner's plugin does."""
         if self.plugin.refuses(requested, busy=self.engine.busy):
             return False
         asked = asked_setting(requested)
@@ -284,6 +279,6 @@ class SimulatedServer:
 
 @cache
 def _template() -> dict[str, Any]:
-    """What was recorded; shared, so nobody may change it."""
+    """Return the recorded `/server_info`; the result is shared and must not be changed."""
     found: dict[str, Any] = json.loads(_SERVER_INFO.read_text())
     return found

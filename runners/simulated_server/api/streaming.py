@@ -1,8 +1,8 @@
-"""Server-sent events: the loop that all streams share, and `/generate`'s.
+"""Server-sent events: the common loop of all streams.
 
-The hot path of the server: with 256 streams this runs some ten thousand times a second. What is
-new since the last event costs a few slices and one write, straight to the connection, in the very
-call by which the engine tells of progress: no task is woken and no library frames it.
+This is the hot path of the server: 256 streams run it about ten thousand times a second. An event
+costs a few slices and one direct write to the connection, in the engine's progress call. No task is
+woken, and no library frames the event.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 DONE = b"data: [DONE]\n\n"
 _END = b"\n\n"
-"""What ends an event; JSON has it nowhere."""
+"""End of an event; JSON never contains it."""
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 _UNREAD = 256 * 1024
-"""Bytes that wait for a slow reader, at most; it then gets the latest state in one event."""
+"""Maximum buffered bytes for a slow reader, which then gets the latest state in one event."""
 
 
 class EventWriter(abc.ABC):
@@ -36,15 +36,15 @@ class EventWriter(abc.ABC):
 
     @abc.abstractmethod
     def events(self, index: int, sent: int) -> bytes:
-        """What there is to say of answer `index` beyond its first `sent` tokens."""
+        """Return the events of answer `index` after its first `sent` tokens."""
 
     @abc.abstractmethod
     def end(self) -> bytes:
-        """What closes the stream."""
+        """Return the end of the stream."""
 
 
 class _Stream:
-    """One stream under way: pushes events from the engine's call until all answers have ended."""
+    """A running stream: writes events in the engine's calls until all answers have ended."""
 
     def __init__(self, job: Job, writer: EventWriter, interval: int, write: _Write) -> None:
         self._requests = job.requests
@@ -60,15 +60,15 @@ class _Stream:
         self._over = asyncio.Event()
 
     async def run(self) -> bytes:
-        """Lets it run; returns the last events, which nobody has sent yet.
+        """Run the stream; return the last events, which are not sent yet.
 
-        An answer's first tokens are sent at once, then whenever `interval` of them are unsent
-        (SGLang 0.5.23, `output_streamer.py`).
+        The first tokens of an answer are sent at once, later ones when `interval` of them are
+        unsent (SGLang 0.5.23, `output_streamer.py`).
         """
         for index, request in enumerate(self._requests):
             push = self._pusher(index)
             request.on_progress = push
-            push()  # what has happened before
+            push()  # progress before this call
         await self._over.wait()
         if self._cut is not None:
             raise self._cut
@@ -120,17 +120,17 @@ class _Stream:
 
 
 async def stream(job: Job, writer: EventWriter, send: Send, interval: int) -> None:
-    """Answers with events until all requests of the job have ended."""
+    """Send events until all requests of the job have ended."""
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     transport = CONNECTION.get()
     if transport is None:
-        raise RuntimeError("a stream needs the connection that its request came on")
+        raise RuntimeError("the stream's request has no connection")
     write = _chunked(transport) if job.http_version == "1.1" else _plain(transport)
     await _send_apart(send, await _Stream(job, writer, interval, write).run())
 
 
 async def _send_apart(send: Send, body: bytes) -> None:
-    """Sends events each in a chunk of its own, as SGLang does: `[DONE]` too (0.5.23)."""
+    """Send each event, `[DONE]` included, in a separate chunk, as SGLang 0.5.23 does."""
     for event in body.split(_END)[:-1]:
         part = {"type": "http.response.body", "body": event + _END, "more_body": True}
         await send(part)
@@ -138,7 +138,7 @@ async def _send_apart(send: Send, body: bytes) -> None:
 
 
 def _chunked(transport: asyncio.Transport) -> _Write:
-    """Writes a chunk of HTTP/1.1's chunked encoding, which a response without a length has."""
+    """Return the writer of HTTP/1.1's chunked encoding."""
     waiting, put = transport.get_write_buffer_size, transport.write
 
     def write(make: Callable[[], bytes]) -> bool:
@@ -156,7 +156,7 @@ def _chunked(transport: asyncio.Transport) -> _Write:
 
 
 def _plain(transport: asyncio.Transport) -> _Write:
-    """The same for HTTP/1.0, where the end of the connection ends the body."""
+    """Return the writer of HTTP/1.0, where the end of the connection ends the body."""
 
     def write(make: Callable[[], bytes]) -> bool:
         if transport.get_write_buffer_size() > _UNREAD or transport.is_closing():
@@ -168,6 +168,6 @@ def _plain(transport: asyncio.Transport) -> _Write:
 
 
 async def stream_of_one(message: bytes, send: Send) -> None:
-    """Answers with one event and the end: a refusal, say."""
+    """Send one event and the end of the stream."""
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await _send_apart(send, b"data: " + message + _END + DONE)

@@ -271,7 +271,7 @@ class SimulatedPlugin:
         if flags.algorithm not in CHAIN_ALGORITHMS:
             return f"speculative_algorithm={flags.algorithm} has no steps to switch"
         if flags.adaptive:
-            return "--speculative-adaptive chooses the steps by itself"
+            return "--speculative-adaptive chooses the steps"
         for setting in self.settings:
             steps, draft_tokens = setting.size
             most = 1 + flags.topk + (steps - 1) * flags.topk**2
