@@ -240,7 +240,7 @@ def test_judge():
 def test_the_verdict_says_no_more_than_was_measured():
     running = Trial(0, Purpose.BASELINE, TrialState.RUNNING, NONE)
     nothing = verdict(Leaderboard.of([running], BASELINES))
-    assert (nothing.kind, nothing.reason) == ("unconfirmed", "nothing was judged yet")
+    assert (nothing.kind, nothing.reason) == ("unconfirmed", "no trial has a result yet")
     none = trial(0, NONE, 90.0)
     assert "this baseline" in verdict(Leaderboard.of([none], BASELINES)).reason
     faster = trial(2, Configuration.of(Speculation("EAGLE3", 2, 1, 3)), 99.0)
