@@ -15,7 +15,6 @@ from runners.simulated_server.engine.adaptive import adaptive_steps
 from runners.simulated_server.engine.cost import CostModel, Cycles, CycleTime
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits, Scheduler
-from runners.simulated_server.engine.tokens import fingerprint
 from runners.simulated_server.launch.flags import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
@@ -137,7 +136,8 @@ def walk(
 
     def send() -> None:
         ids = [rng.randrange(1 << 40) for _ in range(prompt_tokens)]
-        request = _request(ids, round(output_tokens * lengths.uniform(shortest, longest)))
+        limit = round(output_tokens * lengths.uniform(shortest, longest))
+        request = make_request(str(now), ids, limit, arrived=now)
         known[request] = Walked(request, now)
         scheduler.waiting.append(request)
 
@@ -166,21 +166,6 @@ def walk(
                 to_send -= 1
                 send()
     return Walk(tuple(ended), concurrency)
-
-
-def _request(ids: list[int], output_tokens: int) -> Request:
-    name = fingerprint(ids)
-    return make_request(
-        name,
-        ids,
-        output_tokens,
-        stops=False,
-        streaming=True,
-        arrived=0.0,
-        received_at=0.0,
-        noise=1.0,
-        prompt=name,
-    )
 
 
 @dataclass(frozen=True, slots=True)
