@@ -94,7 +94,7 @@ def test_other_algorithms_accept_and_cost_what_the_profile_says(
     start, quick_profile, algorithm, flags, shape
 ):
     draft = () if algorithm == "NGRAM" else ("--speculative-draft-model-path", "draft")
-    scale = 50.0
+    scale = 200.0
     width = () if algorithm != "STANDALONE" else ("--speculative-num-draft-tokens", "4")
     served = start(
         *("--speculative-algorithm", algorithm, "--enable-metrics"),
