@@ -39,7 +39,7 @@ from benchmarks.sglang_bench import BenchServing, order_of_sending
 from benchmarks.tap import Tap
 from runners.load.prompts.prompts import Prompt, PromptSource
 from runners.load.running_server import bench
-from runners.sglang.facts import read_server, read_server_info
+from runners.server_info import read_server, read_server_info
 from search_spaces.workload import OperatingPoint, Workload
 
 if TYPE_CHECKING:

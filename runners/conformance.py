@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from results.records import LaunchIntent
-from runners.base import RunnerError
+from runners.base import RunnerError, differences
 from runners.process.processes import MARK
-from runners.sglang.readback import differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

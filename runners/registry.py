@@ -1,19 +1,25 @@
-"""Runners by name. `_FACTORIES` lists the shipped ones; `register` adds another."""
+"""Runners by name. To add a runner, add one module with a `Runner` class and one `register` call.
+
+The command line's choices, its help and the check of a study's `runner` key follow from here.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import importlib
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runners.process.phases import StartTimeouts
-    from runners.process.runner import ProcessRunner
+    from runners.base import Runner
+    from runners.sglang.phases import StartTimeouts
     from search_spaces.study_file.study import Study
+
+_CLASSES: dict[str, str] = {}
 
 
 class RunnerFactory(Protocol):
-    """Makes a runner; the arguments are those of `make_runner`."""
+    """A runner class; the arguments are those of `make_runner`."""
 
     def __call__(
         self,
@@ -23,79 +29,66 @@ class RunnerFactory(Protocol):
         log_dir: Path | str,
         first_launch: int,
         timeouts: StartTimeouts | None,
-    ) -> ProcessRunner: ...
+    ) -> Runner: ...
 
 
-def _sglang(
-    study: Study,
-    *,
-    seed: int,
-    log_dir: Path | str,
-    first_launch: int,
-    timeouts: StartTimeouts | None,
-) -> ProcessRunner:
-    from runners.sglang.runner import SGLangRunner  # noqa: PLC0415 - a runner is imported when it is used
+def register(name: str, location: str) -> None:
+    """Register a runner class under a name.
 
-    del first_launch  # only simulated noise depends on the launch number
-    return SGLangRunner(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
-
-
-def _simulated(
-    study: Study,
-    *,
-    seed: int,
-    log_dir: Path | str,
-    first_launch: int,
-    timeouts: StartTimeouts | None,
-) -> ProcessRunner:
-    from runners.simulated import SimulatedRunner  # noqa: PLC0415 - as above
-
-    return SimulatedRunner(
-        study, seed=seed, log_dir=log_dir, first_launch=first_launch, timeouts=timeouts
-    )
-
-
-_FACTORIES: dict[str, RunnerFactory] = {"sglang": _sglang, "simulated": _simulated}
-
-
-def register(name: str, factory: RunnerFactory) -> None:
-    """Adds a runner.
+    Args:
+        name: Name on the command line and in study files.
+        location: `module:class`. The module is imported when the runner is used.
 
     Raises:
-        ValueError: The name is taken.
+        ValueError: The name is in use.
     """
-    if name in _FACTORIES:
+    if name in _CLASSES:
         raise ValueError(f"runner {name!r} is already registered")
-    _FACTORIES[name] = factory
+    _CLASSES[name] = location
+
+
+register("sglang", "runners.sglang.runner:SGLangRunner")
+register("simulated", "runners.simulated:SimulatedRunner")
 
 
 def runner_names() -> tuple[str, ...]:
-    """The names of all registered runners."""
-    return tuple(_FACTORIES)
+    """Names of all runners."""
+    return tuple(_CLASSES)
+
+
+def check_runner(name: str) -> str:
+    """Return a registered name.
+
+    Raises:
+        ValueError: No runner has this name.
+    """
+    if name not in _CLASSES:
+        raise ValueError(f"unknown runner {name!r}; use {' or '.join(runner_names())}")
+    return name
 
 
 def make_runner(
-    kind: str,
+    name: str,
     study: Study,
     *,
     seed: int,
     log_dir: Path | str,
     first_launch: int = 0,
     timeouts: StartTimeouts | None = None,
-) -> ProcessRunner:
-    """Makes the runner that is registered as `kind`.
+) -> Runner:
+    """Make the runner of a name.
 
     Args:
-        kind: One of `runner_names`.
+        name: One of `runner_names`.
         study: The study that the runner serves.
         seed: Selects the prompts and the noise of a simulation.
         log_dir: Folder of the server logs.
         first_launch: Number of the first launch (not 0 in a resumed study).
-        timeouts: Longest time per start-up phase.
+        timeouts: Maximum time per start-up phase.
 
     Raises:
         ValueError: No runner has this name.
     """
-    if (factory := _FACTORIES.get(kind)) is None:
-        raise ValueError(f"unknown runner {kind!r}; use {' or '.join(runner_names())}")
+    module, _, attribute = _CLASSES[check_runner(name)].partition(":")
+    factory = cast("RunnerFactory", getattr(importlib.import_module(module), attribute))
     return factory(study, seed=seed, log_dir=log_dir, first_launch=first_launch, timeouts=timeouts)

@@ -11,8 +11,8 @@ from results.records import Machine
 from runners.plugin.package import prepared_settings, same_but_setting, started_at
 from runners.plugin.protocol import CLOCK_VARIABLE, STEPS_VARIABLE
 from runners.process.environment import LocalEnvironment, server_environment, server_python
-from runners.process.runner import ProcessRunner
 from runners.sglang.command import sglang_command
+from runners.sglang.process_runner import ProcessRunner
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.launch.flags import MODELLED_ALGORITHMS
 from search_spaces.configuration import NO_SPECULATION
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from results.records import LaunchIntent
     from runners.base import LaunchCommand
     from runners.load.prompts.server_python import ServerPython
-    from runners.process.phases import StartTimeouts
+    from runners.sglang.phases import StartTimeouts
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
 

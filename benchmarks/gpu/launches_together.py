@@ -50,7 +50,7 @@ from search_spaces.study_file.load import load_study
 if TYPE_CHECKING:
     from results.records import Measurement, ProcessIdentity
     from runners.base import LaunchCommand, Session
-    from runners.process.runner import ProcessRunner
+    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint, Workload

@@ -44,7 +44,7 @@ from runners.registry import make_runner, runner_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runners.process.runner import ProcessRunner
+    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
 

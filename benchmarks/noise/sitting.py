@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from results.records import Measurement, ProcessIdentity
     from runners.base import LaunchCommand, Session
     from runners.load.generator import LoadGenerator
-    from runners.process.runner import ProcessRunner
+    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint

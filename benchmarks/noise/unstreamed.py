@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from runners.base import Session
     from runners.load.http.endpoint import Answer
     from runners.load.prompts.prompts import Prompt
-    from runners.process.runner import ProcessRunner
+    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.workload import Workload
 
 

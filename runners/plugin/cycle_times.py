@@ -17,7 +17,7 @@ from runners.base import RunnerError
 from runners.load.window.watches import WindowWatch
 from runners.plugin.protocol import CYCLE, bucket_seconds
 from runners.plugin.status import described, status_of
-from runners.sglang.facts import read_server_info
+from runners.server_info import read_server_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

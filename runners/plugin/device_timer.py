@@ -17,7 +17,7 @@ import httpx
 
 from results.records import BatchCycles, CycleTimes, PartTime
 from runners.plugin.cycle_times import CycleWatch
-from runners.sglang.versions import is_between
+from runners.server_info import is_between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from runners.base import EnvironmentUnusableError
 from runners.plugin.protocol import CLOCK_VARIABLE, NAME, STEPS_VARIABLE
-from runners.process.environment import EnvironmentUnusableError
 from search_spaces.configuration import largest
 
 if TYPE_CHECKING:

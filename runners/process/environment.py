@@ -10,9 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.base import LaunchCommand
+from runners.base import EnvironmentUnusableError, LaunchCommand, with_variables
 from runners.load.prompts.server_python import ServerPython
-from runners.sglang.command import DEFAULT_HOST, with_variables
 from search_spaces.launch_commands.prefixes import prefix_here
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 PYTHON_VARIABLE = "TUNER_SGLANG_PYTHON"
 """Names the interpreter of the environment that has SGLang, where the study does not."""
+
+LOOPBACK = "127.0.0.1"
 
 _ANY_OR_HERE = frozenset({"0.0.0.0", "::", "[::]", "localhost"})
 
@@ -59,10 +60,6 @@ class EnvironmentFacts:
     missing_paths: tuple[str, ...]
 
 
-class EnvironmentUnusableError(Exception):
-    """The environment's interpreter could not be run."""
-
-
 class ServerEnvironment(abc.ABC):
     """Where the server runs, and so the flag check, chat template, probe, plugin and doctor.
 
@@ -90,7 +87,7 @@ class ServerEnvironment(abc.ABC):
         A trial's server is nobody else's, so it listens where nobody else can reach it.
         """
         del study
-        return DEFAULT_HOST
+        return LOOPBACK
 
     def run(
         self,
@@ -189,9 +186,9 @@ class CommandPrefix(ServerEnvironment):
         An address for all (`0.0.0.0`) is none to connect to; then both ends are loopback, as
         where the prefix stays on this machine.
         """
-        host = str(study.server.flags.get("host") or DEFAULT_HOST)
+        host = str(study.server.flags.get("host") or LOOPBACK)
         here = bool(prefix_here(self.prefix))
-        return DEFAULT_HOST if here or host in _ANY_OR_HERE else host
+        return LOOPBACK if here or host in _ANY_OR_HERE else host
 
     def wrap(self, command: LaunchCommand) -> LaunchCommand:
         """The prefix, `env` with the variables, then the command."""

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runners.base import LaunchCommand
+from runners.base import LaunchCommand, with_variables
 from search_spaces.algorithms import ALGORITHMS
-from search_spaces.flags.flags import canonical_env_value, canonical_flag
+from search_spaces.flags.flags import canonical_flag
 from search_spaces.launch_commands.prefixes import prefix_here
 from search_spaces.secrets import is_export_only, is_reference, is_secret, redact, redact_text
 
@@ -105,36 +104,10 @@ def server_flags(
     return flags
 
 
-def with_variables(
-    argv: Iterable[str], variables: Mapping[str, Any], *, fill_in: bool = True
-) -> LaunchCommand:
-    """A command that sets variables, and removes those that are `None`.
-
-    Args:
-        argv: The command.
-        variables: By name.
-        fill_in: Whether a secret that is given as `$NAME` takes its value from the environment of
-            the tuner; where that has none, the variable is left alone.
-    """
-    canonical = sorted((name, canonical_env_value(value)) for name, value in variables.items())
-    present = [(name, value) for name, value in canonical if value is not None]
-    if fill_in:
-        filled = ((name, _filled_in(name, value)) for name, value in present)
-        present = [(name, value) for name, value in filled if value is not None]
-    unset = tuple(name for name, value in canonical if value is None)
-    return LaunchCommand(tuple(argv), tuple(present), unset)
-
-
 def with_prefix(command: LaunchCommand, study: Study) -> LaunchCommand:
     """`command` with what of `server.prefix` pins a server on this machine."""
     names = {*dict(command.env), *command.unset}
     return replace(command, prefix=prefix_here(study.server.prefix, names))
-
-
-def _filled_in(name: str, value: str) -> str | None:
-    if is_secret(name) and is_reference(value):
-        return os.environ.get(value.strip("${}"))
-    return value
 
 
 def redacted(command: LaunchCommand) -> LaunchCommand:

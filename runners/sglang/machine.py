@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from results.records import Machine
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from search_spaces.gpus import gpus_of_node
 from search_spaces.space.baselines import production_configuration
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from results.records import Resolved
 from runners.plugin.protocol import STATUS
+from runners.server_info import simulated_of, speculation_of
 from runners.sglang.command import flag_destination
-from runners.sglang.facts import simulated_of, speculation_of
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.configuration import Configuration
 from search_spaces.flags.flags import canonical_flag
@@ -91,28 +91,6 @@ def _without_clock(info: Mapping[str, Any]) -> dict[str, Any]:
             for state in states
         ]
     return kept
-
-
-def differences(asked: Configuration, resolved: Configuration) -> tuple[str, ...]:
-    """The knobs that the server does not run as asked, in words; empty if it runs them all.
-
-    What was left to the server (`None`) and what could not be read back is no difference.
-    """
-    found = []
-    for name in ("algorithm", "num_steps", "topk", "num_draft_tokens"):
-        wanted, is_ = getattr(asked.speculation, name), getattr(resolved.speculation, name)
-        if wanted is not None and wanted != is_:
-            found.append(f"{name}: asked {wanted}, runs {is_}")
-    if asked.draft_tp is not None and asked.draft_tp != resolved.draft_tp:
-        found.append(f"draft_tp: asked {asked.draft_tp}, runs {resolved.draft_tp}")
-    flags, env = dict(resolved.flags), dict(resolved.env)
-    for name, value in asked.flags:
-        if value is not None and name in flags and flags[name] != value:
-            found.append(f"{name}: asked {value!r}, runs {flags[name]!r}")
-    for name, value in asked.env:
-        if name in env and env[name] != value:
-            found.append(f"{name}: asked {value!r}, runs {env[name]!r}")
-    return tuple(found)
 
 
 def _found(name: str, asked: Configuration, study: Study, info: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON

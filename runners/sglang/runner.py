@@ -6,16 +6,17 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
+from runners.base import EnvironmentUnusableError
 from runners.load.prompts.rendering import ChatTemplateRenderer
 from runners.plugin import device_timer
 from runners.plugin.device_timer import DeviceTimerWatch, has_timer
 from runners.plugin.package import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin.status import status_of
-from runners.process.environment import EnvironmentUnusableError, server_environment, server_python
-from runners.process.runner import ProcessRunner, launches_alone, without_clock
+from runners.process.environment import server_environment, server_python
 from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
 from runners.sglang.machine import device_names, gpus_used, read_machine
+from runners.sglang.process_runner import ProcessRunner, without_clock
 from runners.sglang.read_ahead import ReadAhead
 from search_spaces.space.version_flags import unsupported_flags
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
     from runners.plugin.cycle_times import CycleWatch
-    from runners.process.phases import StartTimeouts
     from runners.sglang.machine import MachineFacts
+    from runners.sglang.phases import StartTimeouts
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
 
@@ -50,9 +51,11 @@ class SGLangRunner(ProcessRunner):
         *,
         seed: int,
         log_dir: Path | str,
+        first_launch: int = 0,
         timeouts: StartTimeouts | None = None,
     ) -> None:
-        """See `ProcessRunner`."""
+        """See `ProcessRunner`; `first_launch` changes nothing."""
+        del first_launch
         super().__init__(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
         self.environment = server_environment(study)
         self.plugin = Plugin(self.environment, study.server.flags, study.server.env)
@@ -103,7 +106,7 @@ class SGLangRunner(ProcessRunner):
         """See `Runner.remarks`."""
         found = []
         if (no_switch := self.no_switch()) is not None:
-            found.append(launches_alone(no_switch))
+            found.append(f"every number of draft steps needs a launch: {no_switch}")
         if (no_clock := self.plugin.capabilities.no_clock) is not None:
             found.append(without_clock(no_clock))
         found += super().remarks()

@@ -353,7 +353,7 @@ class Study(Part):
         name: The study's name (key `study`).
         production: Today's launch command, if any.
         simulated_acceptance: Whether the servers may simulate acceptance.
-        runner: Default of `--runner`.
+        runner: Default of `--runner`; the runners' registry knows which names exist.
     """
 
     name: StudyName = Field(alias="study")
@@ -365,7 +365,7 @@ class Study(Part):
     budget: Budget
     production: Production | None = None
     simulated_acceptance: Annotated[bool, Field(strict=True)] = False
-    runner: Literal["sglang", "simulated"] = "sglang"
+    runner: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")] = "sglang"
     simulated: Simulated = Simulated()
 
     _source: str = PrivateAttr(default="")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from runners.base import differences
 from runners.conformance import Launcher
-from runners.sglang.facts import speculation_of
-from runners.sglang.readback import differences, resolved_of
+from runners.server_info import speculation_of
+from runners.sglang.readback import resolved_of
 from runners.simulated import SimulatedRunner
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.space.baselines import baselines

@@ -18,9 +18,9 @@ import yaml
 
 from runners.base import RunnerError
 from runners.conformance import Launcher, marked_pids
-from runners.process.phases import StartTimeouts
 from runners.process.ports import listens
 from runners.sglang.failures.classify import recognise
+from runners.sglang.phases import StartTimeouts
 from runners.simulated import SimulatedRunner
 from runners.simulated_server.engine.profile import PROFILES
 from runners.simulated_server.faults.crashes import crash
@@ -135,9 +135,9 @@ def launcher(quick_profile, tmp_path, monkeypatch):
         return made[-1]
 
     # Real seconds: what is waited for here happens, or never does.
-    monkeypatch.setattr("runners.process.post_mortem.DEATH_S", 1.0)
-    monkeypatch.setattr("runners.process.session.GRACE_S", 6.0)
-    monkeypatch.setattr("runners.process.session._PORT_FREE_S", 0.3)
+    monkeypatch.setattr("runners.sglang.post_mortem.DEATH_S", 1.0)
+    monkeypatch.setattr("runners.sglang.session.GRACE_S", 6.0)
+    monkeypatch.setattr("runners.sglang.session._PORT_FREE_S", 0.3)
     yield make
     for one in made:
         for mark in one.marks:
@@ -196,9 +196,9 @@ def test_a_failure_under_load(fault, code, launcher):
 
 
 def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
-    monkeypatch.setattr("runners.process.startup.DEATH_S", 0.2)
-    monkeypatch.setattr("runners.process.startup._EARLY_HEALTH_S", 1.0)
-    monkeypatch.setattr("runners.process.runner._FAILED_GRACE_S", 0.3)
+    monkeypatch.setattr("runners.sglang.startup.DEATH_S", 0.2)
+    monkeypatch.setattr("runners.sglang.startup._EARLY_HEALTH_S", 1.0)
+    monkeypatch.setattr("runners.sglang.process_runner._FAILED_GRACE_S", 0.3)
     one = launcher({"kind": "exit", "phase": "warmup", "lingers": True}, scale=2.0)
     began = time.monotonic()
     with pytest.raises(RunnerError) as caught:
@@ -245,7 +245,7 @@ def test_a_measurement_that_is_not_misled(fault, code, launcher):
 def test_a_server_that_does_not_end_well(fault, code, launcher, monkeypatch):
     assert code is None
     if fault["kind"] == "ignore_sigterm":
-        monkeypatch.setattr("runners.process.session.GRACE_S", 0.5)
+        monkeypatch.setattr("runners.sglang.session.GRACE_S", 0.5)
     one = launcher(fault)
     session = one.start(eagle3(2))
     left = marked_pids(one.marks[0])

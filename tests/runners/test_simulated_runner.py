@@ -21,9 +21,9 @@ from runners.base import RunnerError
 from runners.conformance import Launcher, RunnerConformance, marked_pids
 from runners.plugin.inside_sglang.tuner_sglang_plugin import conditions
 from runners.process.environment import CommandPrefix
-from runners.process.phases import StartTimeouts
 from runners.registry import make_runner
-from runners.sglang.facts import read_server_info
+from runners.server_info import read_server_info
+from runners.sglang.phases import StartTimeouts
 from runners.simulated import MUST_BE_ONE, MUST_BE_UNSET, SimulatedRunner
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint
@@ -237,7 +237,7 @@ def test_a_server_that_is_killed_just_before_it_is_read_back(study, tmp_path, mo
         os.killpg(launcher.processes[0].pid, signal.SIGKILL)
         return read_server_info(*arguments, **more)
 
-    monkeypatch.setattr("runners.process.runner.read_server_info", kill_first)
+    monkeypatch.setattr("runners.sglang.process_runner.read_server_info", kill_first)
     with pytest.raises(RunnerError) as caught:
         launcher.start(eagle3(2))
     failure = caught.value.failure
@@ -289,7 +289,7 @@ def test_trees_are_switched_in_a_server_that_has_room_for_all_of_them(study, tmp
 def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr("runners.process.runner.free_port_block", lambda: port)
+        monkeypatch.setattr("runners.sglang.process_runner.free_port_block", lambda: port)
         launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
         with pytest.raises(RunnerError) as caught:
             launcher.start(eagle3(2))
@@ -302,7 +302,7 @@ def test_another_server_on_the_port_is_not_taken_for_ours(study, tmp_path, monke
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     with launcher.start(eagle3(2)):
         monkeypatch.setattr(
-            "runners.process.runner.free_port_block", lambda: launcher.processes[0].port
+            "runners.sglang.process_runner.free_port_block", lambda: launcher.processes[0].port
         )
         second = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
         with pytest.raises(RunnerError) as caught:
@@ -354,7 +354,7 @@ time.sleep(60)
 
 
 def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, monkeypatch):
-    monkeypatch.setattr("runners.process.session._PORT_FREE_S", 0.2)
+    monkeypatch.setattr("runners.sglang.session._PORT_FREE_S", 0.2)
     timeouts = StartTimeouts(phases=(), floor_s=5.0)
     how = {"kind": "hang", "phase": "warmup"}
     runner = misbehaving(study, tmp_path, timeouts=timeouts, **how)
@@ -371,7 +371,7 @@ def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, 
 
 
 def test_a_server_that_outlives_its_prefix_is_found_by_its_mark(study, tmp_path, monkeypatch):
-    monkeypatch.setattr("runners.process.session.GRACE_S", 0.5)
+    monkeypatch.setattr("runners.sglang.session.GRACE_S", 0.5)
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
     prefix = (sys.executable, "-c", DETACHING, str(tmp_path), "seen")
     runner.environment = CommandPrefix(prefix, sys.executable)

@@ -14,7 +14,7 @@ import pytest
 
 from results.records import TrialState
 from runners.base import RunnerError
-from runners.sglang.facts import read_server_info
+from runners.server_info import read_server_info
 from runners.simulated import SimulatedRunner
 from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint

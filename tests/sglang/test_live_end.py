@@ -22,7 +22,7 @@ from runners.load.running_server import bench
 from runners.load.window.watches import ServerIdentityWatch
 from runners.process.ports import is_free
 from runners.process.processes import end_leftover
-from runners.sglang.facts import read_server_info, refuse_unready
+from runners.server_info import read_server_info, refuse_unready
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import HEALTH_TIMEOUT_S, generation, wait_until_it_runs

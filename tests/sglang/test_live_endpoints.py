@@ -11,14 +11,14 @@ from runners.base import RunnerError
 from runners.load.http.probe import find_target
 from runners.load.running_server import bench
 from runners.load.window.watches import identity_of
-from runners.process.server_client import ServerClient
-from runners.sglang.facts import (
+from runners.server_info import (
     read_models,
     read_server,
     read_server_info,
     refuse_unready,
     speculation_of,
 )
+from runners.sglang.server_client import ServerClient
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import KINDS, VERSION, every_kind, generation

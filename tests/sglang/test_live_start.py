@@ -5,9 +5,9 @@ from __future__ import annotations
 import psutil
 import pytest
 
+from runners.base import differences
 from runners.conformance import marked_pids
 from runners.process.ports import is_free
-from runners.sglang.readback import differences
 from runners.sglang.runner import SGLangRunner
 
 from .servers import KINDS, VERSION, every_kind

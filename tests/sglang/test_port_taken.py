@@ -22,7 +22,7 @@ def test_a_taken_port_is_the_hosts_fault_whatever_the_log_says(
 ):
     """SGLang 0.5.23 binds last, and calls itself ready when its warm-up reached the other one."""
     before = identity_of(server.info())
-    monkeypatch.setattr("runners.process.runner.free_port_block", lambda: server.port)
+    monkeypatch.setattr("runners.sglang.process_runner.free_port_block", lambda: server.port)
     wanted = intent(KINDS["plain"].configuration)
     with pytest.raises(RunnerError) as caught:
         SGLangRunner(server.study, seed=0, log_dir=tmp_path).start(wanted, lambda *_: None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from results.store import Store
-from runners.sglang.facts import speculation_of
+from runners.server_info import speculation_of
 from search_spaces.configuration import Configuration
 
 from .by_hand import free_port, resolved, started

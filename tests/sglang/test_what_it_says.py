@@ -9,7 +9,7 @@ import pytest
 from runners.load.http.probe import find_target
 from runners.load.prompts.prompts import Prompt, PromptSource
 from runners.load.running_server import bench
-from runners.sglang.facts import running_limit_of
+from runners.server_info import running_limit_of
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import VERSION

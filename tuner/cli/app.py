@@ -14,7 +14,14 @@ from typing import Annotated
 import typer
 
 from tuner.cli import bench, database, export, init
-from tuner.cli.options import DEFAULT_STORAGE, JsonOption, RunnerKind, ShownOption, StorageOption
+from tuner.cli.options import (
+    DEFAULT_STORAGE,
+    RUNNERS,
+    JsonOption,
+    ShownOption,
+    StorageOption,
+    known_runner,
+)
 from tuner.errors import CommandError, Exit, copyable, remember
 from tuner.loop.interrupts import noted
 from tuner.planners.registry import AUTO, planner_help, planner_names
@@ -82,7 +89,12 @@ def sweep(
     study: FileOption,
     *,
     runner: Annotated[
-        RunnerKind | None, typer.Option(help="Kind of server to start. [default: from the study]")
+        str | None,
+        typer.Option(
+            callback=known_runner,
+            metavar=RUNNERS,
+            help="Kind of server to start. [default: from the study]",
+        ),
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
     name: Annotated[
@@ -124,7 +136,7 @@ def sweep(
     _leave(
         command.sweep(
             study,
-            runner=runner.value if runner else None,
+            runner=runner,
             storage=storage,
             name=name,
             launches=launches,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import JsonOption, RunnerKind
+from tuner.cli.options import RUNNERS, JsonOption, known_runner
 
 
 def init(
@@ -73,8 +73,13 @@ def init(
     launches: Annotated[str | None, typer.Option(help="Budget of launches.")] = None,
     hours: Annotated[str | None, typer.Option(help="Budget of hours.")] = None,
     runner: Annotated[
-        RunnerKind, typer.Option(help="simulated: to try the tuner without GPUs.")
-    ] = RunnerKind.SGLANG,
+        str,
+        typer.Option(
+            callback=known_runner,
+            metavar=RUNNERS,
+            help="Kind of server; simulated tries the tuner without GPUs.",
+        ),
+    ] = "sglang",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")
     ] = False,
@@ -91,7 +96,7 @@ def init(
         output=output,
         force=force,
         name=name,
-        runner=runner.value,
+        runner=runner,
         sets=tuple(set_ or ()),
         service=service,
         yes=yes,

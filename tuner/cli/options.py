@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from runners.registry import runner_names
 from tuner.errors import remember
 
-
-class RunnerKind(StrEnum):
-    """Kinds of server."""
-
-    SGLANG = "sglang"
-    SIMULATED = "simulated"
+RUNNERS = "|".join(runner_names())
 
 
 DEFAULT_STORAGE = "sqlite:///tuner.db"
+
+
+def known_runner(name: str | None) -> str | None:
+    """Check the value of `--runner`.
+
+    Raises:
+        typer.BadParameter: No runner has this name.
+    """
+    if name is not None and name not in runner_names():
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(runner_names())}")
+    return name
 
 
 def _note_storage(context: typer.Context, parameter: typer.CallbackParam, storage: str) -> str:

@@ -13,7 +13,8 @@ from importlib.metadata import version
 from results.database import shown_address
 from results.errors import StoreError, StoreMissing, StoreOutdated
 from results.store import Store
-from runners.process.environment import PYTHON_VARIABLE, EnvironmentUnusableError, LocalEnvironment
+from runners.base import EnvironmentUnusableError
+from runners.process.environment import PYTHON_VARIABLE, LocalEnvironment
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.asking import ask
 from tuner.errors import Exit, copyable

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from runners.base import LaunchCommand
-from runners.process.runner import launches_alone
 from runners.sglang.command import shell
 from search_spaces.secrets import is_export_only
 from search_spaces.simulated_acceptance import NOTICE, simulates_acceptance
@@ -69,7 +68,7 @@ def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: 
     lines = [
         head,
         # The hot switch line has this remark already.
-        *(f"note: {note}" for note in notes if note != switched.remark),
+        *(f"note: {note}" for note in notes if not switched.says(note)),
         *switched.lines(),
         *_duration(launches, hours, servers, most=switched.most_settings),
         "",
@@ -171,10 +170,9 @@ class SwitchPlan:
     shared: tuple[Shared, ...]
     impossible: str | None = None
 
-    @property
-    def remark(self) -> str | None:
-        """The runner's remark on a study without hot switching."""
-        return launches_alone(self.impossible) if self.impossible is not None else None
+    def says(self, note: str) -> bool:
+        """Whether the lines of this plan give the note's reason."""
+        return self.impossible is not None and note.endswith(self.impossible)
 
     @property
     def most_settings(self) -> int:

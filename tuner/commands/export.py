@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,11 @@ def _exported(
         chosen = _chosen(report, stored, trial)
         _check_baseline(report, against)
         command = _command(servers, stored, chosen, entry)
+        if command.argv[1:2] != ("-m",):
+            raise CommandError(
+                f"`tuner export` supports SGLang commands only; the command of trial "
+                f"{chosen.number} is: {shlex.join(command.argv)}"
+            )
         # Only a trial that more than one launch worked on can have been repeated.
         repeated = [t for t in report.standing.trials if len(t.launches) > 1]
         windows = [w for t in repeated for w in store.measurements(stored.id, t.number)]

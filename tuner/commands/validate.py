@@ -12,7 +12,7 @@ from search_spaces.study_file.load import load_study, shipped
 from search_spaces.study_file.warnings import warnings
 from tuner.errors import CommandError, Exit
 from tuner.formatting import counted
-from tuner.preflight.workload import check_profile, check_prompts
+from tuner.preflight.workload import check_prompts, check_runner_key
 from tuner.reports.json_text import dump
 
 
@@ -30,7 +30,7 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         space = Space(study)
         points = len(space)
         file_notes = check_prompts(study)
-        check_profile(study)
+        check_runner_key(study)
     except StudyFileError as error:
         if not as_json:
             raise

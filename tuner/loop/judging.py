@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure, Purpose, Trial, TrialState
-from runners.base import RunnerError
-from runners.sglang.readback import differences
+from runners.base import RunnerError, differences
 from search_spaces.configuration import largest
 from tuner.hot_switch.faithful import compare
 from tuner.hot_switch.one_server import State, held_against

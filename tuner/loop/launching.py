@@ -19,7 +19,6 @@ from results.records import (
 )
 from runners.base import RunnerError
 from runners.sglang.command import redacted
-from runners.sglang.versions import version_note
 from tuner.hot_switch.switch_faults import ANCHOR_DISTURBED
 from tuner.loop.failure_policy import KILLED, blame, killed_again
 from tuner.loop.judging import Judge
@@ -216,10 +215,6 @@ class Launcher:
 
         return self._runner.start(launch.intent, on_process, self._progress.starting)
 
-    def _say_version(self, version: str) -> None:
-        if (note := version_note(version)) is not None:
-            self._progress.message(note)
-
     def _measure(self, session: Session, launch: Launch, plan: LaunchPlan) -> _Result:
         version = session.resolved.sglang_version
         with self._shielded():
@@ -239,8 +234,6 @@ class Launcher:
                 f"{version}: their figures cannot be compared. Go back to {self._version}, or "
                 f"`tuner resume --study {self._stored.name} --fork NEW`",
             )
-        if self._version is None and not session.resolved.simulated:
-            self._say_version(version)
         self._version = version
         numbered = _numbered(launch, plan)
         if plan.anchor is not None:

@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from runners.process.environment import EnvironmentUnusableError, server_environment
+from runners.base import EnvironmentUnusableError
+from runners.process.environment import server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.gpus import GPUS, gpu_named

@@ -16,6 +16,7 @@ from runners.load.prompts.prompts import (
     PromptPool,
 )
 from runners.load.prompts.sources import pool_of
+from runners.registry import check_runner
 from search_spaces.problems import Problem, StudyFileError
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.study_file import yaml_nodes
@@ -106,12 +107,21 @@ def _arrivals(workload: Workload, notes: list[str]) -> Iterator[Found]:
             notes.append(f"workload.points[{number}].trace: {note}")
 
 
-def check_profile(study: Study) -> None:
-    """Reads the profile, where the study names one or is for the simulated server.
+def check_runner_key(study: Study) -> None:
+    """Check the study's `runner`, and the profile if the study simulates or names one.
 
     Raises:
-        StudyFileError: It cannot be used, with the key.
+        StudyFileError: The runner or the profile does not exist or cannot be used.
     """
+    try:
+        check_runner(study.runner)
+    except ValueError as error:
+        line = yaml_nodes.read(study.text).line(("runner",))
+        raise StudyFileError(study.source, [Problem("runner", line, str(error))]) from error
+    _check_profile(study)
+
+
+def _check_profile(study: Study) -> None:
     if study.runner != "simulated" and "simulated" not in study.model_fields_set:
         return
     from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - pydantic

@@ -11,8 +11,8 @@ from sqlalchemy import make_url
 
 from results.records import Purpose
 from results.studies import NewStudy
-from runners.process.environment import EnvironmentUnusableError
-from runners.registry import make_runner
+from runners.base import EnvironmentUnusableError
+from runners.registry import check_runner, make_runner
 from search_spaces.rules.legality import violations
 from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.baselines import PRODUCTION, default_baseline
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from results.store import Store
     from results.studies import StoredStudy
     from runners.base import Runner
-    from runners.process.runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from tuner.loop.optuna_mirror import Mirror
@@ -92,12 +91,20 @@ class TuningProblem:
         return self.launches.needed(left, baselines=self.baselines.values())
 
 
-def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> ProcessRunner:
-    """The runner of a study."""
+def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -> Runner:
+    """Make the runner of a study.
+
+    Raises:
+        CommandError: No runner has this name.
+    """
+    try:
+        check_runner(kind)
+    except ValueError as error:
+        raise CommandError(f"{error} (key `runner` of {study.source})") from error
     return make_runner(kind, study, seed=seed, log_dir=LOGS, first_launch=first_launch)
 
 
-def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> ProcessRunner:
+def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> Runner:
     """The runner of a stored study; a simulation goes on with fresh noise."""
     launches = len(store.launches(stored.id))
     return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)

@@ -12,8 +12,13 @@ from runners.load.http.in_flight import InFlightRequest
 from runners.load.http.openai import NO_USAGE, ChatEndpoint, CompletionsEndpoint, Dialect
 from runners.load.prompts.prompts import Prompt
 from runners.load.prompts.rendering import IdentityRenderer
-from runners.sglang.facts import read_any_server, read_models, read_server, refuse_unready
-from runners.sglang.versions import version_note
+from runners.server_info import (
+    read_any_server,
+    read_models,
+    read_server,
+    refuse_unready,
+    version_note,
+)
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from runners.base import RunnerError
     from runners.load.http.endpoint import Endpoint
     from runners.load.prompts.rendering import Renderer
-    from runners.sglang.facts import ServerFacts
+    from runners.server_info import ServerFacts
 
 EndpointName = Literal["generate", "completions", "chat"]
 

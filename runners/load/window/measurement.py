@@ -17,7 +17,7 @@ from runners.load.http.acceptance import accept_length, accept_rate, adaptive_st
 from runners.load.http.endpoint import Answer
 from runners.load.schedule.pauses import ClientPauses
 from runners.load.window.window import percentile
-from runners.sglang.facts import running_limit_of
+from runners.server_info import running_limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

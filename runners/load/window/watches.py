@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.base import RunnerError
-from runners.sglang.facts import read_server_info, simulated_of
+from runners.server_info import read_server_info, simulated_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

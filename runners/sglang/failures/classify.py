@@ -7,8 +7,8 @@ import signal
 from typing import TYPE_CHECKING
 
 from results.records import Failure
-from runners.process.phases import FIRST
 from runners.sglang.failures.server_rules import RULES
+from runners.sglang.phases import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from runners.sglang.command import sglang_command
 from runners.sglang.preflight.answers import Answers, NotAskedError, answers_of
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.process.environment import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError
 from runners.sglang.preflight.answers import Answer, NotAskedError
 from runners.sglang.preflight.asking import ask, launch_arguments
 from runners.sglang.preflight.gpus import PretendedGpu, gpu_to_pretend

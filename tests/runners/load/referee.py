@@ -5,10 +5,13 @@ It shares no code with the load generator, so that a figure on which both agree 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import http.client
+import itertools
 import json
 import random
+import re
 import statistics
 import threading
 import time
@@ -24,6 +27,7 @@ class Seen:
     """One request; times in seconds of the clock."""
 
     sent: float
+    reads: list[tuple[float, bytes]] = field(default_factory=list)
     arrivals: list[tuple[float, int]] = field(default_factory=list)  # (time, tokens so far)
 
     @property
@@ -75,6 +79,8 @@ def judge(url, users, requests_each, *, mean=128, scale=1.0, begin="together", l
     for thread in threads:
         thread.join(120)
     assert all(len(notes) == requests_each for notes in seen)
+    for one in itertools.chain.from_iterable(seen):
+        one.arrivals = _arrivals(one.reads)
     # Three answers of each user bring the load up; it goes on until the first user has no more.
     begun = max(notes[3].sent for notes in seen)
     ended = min(notes[-1].arrivals[-1][0] for notes in seen)
@@ -117,6 +123,17 @@ def _post(connection, path, body):
     return response
 
 
+def _arrivals(reads):
+    """Times and token counts of the events that the reads hold; an event is there at its end."""
+    text = b"".join(data for _, data in reads)
+    ends = list(itertools.accumulate(len(data) for _, data in reads))
+    arrivals = []
+    for event in re.finditer(rb'data: \{.*?"completion_tokens":(\d+).*\n', text):
+        now, _ = reads[bisect.bisect_left(ends, event.end())]
+        arrivals.append((now, int(event[1])))
+    return arrivals
+
+
 def _user(url, begin, bodies, notes):
     connection = _connect(url)
     connection.connect()
@@ -124,13 +141,12 @@ def _user(url, begin, bodies, notes):
     for body in bodies:
         one = Seen(time.monotonic())
         response = _post(connection, "/generate", body)
-        while line := response.readline():
-            if line.startswith(b"data: {"):
-                now = time.monotonic()
-                # The count alone: to decode every chunk would cost more than it tells.
-                count = int(
-                    line.rsplit(b'"completion_tokens":', 1)[1].split(b",")[0].rstrip(b"}\n")
-                )
-                one.arrivals.append((now, count))
+        # Read as it comes and decoded when the load is over: `http.client` takes so long to read
+        # a chunk that 64 threads send their next requests late.
+        while not one.reads or not one.reads[-1][1].endswith(b"0\r\n\r\n"):
+            data = response.fp.read1()
+            one.reads.append((time.monotonic(), data))
+            assert data, "the server closed the connection"
+        response.close()
         notes.append(one)
     connection.close()

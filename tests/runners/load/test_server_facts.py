@@ -8,7 +8,7 @@ import math
 import pytest
 
 from runners.base import RunnerError
-from runners.sglang.facts import (
+from runners.server_info import (
     ServerFacts,
     read_server,
     read_server_info,
@@ -16,8 +16,8 @@ from runners.sglang.facts import (
     running_limit_of,
     simulated_of,
     speculation_of,
+    version_note,
 )
-from runners.sglang.versions import version_note
 from search_spaces.configuration import Speculation
 
 

@@ -19,7 +19,7 @@ from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import BuiltInPrompts
 from runners.load.running_server import bench
-from runners.sglang.facts import read_server
+from runners.server_info import read_server
 from runners.simulated_server.engine.profile import PROFILES
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload

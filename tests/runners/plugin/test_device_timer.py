@@ -117,7 +117,7 @@ def test_it_stands_in_for_the_clock(runner, tmp_path, speculation):
 def test_what_launches_go_without_is_said(runner, intent):
     runner.launch_command(intent(Configuration()), host="127.0.0.1", port=20010)
     switch, clock, timer = runner.remarks()
-    assert "takes a launch of its own: it was verified with SGLang 0.5.17, 0.5.23" in switch
+    assert "needs a launch: it was verified with SGLang 0.5.17, 0.5.23" in switch
     assert clock.endswith("this is 0.5.20")
     assert timer == "SGLang's device timer stands in for it, as TUNER_DEVICE_TIMER asks"
 

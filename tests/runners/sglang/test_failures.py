@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.process.phases import FIRST, phase_begun
 from runners.sglang.failures.classify import ready_timeout, recognise
 from runners.sglang.failures.server_rules import RULES
+from runners.sglang.phases import FIRST, phase_begun
 
 LOGS = Path(__file__).parents[1].parent / "data" / "failed"
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from results.records import Machine
-from runners.process.environment import CommandPrefix, EnvironmentUnusableError, LocalEnvironment
+from runners.base import EnvironmentUnusableError
+from runners.process.environment import CommandPrefix, LocalEnvironment
 from runners.sglang.machine import CACHE_VARIABLES, device_names, gpus_used, read_machine
 from runners.sglang.runner import SGLangRunner
 from search_spaces.study_file.load import parse_study

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.sglang.readback import differences, resolved_of
+from runners.base import differences
+from runners.sglang.readback import resolved_of
 from search_spaces.configuration import Configuration, Speculation
 
 BODIES = Path(__file__).parents[1].parent / "data" / "bodies"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from runners.sglang.readback import differences, resolved_of
+from runners.base import differences
+from runners.sglang.readback import resolved_of
 from search_spaces.configuration import Configuration
 from search_spaces.study_file.load import parse_study
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from results.records import Resolved
 from runners.load.prompts.prompts import Prompt
 from runners.plugin.package import FOLDER
 from runners.registry import make_runner
@@ -92,7 +93,7 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
     assert runner.supports_draft_tp(8)
     assert not runner.supports_draft_tp(1)
     switch, clock = runner.remarks()
-    assert switch.startswith("every number of draft steps takes a launch of its own: no SGLang")
+    assert switch.startswith("every number of draft steps needs a launch: no SGLang")
     assert clock.startswith("launches go without the plugin's clock of their cycles: no SGLang")
 
 
@@ -177,3 +178,15 @@ def test_make_runner(study, tmp_path):
         assert make_runner(kind, study, seed=0, log_dir=tmp_path).name == kind
     with pytest.raises(ValueError, match="unknown runner 'gpu'"):
         make_runner("gpu", study, seed=0, log_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "simulated", "noticed"),
+    [("0.6.1", False, True), ("0.5.17", False, False), ("0.6.1", True, False)],
+)
+def test_an_unread_version_is_noticed_once(study, tmp_path, version, simulated, noticed):
+    runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
+    for _ in range(2):
+        runner.notice_version(Resolved(eagle3(2), version, simulated=simulated))
+    notes = [remark for remark in runner.remarks() if remark.startswith(f"SGLang {version}: ")]
+    assert len(notes) == noticed

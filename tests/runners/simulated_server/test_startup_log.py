@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.process.phases import phase_begun
+from runners.sglang.phases import phase_begun
 
 RECORDED = Path(__file__).parents[2] / "data" / "failed" / "0.5.23-cpu"
 # What only a CPU says, or this machine.

@@ -213,7 +213,6 @@ MISTAKES = {
     "another objective": Mistake(
         "maximize: output_tok_s", "maximize: goodput", "objective.maximize", 20, "'output_tok_s'"
     ),
-    "an unknown runner": Mistake("runner: sglang", "runner: vllm", "runner", 22, "'sglang' or"),
     "a key twice": Mistake(
         "  output_tokens: 256", "  output_tokens: 256\n  output_tokens: 128",
         "workload.output_tokens", 19, "Duplicate key (first on line 18)",

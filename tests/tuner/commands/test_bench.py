@@ -22,7 +22,7 @@ from results.records import Failure
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.process.ports import free_port_block
-from runners.sglang.facts import read_server_info
+from runners.server_info import read_server_info
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import pytest
 
 from runners.base import RunnerError
 from runners.process.ports import free_port_block
-from runners.sglang.facts import read_server_info, simulated_of, speculation_of
+from runners.server_info import read_server_info, simulated_of, speculation_of
 
 pytestmark = pytest.mark.slow
 

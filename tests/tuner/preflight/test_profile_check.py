@@ -1,4 +1,4 @@
-"""`tuner validate` reads the profile of the simulated server that a study names."""
+"""The check of a study's `runner` and of the simulated server's profile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.problems import StudyFileError
 from search_spaces.study_file.load import parse_study
-from tuner.preflight.workload import check_profile
+from tuner.preflight.workload import check_runner_key
 
 STUDY = """\
 study: small
@@ -22,7 +22,7 @@ simulated: {profile: PROFILE}
 def problem(profile, runner="simulated"):
     text = STUDY.replace("PROFILE", str(profile)).replace("RUNNER", runner)
     with pytest.raises(StudyFileError) as caught:
-        check_profile(parse_study(text, "small.yaml"))
+        check_runner_key(parse_study(text, "small.yaml"))
     (found,) = caught.value.problems
     assert (found.key, found.line) == ("simulated.profile", 7)
     return found.message
@@ -43,9 +43,19 @@ def test_a_file_that_is_no_profile(tmp_path):
 
 
 def test_a_profile_that_is_there():
-    check_profile(parse_study(STUDY.replace("PROFILE", "kimi").replace("RUNNER", "sglang"), "a"))
+    check_runner_key(parse_study(STUDY.replace("PROFILE", "kimi").replace("RUNNER", "sglang"), "a"))
 
 
 def test_a_study_without_one_is_not_asked():
     text = STUDY.replace("simulated: {profile: PROFILE}\n", "").replace("RUNNER", "sglang")
-    check_profile(parse_study(text, "small.yaml"))
+    check_runner_key(parse_study(text, "small.yaml"))
+
+
+def test_an_unknown_runner_is_refused_with_the_known_ones():
+    text = STUDY.replace("PROFILE", "kimi").replace("RUNNER", "vllm")
+    with pytest.raises(StudyFileError) as caught:
+        check_runner_key(parse_study(text, "small.yaml"))
+    (found,) = caught.value.problems
+    assert (found.key, found.line) == ("runner", 6)
+    assert "'vllm'" in found.message
+    assert "sglang or simulated" in found.message

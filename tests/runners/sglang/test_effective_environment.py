@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from runners.base import LaunchCommand
-from runners.process.effective_environment import effective_environment, is_recorded
 from runners.process.processes import ServerProcess
+from runners.sglang.effective_environment import effective_environment, is_recorded
 
 # As SGLang does: the started process changes its own environment, which the kernel does not show,
 # and starts its scheduler with it. Its second child is no scheduler, and has more to tell.

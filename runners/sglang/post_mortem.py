@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runners.base import RunnerError
-from runners.process.phases import log_tail
 from runners.sglang.failures.classify import recognise
+from runners.sglang.phases import log_tail
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.process.phases import (
+from runners.sglang.phases import (
     FIRST,
     LogFollower,
     PhaseClock,

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from results.records import Failure
 from runners.base import RunnerError, StartProgress
 from runners.process.environment import served_name
-from runners.process.phases import (
+from runners.process.ports import is_free, listens
+from runners.sglang.failures.classify import ready_timeout
+from runners.sglang.phases import (
     READY,
     LogFollower,
     PhaseClock,
@@ -17,16 +19,14 @@ from runners.process.phases import (
     log_tail,
     phase_begun,
 )
-from runners.process.ports import is_free, listens
-from runners.process.post_mortem import DEATH_S, DYING
-from runners.sglang.failures.classify import ready_timeout
+from runners.sglang.post_mortem import DEATH_S, DYING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runners.process.post_mortem import PostMortem
     from runners.process.processes import ServerProcess
-    from runners.process.server_client import ServerClient
+    from runners.sglang.post_mortem import PostMortem
+    from runners.sglang.server_client import ServerClient
 
 _POLL_S = 0.05
 _TRY_S = 0.2

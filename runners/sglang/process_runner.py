@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.records import Failure
 from runners.base import Runner, RunnerError
 from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import NotEnoughPromptsError, PromptFileError
@@ -23,26 +24,25 @@ from runners.plugin.cycle_times import CycleWatch, NoClock, PluginWatch
 from runners.plugin.package import prepared_settings, without_plugin
 from runners.plugin.protocol import CLOCK_VARIABLE
 from runners.plugin.status import prove_ready, status_of
-from runners.process.effective_environment import effective_environment
-from runners.process.launch_checks import check_intent, check_kind, refusal
-from runners.process.phases import READY, StartTimeouts
 from runners.process.ports import NoFreePortError, free_port_block
-from runners.process.post_mortem import PostMortem
 from runners.process.processes import end_leftover, marks, start_or_refuse
-from runners.process.server_client import ServerClient
-from runners.process.session import ProcessSession, prove_port_free, stop_with_proof
-from runners.process.startup import Started, Startup
+from runners.server_info import read_server_info, version_note
 from runners.sglang.command import tp_size
-from runners.sglang.facts import read_server_info
+from runners.sglang.effective_environment import effective_environment
 from runners.sglang.failures.plugin_rules import clock_refused
+from runners.sglang.phases import READY, StartTimeouts
+from runners.sglang.post_mortem import PostMortem
 from runners.sglang.readback import resolved_of
+from runners.sglang.server_client import ServerClient
+from runners.sglang.session import ProcessSession, prove_port_free, stop_with_proof
+from runners.sglang.startup import Started, Startup
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.simulated_acceptance import simulation_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from results.records import LaunchIntent, ProcessIdentity, Resolved
+    from results.records import Fault, LaunchIntent, ProcessIdentity, Resolved
     from runners.base import LaunchCommand, Session, StartProgress
     from runners.load.prompts.prompts import PromptSource
     from runners.load.prompts.rendering import Renderer
@@ -65,11 +65,6 @@ _FAILED_GRACE_S = 5.0
 def without_clock(reason: str) -> str:
     """Of launches whose cycles are not measured."""
     return f"launches go without the plugin's clock of their cycles: {reason}"
-
-
-def launches_alone(reason: str) -> str:
-    """Of servers none of which can be switched."""
-    return f"every number of draft steps takes a launch of its own: {reason}"
 
 
 def _flags_set(configuration: Configuration) -> frozenset[tuple[str, Any]]:
@@ -138,6 +133,12 @@ class ProcessRunner(Runner):
     def notice(self, remark: str) -> None:
         """Has something said, once, that launches go without."""
         self._noticed[remark] = None
+
+    def notice_version(self, resolved: Resolved) -> None:
+        """Have the user told of an SGLang version whose figures may have other meanings."""
+        note = None if resolved.simulated else version_note(resolved.sglang_version)
+        if note is not None:
+            self.notice(note)
 
     def _go_without_clock(self, configuration: Configuration, reason: str) -> None:
         self._clock_refused[_flags_set(configuration)] = reason
@@ -222,7 +223,7 @@ class ProcessRunner(Runner):
         It is no part of any result. What the plugin refuses ends a server before it has loaded
         anything, or when its workers are made.
         """
-        check_intent(self, self._study, intent)
+        _check_intent(self, self._study, intent)
         try:
             return self._start(intent, on_process, on_progress)
         except RunnerError as error:
@@ -242,7 +243,7 @@ class ProcessRunner(Runner):
         try:
             port = free_port_block()
         except NoFreePortError as error:
-            raise refusal("no_free_port", "host", str(error)) from error
+            raise _refusal("no_free_port", "host", str(error)) from error
         # The study's keys and TLS are for the exported command.
         host = self.environment.trial_host(self._study)
         base_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -251,7 +252,7 @@ class ProcessRunner(Runner):
             client = ServerClient(base_url)
         except ValueError as error:
             message = f"{error}: correct `host` under `server.flags`"
-            raise refusal("bad_address", "study", message) from error
+            raise _refusal("bad_address", "study", message) from error
         command = self.launch_command(intent, host=host, port=port)
         if not self.environment.sees_processes:
             # A prefix passes no variables on, but its servers may be seen all the same (docker on
@@ -313,7 +314,8 @@ class ProcessRunner(Runner):
             resolved = read_back()
         except RunnerError as error:
             raise post_mortem.explain(error, READY) from error
-        check_kind(self, resolved)
+        _check_kind(self, resolved)
+        self.notice_version(resolved)
         prepared = prepared_settings(intent)
         if prepared:
             prove_ready(log, status_of(resolved.server_info), prepared)
@@ -382,3 +384,44 @@ class ProcessRunner(Runner):
     def _log_path(self, intent: LaunchIntent) -> Path:
         path = Path(intent.log)
         return path if path.parent != Path() else self._log_dir / path
+
+
+def _check_intent(runner: Runner, study: Study, intent: LaunchIntent) -> None:
+    """Sees that a runner can do what is asked of it.
+
+    Raises:
+        RunnerError: It cannot place the draft so, or switch a server through these settings.
+    """
+    draft_tp = intent.configuration.draft_tp
+    # Today's command may have another tp-size than the study, and a space may vary it.
+    own = tp_size(study, intent.configuration)
+    if draft_tp not in {None, own}:
+        message = (
+            f"draft_tp {draft_tp} was asked for, but this runner can place the draft only at "
+            f"the target's tp-size {own}"
+        )
+        raise _refusal("unsupported_draft_tp", "configuration", message)
+    for setting in intent.settings:
+        if setting == intent.configuration.setting:
+            continue
+        other = intent.configuration.with_setting(setting)
+        if not runner.can_switch(intent.configuration, other):
+            message = f"this runner cannot switch a running server to {setting}"
+            raise _refusal("cannot_switch", "client", message)
+
+
+def _check_kind(runner: Runner, resolved: Resolved) -> None:
+    """Sees that a server is a simulated one where that was started, and a real one else.
+
+    Raises:
+        RunnerError: It is not.
+    """
+    if resolved.simulated != runner.simulated:
+        wrong = "a simulated" if resolved.simulated else "a real"
+        message = f"the {runner.name} runner started {wrong} server: check `server.python`"
+        raise _refusal("wrong_server", "study", message, phase="ready")
+
+
+def _refusal(kind: str, fault: Fault, message: str, phase: str = "arguments") -> RunnerError:
+    """The error of a launch that does not take place."""
+    return RunnerError(Failure(kind, phase, fault, message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = ("/server_info", "/get_server_info")  # the second is the older spelling
 _GONE = frozenset({502, 503, 504})
+
+READ_VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
+"""Those whose field names, meanings and messages were read, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +263,25 @@ def _not_sglang(base_url: str, response: httpx.Response) -> RunnerError:
         f"{base_url} is not an SGLang server: /server_info answered HTTP "
         f"{response.status_code} {start!r}",
     )
+
+
+def version_note(version: str) -> str | None:
+    """What is not known of a server of this version; `None` from the oldest to the newest read."""
+    if is_between(version, READ_VERSIONS[0], READ_VERSIONS[-1]):
+        return None
+    return (
+        f"SGLang {version}: names and meanings of its figures were read in "
+        f"{', '.join(READ_VERSIONS)}; in other versions they may differ"
+    )
+
+
+def is_between(version: str, oldest: str, newest: str) -> bool:
+    """Whether a version is one of these or between them; one that is not understood is not."""
+    numbers = [_numbers(one) for one in (oldest, version, newest)]
+    known = [one for one in numbers if one is not None]
+    return len(known) == len(numbers) and known == sorted(known)
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    return tuple(int(part) for part in found.groups()) if found else None

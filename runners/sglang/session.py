@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from results.records import CycleTimes, Measurement, Resolved
     from runners.load.generator import LoadGenerator
-    from runners.process.post_mortem import PostMortem
     from runners.process.processes import ServerProcess
-    from runners.process.server_client import ServerClient
+    from runners.sglang.post_mortem import PostMortem
+    from runners.sglang.server_client import ServerClient
     from search_spaces.configuration import Setting
     from search_spaces.workload import OperatingPoint
 
