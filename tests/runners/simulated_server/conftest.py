@@ -25,8 +25,9 @@ from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import Engine
 from runners.simulated_server.engine.profile import PROFILES, Noise, NoiseSource, load_profile
 from runners.simulated_server.engine.request import make_request
-from runners.simulated_server.engine.walk import facts_of
 from search_spaces.configuration import Configuration
+
+from .walk import facts_of
 
 MODEL = "moonshotai/Kimi-K2.5"
 BODIES = Path(__file__).parents[2] / "data" / "bodies" / "0.5.23-cpu"

@@ -9,8 +9,9 @@ from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import EngineHooks
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.request import ABORT
-from runners.simulated_server.engine.walk import facts_of, walk
 from search_spaces.configuration import Configuration, Setting, Speculation
+
+from .walk import facts_of, walk
 
 KIMI = load_profile("kimi")
 PREFILL_MS = 40.0  # of 200 tokens

@@ -5,8 +5,9 @@ import time
 import pytest
 
 from runners.simulated_server.engine.profile import load_profile
-from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected
 
 pytestmark = pytest.mark.slow
 
