@@ -13,12 +13,14 @@ import time
 
 import httpx
 import pytest
+import yaml
 
 from runners.base import RunnerError
 from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import BuiltInPrompts
 from runners.load.running_server import bench
 from runners.server_info import read_server
+from runners.simulated_server.engine.profile import PROFILES
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
@@ -39,13 +41,23 @@ EAGLE3 = (
 )
 
 
+def quick_profile(folder):
+    """The default machine with a start-up of no simulated time."""
+    data = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
+    path = folder / "quick.yaml"
+    path.write_text(yaml.safe_dump(data | {"startup": dict.fromkeys(data["startup"], 0.0)}))
+    return str(path)
+
+
 @contextlib.contextmanager
 def simulated_server(log, *flags, time_scale=TIME_SCALE):
+    """Start a server of `TUNER_SIM_PROFILE`; defaults to a quick one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     argv = [sys.executable, "-m", "runners.simulated_server", "--model-path", "target"]
     env = os.environ | {
+        "TUNER_SIM_PROFILE": os.environ.get("TUNER_SIM_PROFILE") or quick_profile(log.parent),
         "TUNER_SIM_TIME_SCALE": str(time_scale),
         "TUNER_SIM_SEED": "1",
         "TUNER_SIM_LAUNCH_INDEX": "0",

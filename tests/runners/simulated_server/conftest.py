@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import selectors
@@ -24,9 +25,9 @@ from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import Engine
 from runners.simulated_server.engine.profile import PROFILES, Noise, NoiseSource, load_profile
 from runners.simulated_server.engine.request import make_request
-from runners.simulated_server.engine.tokens import fingerprint
-from runners.simulated_server.engine.walk import facts_of
 from search_spaces.configuration import Configuration
+
+from .walk import facts_of
 
 MODEL = "moonshotai/Kimi-K2.5"
 BODIES = Path(__file__).parents[2] / "data" / "bodies" / "0.5.23-cpu"
@@ -229,6 +230,7 @@ class _Bench:
             hooks=hooks,
         )
         self._random = random.Random(0)
+        self._numbers = itertools.count()
 
     def run(self, clients):
         """Runs a coroutine function of this bench beside the engine."""
@@ -247,19 +249,8 @@ class _Bench:
     def request(self, tokens=64, prompt=None, **more):
         loop = asyncio.get_running_loop()
         ids = prompt or [self._random.randrange(1 << 40) for _ in range(200)]
-        name = fingerprint(ids)
-        return make_request(
-            name,
-            ids,
-            tokens,
-            stops=False,
-            streaming=True,
-            arrived=loop.time(),
-            received_at=0.0,
-            noise=1.0,
-            prompt=name,
-            **more,
-        )
+        name = f"r{next(self._numbers)}"
+        return make_request(name, ids, tokens, arrived=loop.time(), streaming=True, **more)
 
     async def ask(self, request):
         """Submits a request and watches it to its end."""

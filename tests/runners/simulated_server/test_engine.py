@@ -9,8 +9,9 @@ from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.engine import EngineHooks
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.request import ABORT
-from runners.simulated_server.engine.walk import facts_of, walk
 from search_spaces.configuration import Configuration, Setting, Speculation
+
+from .walk import facts_of, walk
 
 KIMI = load_profile("kimi")
 PREFILL_MS = 40.0  # of 200 tokens
@@ -167,7 +168,7 @@ def test_adaptive_steps_follow_what_is_accepted(new_bench):
     sure = KIMI.model_copy(update=update)
     bench = new_bench(speculation((3, 1, 4)), scale=200.0, profile=sure, speculative_adaptive=True)
     bench.run(lambda b: b.closed_loop(1, 2, tokens=200))
-    assert (bench.engine.num_steps, bench.engine.num_draft_tokens) == (7, 8)
+    assert bench.engine.cycles.setting == Setting(7, 8)
     switch = "Switch adaptive runtime state: steps 5 -> 7, draft_tokens 6 -> 8"
     assert switch in bench.log.lines
     # The same server with 64 requests at once does not draft at all.
@@ -183,11 +184,11 @@ def test_a_switch_renews_the_conditions_of_the_profile(new_bench):
 
     async def client(bench):
         before = await bench.ask(bench.request(64))
-        bench.engine.switch(Setting(2))
+        bench.engine.cycles.switch(Setting(2))
         return before, await bench.ask(bench.request(64))
 
     before, after = bench.run(client)
-    assert bench.engine.facts["num_steps"] == 2
+    assert bench.engine.cycles.cost.facts["num_steps"] == 2
     assert len(after.request.histogram) <= 3 < len(before.request.histogram)
     verify_ms = bench.engine.counters.forward_seconds["target_verify"] * 50.0 * 1000.0
     wanted = sum(

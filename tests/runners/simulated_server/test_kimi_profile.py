@@ -6,8 +6,9 @@ from itertools import product
 import pytest
 
 from runners.simulated_server.engine.profile import load_profile
-from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected
 
 OUTPUT_TOKENS = 256
 PROMPT_TOKENS = 200

@@ -62,6 +62,7 @@ def test_a_crash_at_a_prefix_hit_only(misbehaving):
 def test_the_watchdog_ends_a_hang_after_its_time(misbehaving):
     served = misbehaving(
         *("--watchdog-timeout", "600"),
+        scale=2000.0,
         kind="exit",
         phase="serving",
         cause="watchdog",
@@ -78,10 +79,10 @@ def test_a_dead_scheduler_behind_a_living_http_server(misbehaving):
     served = misbehaving("--enable-metrics", kind="dead_scheduler", after_requests=1)
     assert served.generate().status_code == 200
     with pytest.raises(httpx.ReadTimeout):
-        served.client.post("/generate", json={"text": "x"}, timeout=0.5)
+        served.client.post("/generate", json={"text": "x"}, timeout=0.2)
     for path in ("/server_info", "/flush_cache"):
         with pytest.raises(httpx.ReadTimeout):
-            served.client.get(path, timeout=0.3)
+            served.client.get(path, timeout=0.1)
     assert served.client.get("/metrics").status_code == 200
     assert served.client.get("/health").status_code == 503
     assert "couldn't get a response from detokenizer for last 20 seconds" in served.log

@@ -30,10 +30,9 @@ def flown(served, **keys):
     [
         (),
         ("--stream-interval", "10"),
-        ("--incremental-streaming-output",),
         ("--incremental-streaming-output", "--stream-interval", "10"),
     ],
-    ids=["plain", "interval", "increments", "both"],
+    ids=["plain", "interval", "increments"],
 )
 def test_a_stream_of_any_kind(start, speculation, flags):
     served = start(*speculation(3), *flags).wait_ready()

@@ -1,13 +1,18 @@
-"""The simulated server plays the tuner's plugin: what it logs, says, switches and refuses."""
+"""The simulated plugin: its log, status, switches and refusals."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 
 import pytest
 
 from runners.plugin.protocol import bucket_seconds, token_of
+from runners.simulated_server.engine.plugin import simulated_plugin
+from runners.simulated_server.launch.environment import read_environment
+from runners.simulated_server.launch.flags import parse_flags, resolve
 
 pytestmark = pytest.mark.slow
 
@@ -122,14 +127,23 @@ def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, specula
         ((5,), CLOCK | misbehaviour(kind="plugin_refused"), "clock: verified with"),
     ],
 )
-def test_what_it_cannot_do_ends_the_server(start, speculation, flags, env, reason):
-    served = start(*(speculation(*flags) if flags else ()), env=env)
+def test_an_unsupported_request_is_refused(speculation, flags, env, reason):
+    given = parse_flags(["--model-path", "m", *(speculation(*flags) if flags else ())])
+    simulation = read_environment(env)
+    plugin = simulated_plugin(
+        simulation, resolve(given), "0.5.23", None, state_s=0.0, faults=simulation.misbehave
+    )
+    assert plugin.refusal().startswith(f"tuner_sglang_plugin: REFUSED {reason}")
+
+
+def test_a_refusal_ends_the_server(start):
+    served = start(env=STEPS)
     assert served.exit_status() == 78
-    assert f"tuner_sglang_plugin: REFUSED {reason}" in served.log
+    assert "tuner_sglang_plugin: REFUSED hot_switch: speculative_algorithm=None" in served.log
 
 
-@pytest.mark.parametrize("scale", [10.0, 50.0])
-def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi, scale):
+def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi):
+    scale = 50.0
     served = start(*speculation(2), env=CLOCK, scale=scale).wait_ready()
     served.generate("one", 64)
     served.generate("two", 64)
@@ -205,3 +219,40 @@ def test_it_may_be_missing_or_half_loaded(start, speculation):
     env = STEPS | misbehaviour(kind="plugin_half")
     half = start(*speculation(5), "--tp-size", "4", env=env).wait_ready()
     assert [line.split()[1] for line in lines(half)] == ["rank=0/4", "rank=1/4"]
+
+
+def test_switching_the_steps(both):
+    both.generate("at five", 64)
+    assert switch(both, 2) == [True]
+    info = both.client.get("/server_info").json()
+    for where in (info, *info["internal_states"]):
+        assert where["speculative_num_steps"] == 2
+        assert where["speculative_num_draft_tokens"] == 3
+    meta = both.generate("at two", 64).json()["meta_info"]
+    assert len(meta["spec_correct_drafts_histogram"]) <= 3
+    # As in SGLang, the rate still counts with the start-up width.
+    assert meta["spec_num_proposed_drafts"] == 5 * meta["spec_verify_ct"]
+    assert switch(both, 5) == [True]
+
+
+def test_a_server_without_the_plugin_does_not_switch(start, speculation):
+    served = start(*speculation(5)).wait_ready()
+    body = {"server_args": {"speculative_num_steps": 1}}
+    assert served.client.post("/set_internal_state", json=body).json() == [False]
+    assert "Updating speculative_num_steps is not supported." in served.log
+
+
+def test_switching_is_refused_while_busy(start, speculation):
+    env = {"TUNER_SWITCHABLE_STEPS": "1,2", "TUNER_LAUNCH": MARK}
+    served = start(*speculation(2), "--enable-metrics", env=env, scale=2.0).wait_ready()
+    worker = threading.Thread(target=served.generate, args=("long", 4000))
+    worker.start()
+    # A health check also makes it busy, but not for long, and not with so many tokens.
+    used = re.compile(r"^sglang:num_used_tokens\{.*\} (.*)$", re.MULTILINE)
+    deadline = time.monotonic() + 60
+    while float(used.search(served.client.get("/metrics").text)[1]) <= 1000:
+        assert time.monotonic() < deadline
+    assert switch(served, 1) == [False]
+    served.client.post("/abort_request", json={"abort_all": True})
+    worker.join(60)
+    assert not worker.is_alive()

@@ -5,8 +5,9 @@ import pytest
 from runners.simulated_server.engine.cost import CostModel, drafting, repetition
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.tokens import pack
-from runners.simulated_server.engine.walk import expected, walk
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected, walk
 
 pytestmark = pytest.mark.slow
 

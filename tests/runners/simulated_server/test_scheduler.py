@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from runners.simulated_server.engine.request import ABORT, make_request
 from runners.simulated_server.engine.scheduler import Limits, Scheduler
-from runners.simulated_server.engine.tokens import fingerprint
 
 numbers = itertools.count(1)
 
@@ -17,11 +16,7 @@ def ask(scheduler, prompt, limit=4, **more):
     """Queues a request; a number for a prompt is a fresh one of that length."""
     if isinstance(prompt, int):
         prompt = [next(numbers) + 1000 for _ in range(prompt)]
-    name = fingerprint(prompt)
-    fixed = {"stops": False, "streaming": True, "received_at": 0.0, "noise": 1.0, "prompt": name}
-    request = make_request(
-        f"r{next(numbers)}", prompt, limit, arrived=more.pop("arrived", 0.0), **fixed
-    )
+    request = make_request(f"r{next(numbers)}", prompt, limit, arrived=more.pop("arrived", 0.0))
     for key, value in more.items():
         setattr(request, key, value)
     scheduler.waiting.append(request)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from runners.simulated_server.engine.acceptance import chances, simulated_length
 from runners.simulated_server.engine.profile import load_profile
-from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"
 

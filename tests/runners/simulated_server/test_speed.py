@@ -5,8 +5,9 @@ import time
 import pytest
 
 from runners.simulated_server.engine.profile import load_profile
-from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,7 @@ def test_other_algorithms_accept_and_cost_what_the_profile_says(
     start, quick_profile, algorithm, flags, shape
 ):
     draft = () if algorithm == "NGRAM" else ("--speculative-draft-model-path", "draft")
-    scale = 50.0
+    scale = 200.0
     width = () if algorithm != "STANDALONE" else ("--speculative-num-draft-tokens", "4")
     served = start(
         *("--speculative-algorithm", algorithm, "--enable-metrics"),
