@@ -225,7 +225,7 @@ def test_a_server_whose_states_are_of_another_one_scores_none_of_them(small, sto
     assert report.study.stopped == "exhausted"
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
     assert [steps(i) for i in runner.intents if i.settings] == [[3, 4, 1, 2], [4, 1, 2, 3]]
-    assert "verify takes 8.82 ms, and 5.68 ms at 4 steps" in report.hot_switch.switching.gave_up
+    assert "verify takes 8.82 ms, but 5.68 ms at 4 steps" in report.hot_switch.switching.gave_up
     by_id = {launch.id: launch for launch in report.launches}
     for trial in report.standing.trials:
         verify = trial.measurements[0].cycle.batches[0].parts["verify"]

@@ -50,7 +50,7 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
     assert unfaithful["id"] not in judging
     assert {t["state"] for t in report["trials"]} == {"complete"}
     shown, _ = call("show", "--study", "small")
-    assert "hot switch given up" in shown
+    assert "hot switch off, every setting" in shown
 
 
 def test_a_server_without_the_plugin_is_known_before_one_is_started_for_many_settings(

@@ -58,7 +58,7 @@ def test_a_verify_takes_between_the_same_and_as_much_more_as_it_has_tokens(facto
         assert odds is None
     if not least / (1 + 1.01 * VERIFY_TIME) < factor < most * (1 + 1.01 * VERIFY_TIME):
         assert odds is not None
-        assert f"and 5.68 ms at {known} steps" in odds
+        assert f"but 5.68 ms at {known} steps" in odds
     # Where cores are shared with whatever else there is, times say nothing.
     other_machine = found(
         clock(), clock(verify=PARTS["verify"] * factor), known=a, other=b, on_gpu=False
@@ -70,7 +70,7 @@ def test_a_draft_has_a_forward_for_each_step_but_the_first():
     assert found(clock(draft=1.0), clock(draft=0.25), known=Setting(5), other=TWO) == Held()
     assert found(clock(draft=1.0), clock(draft=4.0), known=TWO, other=FIVE) == Held()
     said = found(clock(draft=1.0), clock(draft=9.0), known=TWO, other=FIVE).odds
-    assert said == "draft takes 8.82 ms, and 0.98 ms at 2 steps at concurrency 1, batch 1"
+    assert said == "draft takes 8.82 ms, but 0.98 ms at 2 steps at concurrency 1, batch 1"
 
 
 def test_where_only_one_has_a_clock_or_no_batch_size_is_common_nothing_is_told():

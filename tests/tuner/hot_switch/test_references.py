@@ -163,7 +163,7 @@ def test_a_clock_that_stops_leaves_nothing_to_be_scored(small, store):
     assert report.study.stopped == "exhausted"
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
     assert all_true(report)
-    assert "only one of them has this clock" in report.hot_switch.switching.gave_up
+    assert "only one of the two settings has cycle times" in report.hot_switch.switching.gave_up
 
 
 def test_above_a_spare_start_the_others_are_held_against_the_anchor(small, store):
