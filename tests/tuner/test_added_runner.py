@@ -69,6 +69,9 @@ class TableRunner(Runner):
 
     def start(self, intent, on_process, on_progress=None):
         return TableSession(intent.configuration, self._workload)
+
+    def end_leftover(self, process):
+        return ()
 """
 
 
