@@ -235,12 +235,21 @@ class DraftPlacement(Protocol):
 
 
 @runtime_checkable
-class HostFacts(Protocol):
+class MachineFacts(Protocol):
     """Capability of a runner: it knows the machine of its servers."""
 
     def machine(self) -> Machine:
-        """Hardware and software of the servers' machine; read once, before the first launch."""
+        """Hardware and software of the servers' machine; read once, before the first launch.
+
+        Raises:
+            EnvironmentUnusableError: They cannot be read.
+        """
         ...
+
+
+@runtime_checkable
+class ExclusiveDevices(Protocol):
+    """Capability of a runner: its measurements lock devices of the machine."""
 
     def devices(self) -> tuple[str, ...]:
         """Devices that a measurement needs for itself (`"gpu-UUID"`), sorted.
@@ -282,12 +291,12 @@ class Simulation(Protocol):
 
 def machine_of(runner: Runner) -> Machine:
     """Machine of a runner's servers; an empty record if the runner does not know it."""
-    return runner.machine() if isinstance(runner, HostFacts) else Machine()
+    return runner.machine() if isinstance(runner, MachineFacts) else Machine()
 
 
 def devices_of(runner: Runner) -> tuple[str, ...]:
     """Devices that a runner's measurements need for themselves."""
-    return runner.devices() if isinstance(runner, HostFacts) else ()
+    return runner.devices() if isinstance(runner, ExclusiveDevices) else ()
 
 
 def remarks_of(runner: Runner) -> tuple[str, ...]:

@@ -128,10 +128,6 @@ class SimulatedRunner(ProcessRunner):
         """The simulated server has the plugin, so a server can switch where SGLang's could."""
         return None
 
-    def devices(self) -> tuple[str, ...]:
-        """No device: a second tuner does not disturb a simulation."""
-        return ()
-
     def command(self, configuration: Configuration) -> LaunchCommand:
         """The real SGLang command; `simulated_command` gives this runner's own."""
         return sglang_command(self._study, configuration, python=self._real.python)

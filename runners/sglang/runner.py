@@ -201,11 +201,11 @@ class SGLangRunner(ProcessRunner):
         return server_python(self._study, self.environment)
 
     def machine(self) -> Machine:
-        """See `HostFacts.machine`."""
+        """See `MachineFacts.machine`."""
         return self._machine_facts.machine
 
     def devices(self) -> tuple[str, ...]:
-        """See `HostFacts.devices`."""
+        """See `ExclusiveDevices.devices`."""
         return device_names(self._study, self._machine_facts)
 
     @functools.cached_property

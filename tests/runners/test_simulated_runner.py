@@ -442,10 +442,11 @@ def test_an_interrupt_right_after_the_birth_of_the_process(study, tmp_path, inte
     assert not marked_pids(wanted.mark)
 
 
-def test_kill_ends_it_at_once(study, tmp_path):
-    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+def test_end_leftover_ends_a_server_that_is_measured(study, tmp_path):
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    launcher = Launcher(runner, tmp_path)
     session = launcher.start(eagle3(2))
-    killer = threading.Timer(0.2, session.kill)
+    killer = threading.Timer(0.2, runner.end_leftover, [launcher.processes[0]])
     killer.start()
 
     def measure_for_ever() -> None:
