@@ -18,7 +18,6 @@ from runners.simulated_server.api.errors import (
     validation_error,
 )
 from runners.simulated_server.api.metrics import render
-from runners.simulated_server.engine import tokens
 from runners.simulated_server.engine.clock import wall_time
 from runners.simulated_server.engine.request import make_request
 
@@ -54,7 +53,7 @@ class Health:
         engine = server.engine
         began = wall_time()
         if not engine.busy:
-            self._submit(began)
+            self._submit()
         step = 1.0 / server.simulation.time_scale
         for _second in range(_HEALTH_TIMEOUT_S):
             await asyncio.sleep(step)
@@ -70,19 +69,9 @@ class Health:
         """Answer 200 after the start-up, without a test of the engine."""
         return Response(status_code=200 if self._server.ready else 503)
 
-    def _submit(self, now: float) -> None:
-        ids = [0]
-        request = make_request(
-            f"HEALTH_CHECK_{uuid.uuid4().hex}",
-            ids,
-            1,
-            stops=False,
-            streaming=False,
-            arrived=asyncio.get_running_loop().time(),
-            received_at=now,
-            noise=1.0,
-            prompt=tokens.fingerprint(ids),
-        )
+    def _submit(self) -> None:
+        now = asyncio.get_running_loop().time()
+        request = make_request(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], 1, arrived=now)
         request.counted = False
         self._server.engine.submit(request)
 

@@ -13,9 +13,7 @@ import orjson
 from runners.simulated_server.api.errors import native_error
 from runners.simulated_server.api.replies import ReplyWriter, ending
 from runners.simulated_server.api.state import ConnectionCutError
-from runners.simulated_server.engine import tokens
 from runners.simulated_server.engine.acceptance import fixed
-from runners.simulated_server.engine.clock import wall_time
 from runners.simulated_server.engine.request import make_request
 
 if TYPE_CHECKING:
@@ -86,21 +84,17 @@ class Job:
 
     def _add(self, one: Wanted, rid: str, arrived: float, *, opened: bool) -> None:
         server = self._server
-        prompt = tokens.fingerprint(one.ids)
         room = max(0, server.context_length - len(one.ids) - 1)
         asked = one.sampling.max_new_tokens
         request = make_request(
             rid,
             one.ids,
             room if asked is None else min(asked, room),
-            stops=not one.sampling.ignore_eos,
-            streaming=False,
             arrived=arrived,
-            received_at=wall_time(arrived),
-            noise=server.engine.noise.prompt(prompt),
-            prompt=prompt,
+            stops=not one.sampling.ignore_eos,
             open_arrival=opened,
         )
+        request.noise = server.engine.noise.prompt(request.prompt)
         answer = fixed(request.answer) if server.fixed_tokens else request.answer
         end = ending(server.hooks.answer(answer), one.sampling, request.limit)
         request.answer, request.stops = end.answer, end.stops

@@ -170,13 +170,13 @@ def render(server: SimulatedServer, counts: HttpCounts) -> str:
 
 def _gauges(server: SimulatedServer) -> dict[str, float]:
     engine = server.engine
-    counters, kv = engine.counters, engine.limits.kv
-    usage = engine.token_usage
+    counters, kv = engine.counters, engine.scheduler.limits.kv
+    usage = engine.scheduler.token_usage
     prompts = sum(counters.prompt_tokens.values())
     memory = server.memory
     return {
-        "num_running_reqs": engine.running,
-        "num_queue_reqs": engine.queued,
+        "num_running_reqs": engine.scheduler.begun,
+        "num_queue_reqs": len(engine.scheduler.waiting),
         "gen_throughput": counters.gen_throughput,
         "cache_hit_rate": counters.cached_tokens / prompts if prompts else 0.0,
         "token_usage": usage,
@@ -221,7 +221,7 @@ def _counted(server: SimulatedServer, counts: HttpCounts) -> dict[str, Series]:
         "prompt_tokens_total": streamed(counters.prompt_tokens),
         "generation_tokens_total": streamed(counters.generation_tokens),
         "num_requests_total": streamed(counters.requests),
-        "spec_verify_calls_total": _if(counters.verify_calls, {}, when=engine.speculating),
+        "spec_verify_calls_total": _if(counters.verify_calls, {}, when=engine.cycles.speculating),
         "cached_tokens_total": _if(cached, {"cache_source": "device"}),
         "num_aborted_requests_total": _if(server.observations.aborted, {}),
         "realtime_tokens_total": by("mode", dict(tokens)) if prompts else [],

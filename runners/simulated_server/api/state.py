@@ -146,7 +146,7 @@ class SimulatedServer:
     @property
     def fixed_tokens(self) -> bool:
         """Whether every verify emits one fixed token: the default of simulated acceptance."""
-        facts = self.engine.facts
+        facts = self.engine.cycles.cost.facts
         asked = simulated_acceptance.simulated_length(facts, self.flags.algorithm) is not None
         return asked and facts.get(simulated_acceptance.TOKEN_MODE, "fixed") == "fixed"
 
@@ -165,7 +165,7 @@ class SimulatedServer:
     def memory(self) -> dict[str, Any]:
         """`memory_usage` in gigabytes; the keys are recorded, the sizes invented."""
         found: dict[str, Any] = _template()["internal_state"]["memory_usage"]
-        return found | {"token_capacity": self.engine.limits.kv}
+        return found | {"token_capacity": self.engine.scheduler.limits.kv}
 
     @property
     def on_cpu(self) -> bool:
@@ -192,10 +192,10 @@ class SimulatedServer:
             info |= {"sampling_backend": "pytorch"}
         info |= {"attention_backend": self.flags.attention_backend} | self.flags.values
         in_force = {}
-        if self.engine.speculating:
+        if self.engine.cycles.speculating:
             in_force = {
-                "speculative_num_steps": self.engine.num_steps,
-                "speculative_num_draft_tokens": self.engine.num_draft_tokens,
+                "speculative_num_steps": self.engine.cycles.num_steps,
+                "speculative_num_draft_tokens": self.engine.cycles.num_draft_tokens,
             }
         if not self.flags.values.get("speculative_adaptive"):
             info |= in_force  # only the scheduler's process knows adaptive steps
@@ -211,14 +211,14 @@ class SimulatedServer:
             "last_gen_throughput": self.engine.counters.gen_throughput,
         }
         state |= self.overrides
-        if (status := self.plugin.status(self.engine.setting)) is not None:
+        if (status := self.plugin.status(self.engine.cycles.setting)) is not None:
             state[STATUS] = status
         if (average := self.engine.counters.average_accept_length) is not None:
             state["avg_spec_accept_length"] = average
         info |= {
             "launch_command": shlex.join(self.argv),
             "status": "ready" if self.ready else "starting",
-            "max_total_num_tokens": self.engine.limits.kv,
+            "max_total_num_tokens": self.engine.scheduler.limits.kv,
             "max_req_input_len": self.context_length - _UNUSABLE_TOKENS,
             "startup_time": self.startup_times,
             "internal_states": [state],
@@ -262,8 +262,8 @@ class SimulatedServer:
         if self.plugin.refuses(requested, busy=self.engine.busy):
             return False
         asked = asked_setting(requested)
-        if self.plugin.switched(self.engine.setting, asked):
-            self.engine.switch(asked)
+        if self.plugin.switched(self.engine.cycles.setting, asked):
+            self.engine.cycles.switch(asked)
         return True
 
     def _refusal(self, key: str, value: float) -> str | None:

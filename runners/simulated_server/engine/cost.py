@@ -303,6 +303,11 @@ class Cycles:
         """Whether cycles draft and verify."""
         return self.cost.drafting is not None
 
+    @property
+    def setting(self) -> Setting:
+        """Current draft steps and tokens per verify."""
+        return Setting(self.num_steps, self.num_draft_tokens)
+
     def switch(self, setting: Setting) -> None:
         """Apply another setting and evaluate the profile's conditions again."""
         key = setting.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runners.simulated_server.engine.adaptive import adaptive_steps
 from runners.simulated_server.engine.clock import wall_time
@@ -21,7 +21,6 @@ from runners.simulated_server.engine.pace import Pace
 from runners.simulated_server.engine.request import ABORT
 from runners.simulated_server.engine.scheduler import Limits, Prefill, Scheduler
 from runners.simulated_server.launch.log import BatchLog
-from search_spaces.configuration import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +50,14 @@ class EngineHooks:
 class Engine:
     """Runs requests in simulated time.
 
+    Attributes:
+        scheduler: Waiting and running requests.
+        cycles: Decode cycles of the current setting.
+        pace: The simulated clock.
+        counters: Counters and gauges.
+        last_progress: Wall-clock time of the last forward.
+        served: Number of counted requests that have ended.
+
     Args:
         profile: The simulated machine.
         cost: Times of the configuration on this machine.
@@ -75,18 +82,18 @@ class Engine:
         plugin: SimulatedPlugin | None = None,
     ) -> None:
         self._flags = flags
-        self._noise = noise
+        self.noise = noise
         self._scale = time_scale
         self._log = log
         self._hooks = hooks
         self._plugin = plugin
         self._clock = plugin.clock if plugin is not None else None
-        self._scheduler = Scheduler(
+        self.scheduler = Scheduler(
             Limits.of(flags.values, flags.max_running_requests, profile.kv_tokens)
         )
-        self._batch_log = BatchLog(flags.values, self._scheduler)
+        self._batch_log = BatchLog(flags.values, self.scheduler)
         adaptive = adaptive_steps(flags.values, flags.num_steps, log.scheduler)
-        self._cycles = Cycles(cost, flags.num_steps, flags.topk, flags.num_draft_tokens, adaptive)
+        self.cycles = Cycles(cost, flags.num_steps, flags.topk, flags.num_draft_tokens, adaptive)
         self._wake = asyncio.Event()
         self.pace = Pace(time_scale)
         self.counters = Counters()
@@ -95,100 +102,46 @@ class Engine:
         self.served = 0
 
     @property
-    def running(self) -> int:
-        """Number of running requests."""
-        return self._scheduler.begun
-
-    @property
-    def queued(self) -> int:
-        """Number of waiting requests."""
-        return len(self._scheduler.waiting)
-
-    @property
     def busy(self) -> bool:
         """Whether any request runs or waits."""
-        return self._scheduler.busy
-
-    @property
-    def token_usage(self) -> float:
-        """Share of the KV cache that requests hold."""
-        return self._scheduler.token_usage
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of the batches."""
-        return self._scheduler.limits
-
-    @property
-    def noise(self) -> NoiseSource:
-        """Noise of this launch."""
-        return self._noise
-
-    @property
-    def speculating(self) -> bool:
-        """Whether cycles draft and verify."""
-        return self._cycles.speculating
-
-    @property
-    def num_steps(self) -> int:
-        """Current draft steps."""
-        return self._cycles.num_steps
-
-    @property
-    def num_draft_tokens(self) -> int:
-        """Current tokens per verify."""
-        return self._cycles.num_draft_tokens
-
-    @property
-    def setting(self) -> Setting:
-        """Current draft steps and tokens per verify."""
-        return Setting(self.num_steps, self.num_draft_tokens)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Facts for the profile's conditions, with the current setting."""
-        return self._cycles.cost.facts
+        return self.scheduler.busy
 
     def submit(self, request: Request) -> None:
         """Queue a request."""
         self.pace.arrived(request, asyncio.get_running_loop().time())
-        self._scheduler.waiting.append(request)
+        self.scheduler.waiting.append(request)
         self._wake.set()
 
     def abort(self, rid: str, *, everything: bool = False) -> None:
         """End all requests, or the requests whose ids begin with a non-empty `rid`."""
-        for request in self._scheduler.everyone():
+        for request in self.scheduler.everyone():
             if request.finish is None and (everything or (rid and request.rid.startswith(rid))):
                 request.end(ABORT)
         # Running requests leave at the end of the next forward.
-        self._scheduler.drop_ended()
+        self.scheduler.drop_ended()
 
     def flush(self) -> bool:
         """Empty the prefix cache and begin the next block of noise; return `False` while busy."""
         if self.busy:
             return False
-        self._scheduler.flush()
+        self.scheduler.flush()
         self.pace.flushed()
         self.counters.flushed()
-        self._noise.next_block()
+        self.noise.next_block()
         return True
 
     def rehearse(self, request: Request) -> None:
         """Complete and count a request at once, in no simulated time."""
         request.emit(1)
         while request.finish is None:
-            self._give([request], self._cycles.next([request]))
+            self._give([request], self.cycles.next([request]))
             self.counters.window.iterations += 1
         self.counters.finished(request)
-
-    def switch(self, setting: Setting) -> None:
-        """Apply another setting; the engine must be idle."""
-        self._cycles.switch(setting)
 
     async def run(self) -> None:
         """Serve requests until cancelled."""
         clock = asyncio.get_running_loop().time
-        scheduler, pace = self._scheduler, self.pace
+        scheduler, pace = self.scheduler, self.pace
         while True:
             if not self.busy:
                 self._interrupt_clock()
@@ -215,7 +168,7 @@ class Engine:
         self.pace.begin(first)
         self.counters.last_tick = max(self.counters.last_tick, self.pace.deadline)
         if not first.open_arrival:
-            await self.pace.gather(self._cycles.cost.prefill_ms(first.prompt_tokens))
+            await self.pace.gather(self.cycles.cost.prefill_ms(first.prompt_tokens))
 
     def _interrupt_clock(self) -> None:
         if self._clock is not None:
@@ -229,27 +182,27 @@ class Engine:
             request.forward_entry_at = now
         self._log.scheduler(self._batch_log.prefill(prefill, asyncio.get_running_loop().time()))
         self.pace.begin_prefill(requests)
-        milliseconds = self._cycles.cost.prefill_ms(prefill.new_tokens)
+        milliseconds = self.cycles.cost.prefill_ms(prefill.new_tokens)
         seconds = await self._pass_time(milliseconds, requests, repays=False)
         self.counters.forward(EXTEND, seconds)
         now = wall_time()
-        for request in self._scheduler.prefilled(prefill):
+        for request in self.scheduler.prefilled(prefill):
             if request.finish is None:
                 request.prefill_finished_at = now
                 request.emit(1)
 
     async def _decode(self) -> None:
-        batch = self._scheduler.running
-        before = (self.num_steps, self.num_draft_tokens)
-        cycle = self._cycles.next(batch)
-        if self.num_steps != before[0]:
+        batch = self.scheduler.running
+        before = self.cycles.setting.size
+        cycle = self.cycles.next(batch)
+        if self.cycles.num_steps != before[0]:
             self._log.scheduler(
-                f"Switch adaptive runtime state: steps {before[0]} -> {self.num_steps}, "
-                f"draft_tokens {before[1]} -> {self.num_draft_tokens}"
+                f"Switch adaptive runtime state: steps {before[0]} -> {self.cycles.num_steps}, "
+                f"draft_tokens {before[1]} -> {self.cycles.num_draft_tokens}"
             )
         time = cycle.time
         if self._plugin is not None:
-            time = self._plugin.distort(time, self.setting)
+            time = self._plugin.distort(time, self.cycles.setting)
         total = time.total_ms
         seconds = await self._pass_time(total, batch, repays=True)
         self._time_device(time, seconds / total if total else 0.0, len(batch))
@@ -273,14 +226,14 @@ class Engine:
             window.accepted += correct + 1
             window.tokens += correct + 1
             request.emit(correct + 1)
-        self._cycles.verified(cycle)
+        self.cycles.verified(cycle)
 
     def _time_device(self, time: CycleTime, seconds_per_ms: float, size: int) -> None:
         counters = self.counters
         if self._plugin is not None and self._clock is not None:
-            graphs = self._plugin.graphs(self.setting)
+            graphs = self._plugin.graphs(self.cycles.setting)
             self._clock.cycle(size, time, seconds_per_ms, graphs)
-        if self.speculating:
+        if self.cycles.speculating:
             counters.forward(DRAFT, time.draft_ms * seconds_per_ms)
             counters.forward(TARGET_VERIFY, time.verify_ms * seconds_per_ms)
             counters.forward(DRAFT_EXTEND, time.draft_extend_ms * seconds_per_ms)
@@ -288,7 +241,7 @@ class Engine:
             counters.forward(DECODE, time.verify_ms * seconds_per_ms)
 
     def _retire(self) -> None:
-        ended = self._scheduler.retire()
+        ended = self.scheduler.retire()
         if not ended:
             return
         self.pace.ended(ended, asyncio.get_running_loop().time())
@@ -302,15 +255,15 @@ class Engine:
                     self._hooks.finished(self, request)
 
     def _undo_switch(self) -> None:
-        if self._plugin is not None and self.setting != self._plugin.started:
-            self._plugin.switched(self.setting, self._plugin.started)
-            self.switch(self._plugin.started)
+        if self._plugin is not None and self.cycles.setting != self._plugin.started:
+            self._plugin.switched(self.cycles.setting, self._plugin.started)
+            self.cycles.switch(self._plugin.started)
 
     async def _pass_time(
         self, milliseconds: float, batch: Sequence[Request], *, repays: bool
     ) -> float:
         """Wait for the time of a forward; return its seconds on the server's clock."""
-        milliseconds *= self._noise.system * sum(r.noise for r in batch) / len(batch)
+        milliseconds *= self.noise.system * sum(r.noise for r in batch) / len(batch)
         if self._hooks is not None:
             await self._hooks.before_forward(self, batch)
             milliseconds *= self._hooks.factor(self)
@@ -322,5 +275,6 @@ class Engine:
     def _tick(self, now: float) -> None:
         counters = self.counters
         # SGLang divides by the initial width after a switch too, which is wrong.
-        counters.tick(now, self.num_steps, self.num_draft_tokens, self._flags.num_draft_tokens - 1)
-        self._log.scheduler(self._batch_log.decode(counters, speculating=self.speculating))
+        steps, draft_tokens = self.cycles.setting.size
+        counters.tick(now, steps, draft_tokens, self._flags.num_draft_tokens - 1)
+        self._log.scheduler(self._batch_log.decode(counters, speculating=self.cycles.speculating))

@@ -117,15 +117,13 @@ def make_request(
     input_ids: Sequence[int],
     limit: int,
     *,
-    stops: bool,
-    streaming: bool,
     arrived: float,
-    noise: float,
-    received_at: float,
-    prompt: str,
+    stops: bool = False,
+    streaming: bool = False,
     open_arrival: bool = False,
 ) -> Request:
-    """Make a request of token ids; `prompt` is their fingerprint."""
+    """Make a request of at most `limit` tokens; see `Request` for the other values."""
+    prompt = tokens.fingerprint(input_ids)
     return Request(
         rid=rid,
         prompt=prompt,
@@ -134,8 +132,8 @@ def make_request(
         answer=tokens.answer(prompt, limit, stops=stops),
         offset=tokens.offset(prompt),
         arrived=arrived,
-        received_at=received_at,
-        noise=noise,
+        received_at=wall_time(arrived),
+        noise=1.0,
         stops=stops,
         streaming=streaming,
         open_arrival=open_arrival,

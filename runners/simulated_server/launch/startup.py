@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from runners.simulated_server.engine import tokens
 from runners.simulated_server.engine.adaptive import candidate_steps
-from runners.simulated_server.engine.clock import wall_time
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits
 from runners.simulated_server.faults.crashes import crash
@@ -309,19 +308,8 @@ _TOKENS = 8
 def count_warm_up(server: SimulatedServer) -> None:
     """Count the warm-up request in `/metrics`; its time is the profile's `warmup_s`."""
     ids = tokens.tokenize(_PROMPT)
-    now = wall_time()
-    request = make_request(
-        "warm-up",
-        ids,
-        _TOKENS,
-        stops=False,
-        streaming=False,
-        arrived=0.0,
-        received_at=now,
-        noise=1.0,
-        prompt=tokens.fingerprint(ids),
-    )
-    request.forward_entry_at = request.prefill_finished_at = now
+    request = make_request("warm-up", ids, _TOKENS, arrived=time.monotonic())
+    request.forward_entry_at = request.prefill_finished_at = request.received_at
     server.engine.rehearse(request)
     if server.enable_metrics:
         server.observations.finished(request)

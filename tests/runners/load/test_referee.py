@@ -16,10 +16,10 @@ from runners.load.generator import LoadGenerator
 from runners.load.prompts.prompts import Prompt, PromptSource
 from runners.load.window.watches import ServerIdentityWatch
 from runners.simulated_server.engine.profile import PROFILES, load_profile
-from runners.simulated_server.engine.walk import walk
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
+from ..simulated_server.walk import walk
 from . import referee
 from .referee import Verdict
 from .test_simulated_server import simulated_server

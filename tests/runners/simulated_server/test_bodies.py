@@ -1,4 +1,4 @@
-"""Bodies have the fields that SGLang 0.5.23's have."""
+"""Bodies and values that the recorded exchanges do not compare."""
 
 import json
 import re
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def tree(start, speculation):
-    """Like the recorded `standalone` server: three steps, topk 2, six draft tokens."""
+    """A server like the recorded `standalone`: 3 steps, topk 2, 6 draft tokens."""
     flags = speculation(3, 2, 6, algorithm="STANDALONE")
     return start(*flags, "--enable-metrics", "--context-length", "2048").wait_ready()
 
@@ -21,70 +21,21 @@ def plain(start):
     return start("--enable-metrics").wait_ready()
 
 
-def events(text):
-    parts = [part for part in text.split("\n\n") if part]
-    assert parts.pop() == "data: [DONE]"
-    return [json.loads(part.removeprefix("data: ")) for part in parts]
-
-
-def test_generate_while_speculating(tree, recorded):
-    ours, theirs = tree.generate().json(), json.loads(recorded("standalone_generate.json"))
-    assert list(ours) == list(theirs)
-    assert list(ours["meta_info"]) == list(theirs["meta_info"])
-    assert {k: type(v) for k, v in ours["meta_info"].items()} == {
-        k: type(v) for k, v in theirs["meta_info"].items()
-    }
-    meta = ours["meta_info"]
-    assert meta["finish_reason"] == {"type": "length", "length": 32}
-    assert meta["spec_accept_length"] == 32 / meta["spec_verify_ct"]
-    assert meta["spec_num_proposed_drafts"] == 5 * meta["spec_verify_ct"]
-    histogram = meta["spec_correct_drafts_histogram"]
-    assert sum(histogram) == meta["spec_verify_ct"]
-    assert sum(k * n for k, n in enumerate(histogram)) == meta["spec_num_correct_drafts"]
-
-
-def test_generate_without_speculation(plain, recorded):
-    ours, theirs = plain.generate().json(), json.loads(recorded("plain_generate.json"))
-    assert list(ours["meta_info"]) == list(theirs["meta_info"])
-
-
-@pytest.mark.parametrize("name", ["tree", "plain"])
-def test_stream(request, name, recorded):
-    served = request.getfixturevalue(name)
-    reply = served.generate("Count to one hundred.", stream=True)
-    ours = events(reply.text)
-    body = {"tree": "standalone_generate_stream.sse.txt", "plain": "plain_generate_stream.sse.txt"}
-    theirs = events(recorded(body[name]))
-    for i in (0, 1, -1):
-        assert list(ours[i]) == list(theirs[i])
-        assert list(ours[i]["meta_info"]) == list(theirs[i]["meta_info"])
+def test_a_stream_of_generate_is_cumulative(tree):
+    reply = tree.generate("Count to one hundred.", stream=True)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    ours = parts(reply.text)
+    assert ours[0]["meta_info"]["completion_tokens"] == 1
     for before, after in pairwise(ours):
         count = after["meta_info"]["completion_tokens"]
         assert len(after["output_ids"]) == count > before["meta_info"]["completion_tokens"]
         assert after["output_ids"][: len(before["output_ids"])] == before["output_ids"]
         assert after["text"].startswith(before["text"])
-    assert ours[0]["meta_info"]["completion_tokens"] == 1
-    assert reply.headers["content-type"].startswith("text/event-stream")
 
 
 def test_outputs_do_not_depend_on_speculation(tree, plain):
     prompt = "The same prompt everywhere."
     assert tree.generate(prompt).json()["output_ids"] == plain.generate(prompt).json()["output_ids"]
-
-
-def test_batch(plain, recorded):
-    ours = plain.generate(["one", "two"]).json()
-    theirs = json.loads(recorded("standalone_generate_batch.json"))
-    assert [list(reply) for reply in ours] == [list(reply) for reply in theirs]
-    assert ours[0]["output_ids"] != ours[1]["output_ids"]
-
-
-def test_natural_end(plain):
-    sampling = {"max_new_tokens": 1000, "ignore_eos": False}
-    reply = plain.client.post("/generate", json={"input_ids": [1, 2], "sampling_params": sampling})
-    meta = reply.json()["meta_info"]
-    assert meta["finish_reason"]["type"] == "stop"
-    assert meta["completion_tokens"] < 1000
 
 
 @pytest.mark.parametrize("path", ["/server_info", "/get_server_info"])
@@ -97,26 +48,15 @@ def test_server_info(tree, recorded, path):
     assert set(our_state) - {"avg_spec_accept_length"} == set(their_state)
     assert ours["version"] == "0.5.23"
     simulated = ours["simulated"]
-    assert simulated.pop("clock")["forwards"] > 0  # how well it keeps its own time
+    assert simulated.pop("clock")["forwards"] > 0
     assert simulated == {"profile": "kimi", "time_scale": 50.0, "seed": 0}
     assert ours["speculative_num_draft_tokens"] == our_state["speculative_num_draft_tokens"] == 6
     assert ours["max_running_requests"] == 48
     assert ours["launch_command"].startswith("--model-path moonshotai/Kimi-K2.5 ")
 
 
-def test_model_info_and_models(tree, recorded):
-    for path, name in (
-        ("/model_info", "standalone_model_info.json"),
-        ("/get_model_info", "standalone_model_info.json"),
-        ("/v1/models", "plain_v1_models.json"),
-    ):
-        ours, theirs = tree.client.get(path).json(), json.loads(recorded(name))
-        assert list(ours) == list(theirs)
-    assert list(ours["data"][0]) == list(theirs["data"][0])
-
-
 def families(page):
-    """What a page has: each family's type, and the label names of its series."""
+    """Return type and label names of each family of a page."""
     found = {}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
@@ -138,7 +78,7 @@ def helps(page):
     return {line for line in page.splitlines() if line.startswith("# ")}
 
 
-# What the real one counts of its own processes and graphs; the simulated one has neither.
+# Counts of SGLang's processes and graphs; the simulation has neither.
 NOT_SIMULATED = {"sglang:process_cpu_seconds_total", "sglang:cuda_graph_passes_total"}
 
 
@@ -150,7 +90,7 @@ def test_metrics_have_the_real_families(tree, recorded):
     page = tree.client.get("/metrics").text
     theirs = recorded("metrics_standalone_after.txt")
     ours, real = families(page), families(theirs)
-    # The second page was scraped while a request ran that was then aborted.
+    # The second page was recorded while a request ran that was aborted later.
     real_busy = families(recorded("metrics_standalone_busy.txt"))
     real = {**real_busy, **real}
     for name in ("sglang:num_aborted_requests_total", "sglang:get_loads_duration_seconds"):
@@ -168,9 +108,9 @@ def test_metrics_before_the_first_request(start, recorded):
     served = start("--enable-metrics").wait_ready()
     ours = families(served.client.get("/metrics").text)
     page = recorded("plain_metrics_before.txt")
-    theirs = families(page[page.index("# HELP") :])  # the recording begins in a histogram
+    theirs = families(page[page.index("# HELP") :])  # the recording begins within a histogram
     assert set(theirs) - set(ours) <= NOT_SIMULATED
-    # Both have been warmed up by a request of their own, which counts.
+    # Both servers count their warm-up request.
     assert {"sglang:prompt_tokens_total", "sglang:num_requests_total"} <= set(theirs)
 
 
@@ -179,7 +119,7 @@ def test_histograms_add_up(start):
     for i in range(3):
         served.generate(f"a histogram {i}", 40, stream=True)
     page = served.client.get("/metrics").text
-    # Where streams have a series of their own, the warm-up's request is not in it.
+    # The warm-up request is not in the series of streams.
     for family, total, count in (
         ("generation_tokens_histogram", 120.0 + 8.0, 4.0),
         ("time_to_first_token_seconds", None, 3.0),
@@ -209,40 +149,11 @@ def test_device_timer(start, speculation):
     assert categories(start("--enable-metrics").wait_ready()) == {}
 
 
-def test_counters_add_up(plain):
-    def total(name):
-        page = plain.client.get("/metrics").text
-        return sum(
-            float(line.rsplit(" ", 1)[1])
-            for line in page.splitlines()
-            if line.startswith(f"sglang:{name}{{")
-        )
-
-    before = total("generation_tokens_total")
-    plain.generate("counted", 40)
-    plain.generate("counted too", 24, stream=True)
-    assert total("generation_tokens_total") - before == 64
-    assert total("num_running_reqs") == 0
-
-
 def test_metrics_need_the_flag(start, recorded):
     served = start().wait_ready()
     reply = served.client.get("/metrics")
     assert reply.status_code == 404
     assert reply.json() == json.loads(recorded("plain_notfound.json"))
-
-
-def test_refusals(tree, recorded):
-    bad = tree.client.post("/generate", content=b"{nonsense")
-    theirs = json.loads(recorded("plain_bad_json.json"))
-    assert (bad.status_code, list(bad.json())) == (400, list(theirs))
-    cold = tree.client.post("/generate", json={"text": "x", "sampling_params": {"temperature": -1}})
-    assert cold.status_code == 400
-    assert cold.json() == json.loads(recorded("plain_bad_param.json"))
-    long = {"model": "m", "prompt": [1] * 10000}
-    refused = tree.client.post("/v1/completions", json=long)
-    assert refused.status_code == 400
-    assert refused.json() == json.loads(recorded("plain_too_long.json"))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +174,7 @@ def test_refusals(tree, recorded):
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused_clearly(plain, path, body, message):
+def test_an_invalid_request_is_refused_with_its_reason(plain, path, body, message):
     reply = plain.client.post(path, json=body)
     assert reply.status_code == 400
     assert message in json.dumps(reply.json())
@@ -274,39 +185,7 @@ def parts(text):
     return [json.loads(part[6:]) for part in text.split("\n\n") if part and "[DONE]" not in part]
 
 
-def test_openai_bodies(tree, plain, recorded):
-    completion = {"model": "m", "prompt": "import os", "max_tokens": 32, "ignore_eos": True}
-    chat = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True}
-    chat["max_tokens"] = 16
-    usage = {"stream": True, "stream_options": {"include_usage": True}}
-    for served, path, body, name in (
-        (plain, "/v1/completions", completion, "plain_completions.json"),
-        (plain, "/v1/chat/completions", chat, "plain_chat.json"),
-    ):
-        ours, theirs = served.client.post(path, json=body).json(), json.loads(recorded(name))
-        assert list(ours) == list(theirs)
-        assert list(ours["choices"][0]) == list(theirs["choices"][0])
-        assert list(ours["usage"]) == list(theirs["usage"])
-    warm = tree.client.post("/v1/chat/completions", json=chat)
-    assert warm.status_code == 200
-    ours = tree.client.post("/v1/chat/completions", json={**chat, "return_meta_info": True}).json()
-    theirs = json.loads(recorded("standalone_chat_meta.json"))
-    assert list(ours["choices"][0]["meta_info"]) == list(theirs["choices"][0]["meta_info"])
-    for path, body, name in (
-        ("/v1/completions", completion, "standalone_completions_stream.sse.txt"),
-        ("/v1/chat/completions", chat, "standalone_chat_stream.sse.txt"),
-    ):
-        ours = parts(tree.client.post(path, json={**body, **usage}).text)
-        theirs = parts(recorded(name).rstrip("\n") + "\n\n")
-        for i in (0, 1, -2, -1):
-            assert list(ours[i]) == list(theirs[i])
-            if theirs[i]["choices"]:
-                assert list(ours[i]["choices"][0]) == list(theirs[i]["choices"][0])
-        assert ours[-1]["choices"] == []
-        assert ours[-1]["usage"]["completion_tokens"] == body["max_tokens"]
-
-
-def test_streams_say_the_same_as_whole_answers(tree):
+def test_streams_equal_whole_answers(tree):
     messages = [{"role": "user", "content": "Say the same twice."}]
     completion = {"model": "m", "prompt": ["one", "two"], "max_tokens": 40, "ignore_eos": True}
     whole = tree.client.post("/v1/completions", json=completion).json()
@@ -322,7 +201,7 @@ def test_streams_say_the_same_as_whole_answers(tree):
     said = parts(tree.client.post("/v1/chat/completions", json={**chat, "stream": True}).text)
     deltas = [part["choices"][0]["delta"].get("content", "") for part in said]
     assert "".join(deltas) == whole["message"]["content"]
-    assert whole["finish_reason"] == "stop"  # a natural end, with no limit given
+    assert whole["finish_reason"] == "stop"  # the natural end, without a limit
     assert said[-1]["choices"][0]["finish_reason"] == "stop"
 
 
@@ -348,38 +227,13 @@ def test_what_ends_an_answer(plain):
     assert natural["meta_info"]["completion_tokens"] == len(natural["output_ids"])
 
 
-def test_stream_interval_and_increments(start, speculation):
-    flags = ("--stream-interval", "10", "--incremental-streaming-output")
-    served = start(*speculation(3), *flags).wait_ready()
-    prompt = "A chunk holds at least ten tokens."
-    whole = served.generate(prompt, 95).json()
-    said = events(served.generate(prompt, 95, stream=True).text)
-    sizes = [len(one["output_ids"]) for one in said]
-    assert sizes[0] == 1
-    assert all(size >= 10 for size in sizes[1:-1])
-    assert [token for one in said for token in one["output_ids"]] == whole["output_ids"]
-    assert "".join(one["text"] for one in said) == whole["text"]
-    assert [one["meta_info"]["completion_tokens"] for one in said][-1] == 95
-    assert "spec_verify_ct" in said[-1]["meta_info"]
-    assert "queue_time" not in said[-1]["meta_info"]  # no --enable-metrics
-
-
-def test_api_key(start, recorded):
-    served = start("--api-key", "secret").wait_ready()  # health stays open
-    refused = served.generate()
-    assert (refused.status_code, refused.text) == (401, recorded("apikey_noauth_generate.txt"))
-    served.client.headers["authorization"] = "Bearer secret"
-    assert served.generate().status_code == 200
-
-
 @pytest.mark.parametrize(
     ("flags", "body"),
     [
-        (("EAGLE3", 3, 2, 6), "eagle3_generate.json"),
         (("EAGLE3", 4, 1, 9), "eaglesim_generate.json"),
         (("NGRAM",), "ngram_generate.json"),
     ],
-    ids=["EAGLE3", "simulated acceptance", "NGRAM"],
+    ids=["simulated acceptance", "NGRAM"],
 )
 def test_other_algorithms(start, speculation, recorded, flags, body):
     name, *numbers = flags
@@ -395,18 +249,16 @@ def test_other_algorithms(start, speculation, recorded, flags, body):
     assert meta["spec_num_proposed_drafts"] % meta["spec_verify_ct"] == 0
 
 
-def test_server_info_before_and_after_a_flush(start, speculation, recorded):
-    served = start(*speculation(3), "--enable-metrics").wait_ready()
-
+def test_server_info_before_and_after_a_flush(tree, recorded):
     def state():
-        return served.client.get("/server_info").json()["internal_states"][0]
+        return tree.client.get("/server_info").json()["internal_states"][0]
 
     for i in range(4):
-        served.generate(f"long enough for a look at the gauges {i}", 100)
+        tree.generate(f"long enough for a look at the gauges {i}", 100)
     after = state()
     theirs = json.loads(recorded("eaglesim_server_info_after.json"))["internal_states"][0]
     assert set(after) == set(theirs)
     assert 1.0 < after["avg_spec_accept_length"] <= 4.0
-    assert served.client.post("/flush_cache").status_code == 200
+    assert tree.client.post("/flush_cache").status_code == 200
     theirs = json.loads(recorded("eaglesim_server_info_after_flush.json"))["internal_states"][0]
     assert set(state()) == set(theirs)

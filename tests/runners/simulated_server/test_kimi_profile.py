@@ -1,4 +1,4 @@
-"""The Kimi profile tells the story: computed here from its numbers alone, for the whole space."""
+"""The Kimi profile matches its story; computed from the profile's numbers for the whole space."""
 
 from functools import cache
 from itertools import product
@@ -6,8 +6,9 @@ from itertools import product
 import pytest
 
 from runners.simulated_server.engine.profile import load_profile
-from runners.simulated_server.engine.walk import expected
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected
 
 OUTPUT_TOKENS = 256
 PROMPT_TOKENS = 200
@@ -16,7 +17,7 @@ NCCL = (None, BEST, "LL128", "Simple")
 
 
 def legal_points():
-    """Every point of the kimi study: steps, topk, draft tokens; `None` is no speculation."""
+    """Yield steps, topk and draft tokens of the Kimi study; `None`: no speculation."""
     yield None
     for steps in range(1, 11):
         yield (steps, 1, steps + 1)
@@ -29,7 +30,7 @@ SPACE = tuple(product(legal_points(), NCCL))
 
 
 def own_figures(kimi, point, nccl):
-    """Tok/s, verify's share and mean tokens per verify, from the YAML's numbers."""
+    """Return tok/s, share of verify and tokens per verify, from the profile's numbers."""
     saving = next((s for s in kimi["collectives"] if s["when"] == {"NCCL_PROTO": nccl}), None)
     prefill = kimi["prefill"]["base_ms"] + kimi["prefill"]["token_ms"] * PROMPT_TOKENS
     if point is None:
@@ -54,7 +55,7 @@ def own_figures(kimi, point, nccl):
 
 @cache
 def mean_cycles(chances):
-    """Walks a grid of prompts through the cycles, rather than trust a formula."""
+    """Count the cycles of a grid of prompts."""
     golden, grid, cycles = (5**0.5 - 1) / 2, 200, 0
     for i in range(grid):
         tokens, n = 1, 0

@@ -1,13 +1,18 @@
-"""The simulated server plays the tuner's plugin: what it logs, says, switches and refuses."""
+"""The simulated plugin: its log, status, switches and refusals."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 
 import pytest
 
 from runners.plugin.protocol import bucket_seconds, token_of
+from runners.simulated_server.engine.plugin import simulated_plugin
+from runners.simulated_server.launch.environment import read_environment
+from runners.simulated_server.launch.flags import parse_flags, resolve
 
 pytestmark = pytest.mark.slow
 
@@ -41,13 +46,13 @@ def both(start, speculation):
     return start(*speculation(5), "--tp-size", "2", env=env, scale=20.0).wait_ready()
 
 
-def test_without_its_variables_there_is_none(start, speculation):
+def test_no_plugin_without_its_variables(start, speculation):
     served = start(*speculation(5)).wait_ready()
     assert status(served) is None
     assert lines(served) == []
 
 
-def test_what_it_says(both):
+def test_log_and_status(both):
     said = lines(both)[:2]
     assert said == [
         f"ready rank={rank}/2 sglang=0.5.23 hot_switch=1,2,5 clock=on" for rank in (0, 1)
@@ -60,7 +65,7 @@ def test_what_it_says(both):
     assert found["clock"]["batches"] is not None
 
 
-def test_a_switch_is_at_once_on_every_rank(both):
+def test_a_switch_applies_to_every_rank(both):
     before = status(both)["hot_switch"]
     assert before["in_force"] == 5
     assert switch(both, 2) == [True]
@@ -71,7 +76,7 @@ def test_a_switch_is_at_once_on_every_rank(both):
 
 
 @pytest.mark.parametrize(("steps", "token"), [(1, 0), (1, token_of("another")), (3, None)])
-def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
+def test_a_refused_switch_changes_nothing(both, steps, token):
     before = status(both)["hot_switch"]
     assert switch(both, steps, token) == [False]
     after = status(both)["hot_switch"]
@@ -83,11 +88,11 @@ def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
     )[-2:]
 
 
-def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, speculation):
+def test_trees_switch_by_steps_and_draft_tokens(start, speculation):
     served = start(*speculation(3, 2, 6), env=TREES | CLOCK, scale=20.0).wait_ready()
     assert lines(served)[0] == "ready rank=0/1 sglang=0.5.23 hot_switch=2/6,3,3/6 clock=on"
     assert set(status(served)["hot_switch"]["states"]) == {"2/6", "3", "3/6"}
-    assert switch(served, 2) == [False], "a chain of two steps is none of them"
+    assert switch(served, 2) == [False], "a chain of two steps is not among the settings"
     assert status(served)["hot_switch"]["refused"] == "there are states for 2/6,3,3/6 only"
     widths = {}
     for steps, tokens in ((2, 6), (3, 4), (3, 6)):
@@ -104,7 +109,7 @@ def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, specula
         "rank=0/1 steps 2/6 -> 3",
         "rank=0/1 steps 3 -> 3/6",
     ]
-    # Four tokens are verified sooner than six, whatever the steps are.
+    # Verify of four tokens is faster than of six, at any number of steps.
     assert widths[3, 4] < widths[2, 6] == pytest.approx(widths[3, 6])
 
 
@@ -122,14 +127,23 @@ def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, specula
         ((5,), CLOCK | misbehaviour(kind="plugin_refused"), "clock: verified with"),
     ],
 )
-def test_what_it_cannot_do_ends_the_server(start, speculation, flags, env, reason):
-    served = start(*(speculation(*flags) if flags else ()), env=env)
+def test_an_unsupported_request_is_refused(speculation, flags, env, reason):
+    given = parse_flags(["--model-path", "m", *(speculation(*flags) if flags else ())])
+    simulation = read_environment(env)
+    plugin = simulated_plugin(
+        simulation, resolve(given), "0.5.23", None, state_s=0.0, faults=simulation.misbehave
+    )
+    assert plugin.refusal().startswith(f"tuner_sglang_plugin: REFUSED {reason}")
+
+
+def test_a_refusal_ends_the_server(start):
+    served = start(env=STEPS)
     assert served.exit_status() == 78
-    assert f"tuner_sglang_plugin: REFUSED {reason}" in served.log
+    assert "tuner_sglang_plugin: REFUSED hot_switch: speculative_algorithm=None" in served.log
 
 
-@pytest.mark.parametrize("scale", [10.0, 50.0])
-def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi, scale):
+def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi):
+    scale = 50.0
     served = start(*speculation(2), env=CLOCK, scale=scale).wait_ready()
     served.generate("one", 64)
     served.generate("two", 64)
@@ -140,7 +154,7 @@ def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi, scale):
     ((bucket, count),) = verify["buckets"].items()
     assert count == verify["count"] == verify["graphs"]
     assert 1000 * scale * bucket_seconds(int(bucket)) == pytest.approx(width, rel=0.011)
-    # The last cycle of an answer is followed by none.
+    # No cycle follows the last cycle of an answer.
     assert parts["cycle"]["count"] == rest["count"] == verify["count"] - 2
     forwards = sum(parts[name]["total_s"] / verify["count"] for name in ("draft", "draft_extend"))
     cycle = parts["cycle"]["total_s"] / parts["cycle"]["count"]
@@ -155,7 +169,7 @@ def test_without_speculation_a_cycle_is_a_decode(start):
     assert set(status(served)["clock"]["batches"]["1"]) == {"verify", "rest", "cycle"}
 
 
-def test_of_other_drafters_the_draft_is_in_the_rest(start):
+def test_rest_includes_the_draft_of_other_algorithms(start):
     flags = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8")
     served = start(*flags, env=CLOCK).wait_ready()
     served.generate("one", 16)
@@ -173,7 +187,7 @@ def per_call(served, part):
     ("kind", "part", "graphs"),
     [("switch_eager", "draft_extend", 0.0), ("switch_slow", "verify", 1.0)],
 )
-def test_a_switched_state_that_is_not_faithful(start, speculation, kind, part, graphs):
+def test_a_slow_switched_state(start, speculation, kind, part, graphs):
     env = CLOCK | misbehaviour(kind=kind, factor=3.0)
     switched = start(*speculation(5), env=STEPS | env).wait_ready()
     own = start(*speculation(2), env=env).wait_ready()
@@ -197,7 +211,7 @@ def test_a_switch_that_is_ignored_or_undone(start, speculation):
     assert (hot["in_force"], hot["switches"]) == (5, 2)
 
 
-def test_it_may_be_missing_or_half_loaded(start, speculation):
+def test_a_missing_or_half_loaded_plugin(start, speculation):
     env = STEPS | CLOCK | misbehaviour(kind="plugin_missing")
     missing = start(*speculation(5), env=env).wait_ready()
     assert status(missing) is None
@@ -205,3 +219,40 @@ def test_it_may_be_missing_or_half_loaded(start, speculation):
     env = STEPS | misbehaviour(kind="plugin_half")
     half = start(*speculation(5), "--tp-size", "4", env=env).wait_ready()
     assert [line.split()[1] for line in lines(half)] == ["rank=0/4", "rank=1/4"]
+
+
+def test_switching_the_steps(both):
+    both.generate("at five", 64)
+    assert switch(both, 2) == [True]
+    info = both.client.get("/server_info").json()
+    for where in (info, *info["internal_states"]):
+        assert where["speculative_num_steps"] == 2
+        assert where["speculative_num_draft_tokens"] == 3
+    meta = both.generate("at two", 64).json()["meta_info"]
+    assert len(meta["spec_correct_drafts_histogram"]) <= 3
+    # As in SGLang, the rate uses the initial width.
+    assert meta["spec_num_proposed_drafts"] == 5 * meta["spec_verify_ct"]
+    assert switch(both, 5) == [True]
+
+
+def test_a_server_without_the_plugin_does_not_switch(start, speculation):
+    served = start(*speculation(5)).wait_ready()
+    body = {"server_args": {"speculative_num_steps": 1}}
+    assert served.client.post("/set_internal_state", json=body).json() == [False]
+    assert "Updating speculative_num_steps is not supported." in served.log
+
+
+def test_switching_is_refused_while_busy(start, speculation):
+    env = {"TUNER_SWITCHABLE_STEPS": "1,2", "TUNER_LAUNCH": MARK}
+    served = start(*speculation(2), "--enable-metrics", env=env, scale=2.0).wait_ready()
+    worker = threading.Thread(target=served.generate, args=("long", 4000))
+    worker.start()
+    # A health check uses fewer tokens.
+    used = re.compile(r"^sglang:num_used_tokens\{.*\} (.*)$", re.MULTILINE)
+    deadline = time.monotonic() + 60
+    while float(used.search(served.client.get("/metrics").text)[1]) <= 1000:
+        assert time.monotonic() < deadline
+    assert switch(served, 1) == [False]
+    served.client.post("/abort_request", json={"abort_all": True})
+    worker.join(60)
+    assert not worker.is_alive()

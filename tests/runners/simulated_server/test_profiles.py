@@ -1,12 +1,13 @@
-"""The shipped profiles come out at the figures that they were made from, in closed form."""
+"""The shipped profiles match the measurements that they are made from."""
 
 import pytest
 
 from runners.simulated_server.engine.cost import CostModel, drafting, repetition
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.tokens import pack
-from runners.simulated_server.engine.walk import expected, walk
 from search_spaces.configuration import Configuration, Speculation
+
+from .walk import expected, walk
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +20,7 @@ def configuration(point=None, algorithm="EAGLE3", **env):
 
 
 def accepting(profile, point, accept_length):
-    """The profile with acceptance as SGLang simulates it: a given mean accept length."""
+    """Return the profile with the given mean accept length."""
     depth = min(point[0], point[2] - 1)
     chances = ((accept_length - 1) / depth,) * depth
     update = {"at_least": chances, "tree_gain": {}}
@@ -65,7 +66,7 @@ def test_no_setting_is_faster_on_the_equal_machine(algorithm, concurrency):
             assert found.output_tok_s == pytest.approx(plain.output_tok_s, rel=1e-9)
             closed = expected(profile, configuration(point, algorithm), output_tokens=64)
             assert closed.output_tok_s == pytest.approx(plain.output_tok_s, rel=1e-9)
-        else:  # the cycles are equal; requests that end at different times share fewer prefills
+        else:  # equal cycles, but fewer shared prefills
             assert found.tpot_ms >= 0.99 * plain.tpot_ms
 
 
@@ -127,7 +128,7 @@ def test_ngram_accepts_what_the_prompt_repeats():
     assert fresh < half < full
 
 
-def test_conditions_are_looked_at_anew_at_another_depth():
+def test_another_depth_evaluates_the_conditions_again():
     kimi = load_profile("kimi").model_dump()
     kimi["collectives"] = [{"when": {"num_steps": 2}, "verify_ms": 5.0, "decode_ms": 0.0}]
     profile = type(load_profile("kimi")).model_validate(kimi)

@@ -1,6 +1,6 @@
-"""Expected results of a profile: in closed form, and by running the scheduler on a virtual clock.
+"""Expected results of a profile: in closed form, and by running the scheduler without a clock.
 
-Both use the cost model of the server. They say what a profile implies, not whether it is right.
+Both use the server's cost model. They show what a profile implies, not that the profile is right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from runners.simulated_server.engine.adaptive import adaptive_steps
 from runners.simulated_server.engine.cost import CostModel, Cycles, CycleTime
 from runners.simulated_server.engine.request import make_request
 from runners.simulated_server.engine.scheduler import Limits, Scheduler
-from runners.simulated_server.engine.tokens import fingerprint
 from runners.simulated_server.launch.flags import CHUNKED_PREFILL_SIZE
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Walked:
-    """One request's times, in milliseconds from the walk's beginning."""
+    """Times of one request, in milliseconds after the start of the walk."""
 
     request: Request
     arrived_ms: float
@@ -46,24 +45,19 @@ class Walked:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A closed loop.
-
-    Attributes:
-        requests: All of them, by their end.
-        concurrency: Requests in flight.
-    """
+    """Requests of a closed loop, in the order of their ends."""
 
     requests: tuple[Walked, ...]
     concurrency: int
 
     @property
     def steady(self) -> tuple[Walked, ...]:
-        """Those but the first and the last of every client."""
+        """All requests except the first and the last of every client."""
         return self.requests[self.concurrency : -self.concurrency]
 
     @property
     def output_tok_s(self) -> float:
-        """Tokens of the steady requests per second from where the one before them ended."""
+        """Tokens of the steady requests per second, from the end of the request before them."""
         steady = self.steady
         tokens = sum(w.request.completion_tokens for w in steady)
         began = self.requests[self.concurrency - 1].finished_ms
@@ -110,26 +104,26 @@ def walk(
     max_running_requests: int = 1024,
     seed: int = 0,
 ) -> Walk:
-    """Walks a closed loop of clients that answer at once, all starting together, without noise.
+    """Walk a closed loop without noise: all clients start together and answer at once.
 
     Args:
-        profile: The machine.
-        configuration: In canonical form; its flags bound the batches as the server's do.
-        concurrency: Clients.
-        prompt_tokens: Of every prompt; the prompts are random and share nothing.
-        output_tokens: Mean of the answers' lengths; each is two at least.
-        output_spread: Largest deviation from that mean, as a share of it; lengths are uniform.
-        requests: Of each client, three at least.
-        max_running_requests: Requests that run at once.
-        seed: Of the prompts.
+        profile: The simulated machine.
+        configuration: In canonical form; its flags limit the batches.
+        concurrency: Number of clients.
+        prompt_tokens: Tokens of every prompt; prompts are random and share no prefix.
+        output_tokens: Mean tokens of the answers, at least 2.
+        output_spread: Largest relative deviation from that mean; lengths are uniform.
+        requests: Requests of each client, at least 3.
+        max_running_requests: Limit of running requests.
+        seed: Seed of the prompts.
     """
     facts = facts_of(configuration)
     shape = shape_of(configuration) if configuration.speculation.enabled else (0, 0, 0)
     cycles = Cycles(CostModel(profile, facts), *shape, adaptive_steps(facts, shape[0]))
     scheduler = Scheduler(Limits.of(facts, max_running_requests, profile.kv_tokens))
-    rng = random.Random(seed)  # noqa: S311 - prompts, not secrets
-    # Lengths have draws of their own: the prompts are the same at every spread.
-    lengths = random.Random(f"lengths/{seed}")  # noqa: S311 - reproducible, no secret
+    rng = random.Random(seed)
+    # A separate generator for the lengths: the prompts are equal at every spread.
+    lengths = random.Random(f"lengths/{seed}")
     shortest, longest = 1 - output_spread, 1 + output_spread
     known: dict[Request, Walked] = {}
     ended: list[Walked] = []
@@ -137,7 +131,8 @@ def walk(
 
     def send() -> None:
         ids = [rng.randrange(1 << 40) for _ in range(prompt_tokens)]
-        request = _request(ids, round(output_tokens * lengths.uniform(shortest, longest)))
+        limit = round(output_tokens * lengths.uniform(shortest, longest))
+        request = make_request(str(now), ids, limit, arrived=now)
         known[request] = Walked(request, now)
         scheduler.waiting.append(request)
 
@@ -168,29 +163,14 @@ def walk(
     return Walk(tuple(ended), concurrency)
 
 
-def _request(ids: list[int], output_tokens: int) -> Request:
-    name = fingerprint(ids)
-    return make_request(
-        name,
-        ids,
-        output_tokens,
-        stops=False,
-        streaming=True,
-        arrived=0.0,
-        received_at=0.0,
-        noise=1.0,
-        prompt=name,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a client should see, noise and transport aside.
+    """A client's expected results, without noise and transport.
 
     Attributes:
-        cycle: Time of one cycle.
-        accept_length: Tokens per verify as the client counts them, the last cycle's drafts beyond
-            the limit included; `None` without speculation.
+        cycle: Times of one cycle.
+        accept_length: Tokens per verify, including the last cycle's drafts beyond the limit; `None`
+            without speculation.
         cycles: Mean number of cycles per request.
         ttft_ms: Time to first token: the prefill.
         output_tok_s: Output tokens per second, prefill included.
@@ -204,7 +184,7 @@ class Expectation:
 
 
 def facts_of(configuration: Configuration) -> dict[str, Any]:
-    """The facts that a profile's conditions ask about, of a configuration."""
+    """Return the facts of a configuration for the profile's conditions."""
     speculation = configuration.speculation
     facts: dict[str, Any] = {
         name.replace("-", "_"): value
@@ -225,27 +205,24 @@ def expected(
     concurrency: int = 1,
     repetition: float = 0.0,
 ) -> Expectation:
-    """What a client should see whose answers are equally long and whose prompts are fresh.
+    """Return the expected results for answers of equal length and fresh prompts.
 
-    Exact at concurrency 1 (the mean over all prompts; within 0.5 % of a walk of 40 prompts). Above
-    it, for clients that start together and answer at once. Without speculation they stay in step
-    and share every prefill: within 0.3 % of `walk`, but where a prefill takes several chunks the
-    first of them get their token before `ttft_ms`. With speculation it takes their ends to come at
-    random, those of one cycle sharing a prefill. Clients that started together share more than
-    that for a long time, so tok/s is a lower bound then: at 8 clients 1 to 6 % below `walk`, at 64
-    clients 4 to 9 % for the Kimi profile and 18 to 22 % for the 8B, whose cycles are shorter.
-    Where it matters, `walk`.
+    The results are exact at concurrency 1 (within 0.5 % of a walk of 40 prompts). Several clients
+    start together and answer at once. Without speculation they stay in step and share every
+    prefill: within 0.3 % of `walk`. With speculation the ends of requests count as random, but
+    clients that started together share more prefills. Tokens per second are a lower bound then: at
+    8 clients 1 to 6 % below `walk`, at 64 clients 4 to 9 % (Kimi) or 18 to 22 % (8B).
 
     Args:
-        profile: The machine.
-        configuration: In canonical form (steps, topk and draft tokens all stated).
+        profile: The simulated machine.
+        configuration: In canonical form, with steps, topk and draft tokens.
         prompt_tokens: Tokens of every prompt, in one chunk.
         output_tokens: Tokens of every answer.
-        concurrency: Requests in flight, all of them running.
-        repetition: How much the prompts repeat themselves, see `algorithms.repetition`.
+        concurrency: Running requests.
+        repetition: Repetition of the prompts, see `cost.repetition`.
 
     Raises:
-        ValueError: Speculation with unknown steps, topk or draft tokens.
+        ValueError: Steps, topk or draft tokens are missing.
     """
     cost = CostModel(profile, facts_of(configuration))
     remaining = output_tokens - 1  # the prefill yields the first
@@ -274,38 +251,38 @@ def expected(
 
 
 def shape_of(configuration: Configuration) -> tuple[int, int, int]:
-    """Steps, topk and draft tokens of a configuration that speculates.
+    """Return steps, topk and draft tokens of a configuration with speculation.
 
     Raises:
-        ValueError: Not all of them are stated.
+        ValueError: A number is missing.
     """
     speculation = configuration.speculation
     steps, topk = speculation.num_steps, speculation.topk
     width = speculation.num_draft_tokens
     if width is not None and speculation.algorithm in {"NGRAM", "DFLASH"}:
-        steps, topk = steps or 1, topk or 1  # they go by the draft tokens alone
+        steps, topk = steps or 1, topk or 1  # only the draft tokens matter
     if steps is None or topk is None or width is None:
-        raise ValueError("state num_steps, topk and num_draft_tokens: defaults are SGLang's")
+        raise ValueError("num_steps, topk or num_draft_tokens is missing; set all three")
     return steps, topk, width
 
 
 def _share_a_prefill(concurrency: int, cycles: float, *, in_step: bool) -> float:
-    """Requests per prefill batch, on average."""
+    """Return the mean number of requests per prefill batch."""
     if concurrency == 1 or cycles == 0.0:
         return 1.0 if cycles else float(concurrency)
     if in_step:
         return float(concurrency)
-    # As many ends in a cycle as come at random at this rate, given that there is one.
+    # Mean number of random ends in a cycle with at least one end.
     rate = concurrency / cycles
     return rate / -math.expm1(-rate)
 
 
 def _until_the_end(chances: tuple[float, ...], tokens: int) -> tuple[float, float]:
-    """Mean cycles until `tokens` more tokens are out, and the accept length over them.
+    """Return the mean cycles for `tokens` tokens, and the accept length of these cycles.
 
-    Requests end in the middle of a cycle. By renewal theory the last cycle overshoots by
-    (E[X^2] / E[X] - 1) / 2 tokens; the cycles of a low-discrepancy sequence, whose sums hardly
-    scatter, number (tokens + (E[X] - 1) / 2) / E[X].
+    Requests end within a cycle. By renewal theory the last cycle overshoots by
+    (E[X^2] / E[X] - 1) / 2 tokens. A low-discrepancy sequence hardly scatters, so there are
+    (tokens + (E[X] - 1) / 2) / E[X] cycles.
     """
     mean = 1.0 + sum(chances)
     if tokens == 0:
