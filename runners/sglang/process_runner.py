@@ -105,7 +105,7 @@ class ProcessRunner(Runner):
         self._varied_flags = frozenset(study.space.tuned_flags)
         if simulation := simulation_variables(os.environ):
             self.notice(
-                f"{', '.join(simulation)} of your shell would make SGLang simulate acceptance, so "
+                f"{', '.join(simulation)} in your shell would make SGLang simulate acceptance, so "
                 "servers start without it. To simulate acceptance, set the variable under "
                 "`server.env` with `simulated_acceptance: true`"
             )

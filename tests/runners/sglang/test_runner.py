@@ -50,7 +50,7 @@ def study_of(folder: Path, *, flags: str = "{}", model: str = "org/model"):
     [
         ((None, 8), "{}", "org/model", "SGLang is not installed"),
         (("0.5.23", 0), "{}", "org/model", "needs 1 GPU"),
-        (("0.5.23", 4), "{tp-size: 8}", "org/model", "needs 8 GPU.s., 4 found"),
+        (("0.5.23", 4), "{tp-size: 8}", "org/model", "needs 8 GPU.s., but 4 were found"),
         (("0.5.23", 8), "{tp-size: 8, pp-size: 2}", "org/model", "needs 16"),
         (("0.5.23", 0), "{device: cpu}", "./no/such/model", "model.path ./no/such/model"),
         (("0.5.9", 8), "{tp-size: 8}", "org/model", None),
