@@ -124,6 +124,10 @@ class SimulatedRunner(ProcessRunner):
         refused = several or any(flags.get(name) for name in MUST_BE_UNSET)
         return same_but_setting(a, b) and not refused
 
+    def no_switch(self) -> str | None:
+        """The simulated server has the plugin, so a server can switch where SGLang's could."""
+        return None
+
     def command(self, configuration: Configuration) -> LaunchCommand:
         """The real SGLang command; `simulated_command` gives this runner's own."""
         return sglang_command(self._study, configuration, python=self._real.python)

@@ -83,6 +83,10 @@ class ReplayRunner(Runner):
         """As it was given; a configuration with itself always."""
         return a == b or self._can_switch(a, b)
 
+    def no_switch(self) -> str | None:
+        """Any server of a table can switch if `can_switch` allows it."""
+        return None
+
     def supports_draft_tp(self, draft_tp: int) -> bool:
         """Whatever the table holds."""
         return draft_tp > 0
@@ -183,9 +187,6 @@ class _ReplaySession(Session):
         if not self._closed:
             self._closed = True
             self._runner.pass_time(_STOP_S)
-
-    def kill(self) -> None:
-        self._closed = True
 
 
 def _absent(what: str) -> RunnerError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import functools
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +111,10 @@ class ProcessRunner(Runner):
             )
 
     @abc.abstractmethod
+    def can_switch(self, a: Configuration, b: Configuration) -> bool:
+        """See `HotSwitch.can_switch`."""
+
+    @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
         """The command of one launch, its own port and mark included."""
 
@@ -127,7 +130,7 @@ class ProcessRunner(Runner):
         return refused.get(_flags_set(configuration)) or refused.get(frozenset())
 
     def remarks(self) -> tuple[str, ...]:
-        """See `Runner.remarks`."""
+        """See `Remarks.remarks`."""
         return tuple(self._noticed)
 
     def notice(self, remark: str) -> None:
@@ -187,7 +190,7 @@ class ProcessRunner(Runner):
         return None
 
     def load_fingerprint(self, point: OperatingPoint) -> str | None:
-        """See `Runner.load_fingerprint`; renders the prompts in the server environment."""
+        """See `LoadFingerprint.load_fingerprint`; renders the prompts in the server environment."""
         workload = self._workload
         try:
             selected = select_prompts(workload, point, self.prompts, self.renderer(), self._seed)
@@ -195,18 +198,6 @@ class ProcessRunner(Runner):
         except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError, RunnerError):
             return None  # a window says better what is wrong with them
         return fingerprint(selected.window, workload, times)
-
-    def supports_draft_tp(self, draft_tp: int) -> bool:
-        """SGLang gives the draft the target's groups and has no flag for others (0.5.23)."""
-        return draft_tp == tp_size(self._study)
-
-    def wait(self, seconds: float) -> None:
-        """See `Runner.wait`."""
-        time.sleep(seconds / self.time_scale)
-
-    def now(self) -> float:
-        """See `Runner.now`."""
-        return time.monotonic() * self.time_scale
 
     def end_leftover(self, process: ProcessIdentity) -> tuple[int, ...]:
         """See `Runner.end_leftover`."""
@@ -386,7 +377,7 @@ class ProcessRunner(Runner):
         return path if path.parent != Path() else self._log_dir / path
 
 
-def _check_intent(runner: Runner, study: Study, intent: LaunchIntent) -> None:
+def _check_intent(runner: ProcessRunner, study: Study, intent: LaunchIntent) -> None:
     """Sees that a runner can do what is asked of it.
 
     Raises:

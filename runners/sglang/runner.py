@@ -95,7 +95,7 @@ class SGLangRunner(ProcessRunner):
         return self.plugin.can_switch(a, b)
 
     def no_switch(self) -> str | None:
-        """See `Runner.no_switch`."""
+        """See `HotSwitch.no_switch`."""
         asked = any(
             part.canonical_algorithm in SWITCHABLE_ALGORITHMS
             for part in self._study.space.speculation
@@ -103,7 +103,7 @@ class SGLangRunner(ProcessRunner):
         return self.plugin.capabilities.no_switch if asked else None
 
     def remarks(self) -> tuple[str, ...]:
-        """See `Runner.remarks`."""
+        """See `Remarks.remarks`."""
         found = []
         if (no_switch := self.no_switch()) is not None:
             found.append(f"every number of draft steps needs a launch: {no_switch}")
@@ -201,11 +201,11 @@ class SGLangRunner(ProcessRunner):
         return server_python(self._study, self.environment)
 
     def machine(self) -> Machine:
-        """See `Runner.machine`."""
+        """See `MachineFacts.machine`."""
         return self._machine_facts.machine
 
     def devices(self) -> tuple[str, ...]:
-        """See `Runner.devices`."""
+        """See `ExclusiveDevices.devices`."""
         return device_names(self._study, self._machine_facts)
 
     @functools.cached_property

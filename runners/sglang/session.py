@@ -70,7 +70,7 @@ class ProcessSession(Session):
         self._closed = False
 
     def apply(self, setting: Setting) -> Resolved:
-        """See `Session.apply`; what the server then says it runs is the proof."""
+        """See `SwitchableSession.apply`; what the server then says it runs is the proof."""
         if setting.num_steps is None or setting == self.resolved.configuration.setting:
             return self.resolved
         try:
@@ -161,11 +161,6 @@ class ProcessSession(Session):
         self._client.close()
         stop_with_proof(self._process, GRACE_S)
         prove_port_free(self._process.identity.port, self._host)
-
-    def kill(self) -> None:
-        """See `Session.kill`."""
-        self._client.close()
-        self._process.kill()
 
 
 def stop_with_proof(process: ServerProcess, grace_s: float) -> None:

@@ -90,8 +90,6 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     assert runner.can_switch(eagle3(2), eagle3(2))
     assert not runner.can_switch(eagle3(2), eagle3(1))
-    assert runner.supports_draft_tp(8)
-    assert not runner.supports_draft_tp(1)
     switch, clock = runner.remarks()
     assert switch.startswith("every number of draft steps needs a launch: no SGLang")
     assert clock.startswith("launches go without the plugin's clock of their cycles: no SGLang")
