@@ -62,7 +62,6 @@ class FlagState:
         algorithm: SGLang's name of the algorithm.
         backend: Attention backend.
         cpu: Whether the device is a CPU.
-        warnings: SGLang's warnings, in order.
     """
 
     def __init__(self, values: dict[str, Any], algorithm: str, backend: str, *, cpu: bool) -> None:
@@ -76,7 +75,6 @@ class FlagState:
         return self.values.get(name)
 
     def set(self, **values: object) -> None:
-        """Rewrite flags."""
         self.values.update(values)
 
     def refuse_if(self, broken: object, name: str, **more: object) -> None:
@@ -93,16 +91,13 @@ class FlagState:
 
     @property
     def attention_dp(self) -> bool:
-        """Whether attention is data-parallel."""
         return bool(self["enable_dp_attention"]) and int(self["dp_size"] or 1) > 1
 
     @property
     def page_size(self) -> int:
-        """Tokens per page of the KV cache."""
         return int(self["page_size"] or 1)
 
     def limit_requests(self) -> None:
-        """Set the default of 48 running requests."""
         if self["max_running_requests"] is None:
             self.set(max_running_requests=_MAX_RUNNING_REQUESTS)
             self.warnings.append(
@@ -111,7 +106,6 @@ class FlagState:
             )
 
     def disable_overlap_on_cpu(self) -> None:
-        """Disable the overlap schedule on a CPU."""
         if self.cpu and not self["disable_overlap_schedule"]:
             self.set(disable_overlap_schedule=True)
             self.warnings.append(
