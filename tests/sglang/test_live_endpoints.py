@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
-from runners.load.http.probe import find_target
-from runners.load.running_server import bench
+from runners.load.running_server import bench, find_target
 from runners.load.window.watches import identity_of
 from runners.server_info import (
     read_models,

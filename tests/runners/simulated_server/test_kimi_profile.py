@@ -5,10 +5,11 @@ from itertools import product
 
 import pytest
 
+from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.profile import load_profile
 from search_spaces.configuration import Configuration, Speculation
 
-from .walk import expected
+from .walk import facts_of, walk
 
 OUTPUT_TOKENS = 256
 PROMPT_TOKENS = 200
@@ -113,14 +114,15 @@ def test_one_knob_after_the_other_misses_it(figures):
     assert default[2, 1, 3] < default[5, 1, 6]
 
 
-def test_expected_agrees_with_it_everywhere(figures):
-    profile = load_profile("kimi")
-    for (point, nccl), (tok_s, share, _) in figures.items():
-        speculation = Speculation("EAGLE3", *point) if point else None
-        configuration = Configuration.of(speculation, env={"NCCL_PROTO": nccl}, draft_tp=8)
-        found = expected(
-            profile, configuration, prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS
-        )
-        assert found.output_tok_s == pytest.approx(tok_s, rel=0.003), (point, nccl)
-        if point:
-            assert found.cycle.verify_ms / found.cycle.total_ms == pytest.approx(share)
+@pytest.mark.parametrize("point", [None, (2, 1, 3), (5, 1, 6), (10, 1, 11), (3, 4, 8)])
+@pytest.mark.parametrize("nccl", [None, BEST])
+def test_the_cost_model_agrees(figures, point, nccl):
+    tok_s, share, length = figures[point, nccl]
+    speculation = Speculation("EAGLE3", *point) if point else None
+    configuration = Configuration.of(speculation, env={"NCCL_PROTO": nccl}, draft_tp=8)
+    found = walk(load_profile("kimi"), configuration, concurrency=1, requests=40)
+    assert found.output_tok_s == pytest.approx(tok_s, rel=0.006)
+    if point:
+        assert found.accept_length == pytest.approx(length, rel=0.01)
+        cycle = CostModel(load_profile("kimi"), facts_of(configuration)).speculate(1, *point)
+        assert cycle.verify_ms / cycle.total_ms == pytest.approx(share)

@@ -7,11 +7,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server.engine.acceptance import at_least, correct_drafts
+from runners.simulated_server.engine.acceptance import at_least, draw, thresholds
 from runners.simulated_server.engine.profile import Acceptance, Noise, NoiseSource, load_profile
 from runners.simulated_server.engine.tokens import offset
 from runners.simulated_server.faults.misbehaviour import holds
 from runners.simulated_server.launch.environment import read_environment
+
+
+def correct_drafts(offset, n, chances):
+    return draw(offset, n, thresholds(chances))
+
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(
     lambda values: tuple(sorted(values, reverse=True))

@@ -4,10 +4,11 @@ import time
 
 import pytest
 
+from runners.simulated_server.engine.cost import CostModel
 from runners.simulated_server.engine.profile import load_profile
 from search_spaces.configuration import Configuration, Speculation
 
-from .walk import expected
+from .walk import facts_of, walk
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,8 @@ def test_output_speed(start, speculation, quick_profile, point, env):
     served.generate(tokens=8)
     configuration = Configuration.of(Speculation("EAGLE3", *point) if point else None, env=env)
     profile = load_profile(quick_profile)
-    wanted = expected(profile, configuration, prompt_tokens=len(PROMPTS[0]) // 4)
+    length = len(PROMPTS[0]) // 4
+    wanted = walk(profile, configuration, concurrency=1, prompt_tokens=length, requests=40)
     # A busy machine only slows a client down, so the best time of each prompt counts. The flushes
     # prevent compensation for the client's pauses.
     best = dict.fromkeys(PROMPTS, float("inf"))
@@ -56,8 +58,9 @@ def test_output_speed(start, speculation, quick_profile, point, env):
 def test_the_first_request_after_a_flush_is_not_compensated(start, quick_profile):
     scale = 100.0
     served = start(scale=scale).wait_ready()
-    wanted = expected(load_profile(quick_profile), Configuration(), output_tokens=32)
-    least = (wanted.ttft_ms + wanted.cycles * wanted.cycle.total_ms) / 1000.0
+    profile = load_profile(quick_profile)
+    wanted = walk(profile, Configuration(), concurrency=1, output_tokens=32)
+    least = (wanted.ttft_ms + 31 * wanted.tpot_ms) / 1000.0
     for i in range(5):
         prompt = f"{i:03d} " + "x" * 796  # 200 tokens
         meta = served.generate(prompt, 32).json()["meta_info"]
@@ -101,7 +104,9 @@ def test_other_algorithms_match_the_profile(start, quick_profile, algorithm, fla
         env={"SGLANG_ENABLE_METRICS_DEVICE_TIMER": "1"},
         scale=scale,
     ).wait_ready()
-    wanted = expected(load_profile(quick_profile), Configuration.of(Speculation(algorithm, *shape)))
+    profile, asked = load_profile(quick_profile), Configuration.of(Speculation(algorithm, *shape))
+    wanted = walk(profile, asked, concurrency=1, requests=40)
+    cycle = CostModel(profile, facts_of(asked)).speculate(1, *shape)
     verifies = correct = 0
     for i in range(12):
         prompt = " ".join(f"{i}{j * j:x}" for j in range(100))
@@ -116,6 +121,6 @@ def test_other_algorithms_match_the_profile(start, quick_profile, algorithm, fla
         if line.startswith("sglang:forward_execution_seconds_total{")
     }
     verify_ms = 1000.0 * scale * seconds["target_verify"] / verifies
-    assert verify_ms == pytest.approx(wanted.cycle.verify_ms, rel=1e-3)
+    assert verify_ms == pytest.approx(cycle.verify_ms, rel=1e-3)
     draft_ms = 1000.0 * scale * seconds["eagle_draft"] / verifies
-    assert draft_ms == pytest.approx(wanted.cycle.draft_ms, rel=1e-3)
+    assert draft_ms == pytest.approx(cycle.draft_ms, rel=1e-3)
