@@ -282,9 +282,8 @@ def cost(client: Client, paced: Server, flood: Server, args: argparse.Namespace)
 
 def as_client(endpoint: str, url: str, requests: int, concurrency: int, tokens: int) -> None:
     """Our own load generator, as `tuner bench` runs it, with as many prompts as are asked for."""
-    from runners.load.http.probe import find_target  # noqa: PLC0415
     from runners.load.prompts.prompts import Prompt, PromptSource  # noqa: PLC0415
-    from runners.load.running_server import bench  # noqa: PLC0415
+    from runners.load.running_server import bench, find_target  # noqa: PLC0415
     from search_spaces.workload import OperatingPoint, Workload  # noqa: PLC0415
 
     class Numbered(PromptSource):

@@ -1,15 +1,12 @@
-"""What every runner must keep, as tests that a runner's own test class inherits.
+"""Tests that the test class of a runner inherits.
 
     class TestMyRunner(RunnerConformance):
         @pytest.fixture
         def runner(self, tmp_path): return MyRunner(...)
 
-        @pytest.fixture
-        def configurations(self): return (one, another_to_which_it_can_be_switched, a_third)
-
-Fixtures to give: `runner`; `configurations`: legal ones, of which some can be switched to each
-other where the runner can switch at all; `points`: operating points to measure; `failing`: a
-configuration with which the server does not start, or `None`; `tmp_path` is pytest's.
+Fixtures to define: `runner`; `configurations`, which are legal; `points` to measure; `failing`, a
+configuration whose server does not start, or `None`. A runner with the capability `HotSwitch`
+inherits `HotSwitchConformance`, and some of its `configurations` share a launch.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from typing import TYPE_CHECKING
 import psutil
 
 from results.records import LaunchIntent
-from runners.base import RunnerError, differences
+from runners.base import HotSwitch, RunnerError, SwitchableSession, differences, switch
 from runners.process.processes import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from results.records import ProcessIdentity
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Launcher:
-    """Starts launches of a runner and keeps what was reported of them."""
+    """Starts launches of a runner and records their callbacks."""
 
     def __init__(self, runner: Runner, logs: Path) -> None:
         self.runner = runner
@@ -46,7 +43,7 @@ class Launcher:
         self.marks: list[str] = []
 
     def start(self, configuration: Configuration, settings: Sequence[Setting] = ()) -> Session:
-        """Starts one launch."""
+        """Start one launch."""
         mark = uuid.uuid4().hex
         self.marks.append(mark)
         log = str(self.logs / f"{mark}.log")
@@ -60,12 +57,12 @@ class Launcher:
         self.commands.append(command)
 
     def assert_nothing_left(self) -> None:
-        """No process carries the mark of any launch."""
+        """Assert that no process carries the mark of a launch."""
         assert not [mark for mark in self.marks if marked_pids(mark)]
 
 
 def marked_pids(mark: str) -> list[int]:
-    """Living processes that carry a launch's mark."""
+    """Pids of living processes that carry the mark of a launch."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -77,20 +74,10 @@ def marked_pids(mark: str) -> list[int]:
 
 
 class RunnerConformance:
-    """The tests; see the module's docstring."""
+    """Tests of every runner."""
 
     def test_nothing_is_missing(self, runner: Runner) -> None:
         assert runner.check() is None
-
-    def test_switching_is_an_equivalence(
-        self, runner: Runner, configurations: tuple[Configuration, ...]
-    ) -> None:
-        can = runner.can_switch
-        assert all(can(a, a) for a in configurations)
-        for a, b in itertools.product(configurations, repeat=2):
-            assert can(a, b) == can(b, a)
-        for a, b, c in itertools.product(configurations, repeat=3):
-            assert can(a, c) or not (can(a, b) and can(b, c))
 
     def test_commands_are_reproducible_and_distinct(
         self, runner: Runner, configurations: tuple[Configuration, ...]
@@ -127,34 +114,7 @@ class RunnerConformance:
             assert now > before
         assert runner.now() >= now
         session.close()
-        session.kill()
         assert runner.end_leftover(launcher.processes[0]) == ()
-        launcher.assert_nothing_left()
-
-    def test_its_own_setting_is_no_switch(
-        self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
-    ) -> None:
-        with Launcher(runner, tmp_path).start(configurations[0]) as session:
-            before = session.resolved
-            assert session.apply(configurations[0].setting) == before
-
-    def test_switchable_configurations_share_a_launch(
-        self,
-        runner: Runner,
-        configurations: tuple[Configuration, ...],
-        points: tuple[OperatingPoint, ...],
-        tmp_path: Path,
-    ) -> None:
-        together = [c for c in configurations if runner.can_switch(configurations[0], c)]
-        settings = [configuration.setting for configuration in together]
-        launcher = Launcher(runner, tmp_path)
-        with launcher.start(together[0], settings) as session:
-            for wanted in (*together, *reversed(together)):
-                resolved = session.apply(wanted.setting).configuration
-                assert differences(wanted, resolved) == ()
-                assert session.resolved.configuration == resolved
-                assert session.measure(points[0]).output_tok_s > 0
-        assert len(launcher.processes) == 1
         launcher.assert_nothing_left()
 
     def test_a_failing_launch_says_why_and_leaves_nothing(
@@ -203,3 +163,49 @@ class RunnerConformance:
             raised = True
         assert raised
         assert not marked_pids(mark)
+
+
+class HotSwitchConformance(RunnerConformance):
+    """Tests of a runner whose servers can change their setting."""
+
+    def test_switching_is_an_equivalence(
+        self, runner: Runner, configurations: tuple[Configuration, ...]
+    ) -> None:
+        can = _can_switch(runner)
+        assert all(can(a, a) for a in configurations)
+        for a, b in itertools.product(configurations, repeat=2):
+            assert can(a, b) == can(b, a)
+        for a, b, c in itertools.product(configurations, repeat=3):
+            assert can(a, c) or not (can(a, b) and can(b, c))
+
+    def test_its_own_setting_is_no_switch(
+        self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
+    ) -> None:
+        with Launcher(runner, tmp_path).start(configurations[0]) as session:
+            assert isinstance(session, SwitchableSession)
+            before = session.resolved
+            assert switch(session, configurations[0].setting) == before
+
+    def test_switchable_configurations_share_a_launch(
+        self,
+        runner: Runner,
+        configurations: tuple[Configuration, ...],
+        points: tuple[OperatingPoint, ...],
+        tmp_path: Path,
+    ) -> None:
+        together = [c for c in configurations if _can_switch(runner)(configurations[0], c)]
+        settings = [configuration.setting for configuration in together]
+        launcher = Launcher(runner, tmp_path)
+        with launcher.start(together[0], settings) as session:
+            for wanted in (*together, *reversed(together)):
+                resolved = switch(session, wanted.setting).configuration
+                assert differences(wanted, resolved) == ()
+                assert session.resolved.configuration == resolved
+                assert session.measure(points[0]).output_tok_s > 0
+        assert len(launcher.processes) == 1
+        launcher.assert_nothing_left()
+
+
+def _can_switch(runner: Runner) -> Callable[[Configuration, Configuration], bool]:
+    assert isinstance(runner, HotSwitch)
+    return runner.can_switch

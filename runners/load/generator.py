@@ -13,10 +13,9 @@ from runners.load.prompts.rendering import IdentityRenderer
 from runners.load.prompts.selection import select_prompts
 from runners.load.schedule import warmup
 from runners.load.schedule.arrivals import ArrivalTraceError, arrivals_of
-from runners.load.schedule.driver import Driver
 from runners.load.schedule.loops import closed_plan, open_plan
 from runners.load.schedule.warmup import WarmupResult
-from runners.load.schedule.worker_pool import processes_for
+from runners.load.schedule.worker_pool import Driver, processes_for
 from runners.load.window.measurement import measurement_of
 from runners.load.window.window import window_of
 

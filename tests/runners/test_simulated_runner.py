@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from runners.base import RunnerError
-from runners.conformance import Launcher, RunnerConformance, marked_pids
+from runners.base import DraftPlacement, RunnerError
+from runners.conformance import HotSwitchConformance, Launcher, marked_pids
 from runners.plugin.inside_sglang.tuner_sglang_plugin import conditions
 from runners.process.environment import CommandPrefix
 from runners.registry import make_runner
@@ -61,7 +61,7 @@ def misbehaving(
     )
 
 
-class TestConformance(RunnerConformance):
+class TestConformance(HotSwitchConformance):
     @pytest.fixture
     def runner(self, study, tmp_path):
         return make_runner("simulated", study, seed=0, log_dir=tmp_path)
@@ -283,7 +283,10 @@ def test_trees_are_switched_in_a_server_that_has_room_for_all_of_them(study, tmp
         assert lengths[2, 6] != lengths[3, 4]
         with pytest.raises(RunnerError) as caught:
             session.apply(Setting(2))
-        assert "did not take 2 draft steps: it still runs 3" in caught.value.failure.message
+        assert (
+            "did not switch to 2 draft steps: the server still runs 3"
+            in caught.value.failure.message
+        )
 
 
 def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):
@@ -442,10 +445,11 @@ def test_an_interrupt_right_after_the_birth_of_the_process(study, tmp_path, inte
     assert not marked_pids(wanted.mark)
 
 
-def test_kill_ends_it_at_once(study, tmp_path):
-    launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
+def test_end_leftover_ends_a_server_that_is_measured(study, tmp_path):
+    runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
+    launcher = Launcher(runner, tmp_path)
     session = launcher.start(eagle3(2))
-    killer = threading.Timer(0.2, session.kill)
+    killer = threading.Timer(0.2, runner.end_leftover, [launcher.processes[0]])
     killer.start()
 
     def measure_for_ever() -> None:
@@ -506,8 +510,7 @@ def test_a_draft_tp_that_stock_sglang_does_not_have(study, tmp_path, intent):
     from dataclasses import replace
 
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
-    assert runner.supports_draft_tp(8)
-    assert not runner.supports_draft_tp(1)
+    assert not isinstance(runner, DraftPlacement)
     with pytest.raises(RunnerError) as caught:
         runner.start(intent(replace(eagle3(2), draft_tp=1)), lambda *_: None)
     assert caught.value.failure.kind == "unsupported_draft_tp"

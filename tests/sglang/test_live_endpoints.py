@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from runners.base import RunnerError
-from runners.load.http.probe import find_target
-from runners.load.running_server import bench
+from runners.load.running_server import bench, find_target
 from runners.load.window.watches import identity_of
 from runners.server_info import (
     read_models,
@@ -85,7 +84,7 @@ def test_stock_sglang_takes_no_other_steps_while_it_runs(server):
         server.session.apply(server.session.resolved.configuration.setting.__class__(2))
     failure = caught.value.failure
     assert (failure.kind, failure.fault) == ("switch_refused", "configuration")
-    assert "it was not started to be switched" in failure.message
+    assert "not launched for hot switching" in failure.message
     assert read_server(server.url).speculation == KINDS["standalone"].speculation
 
 

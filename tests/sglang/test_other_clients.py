@@ -26,9 +26,8 @@ import pytest
 import yaml
 
 from benchmarks.sglang_bench import BenchServing, order_of_sending
-from runners.load.http.probe import find_target
 from runners.load.prompts.prompts import Prompt, PromptSource
-from runners.load.running_server import bench
+from runners.load.running_server import bench, find_target
 from runners.process.ports import free_port_block
 from search_spaces.workload import OperatingPoint, Workload
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runners.load.http.probe import find_target
 from runners.load.prompts.prompts import Prompt, PromptSource
-from runners.load.running_server import bench
+from runners.load.running_server import bench, find_target
 from runners.server_info import running_limit_of
 from search_spaces.workload import OperatingPoint, Workload
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,74 +11,14 @@ from runners import registry
 
 pytestmark = pytest.mark.slow
 
-MODULE = """
-import time
-
-from results.records import Measurement, Resolved
-from runners.base import LaunchCommand, Runner, Session
-
-TOK_S = {0: 90.0, 1: 97.0, 2: 93.0, 3: 88.0}  # by speculative steps
+EXAMPLE = Path(__file__).with_name("table_runner.py")
 
 
-class TableSession(Session):
-    phases = (("load", 0.0),)
-    ready_s = 0.0
-
-    def __init__(self, configuration, workload):
-        self.resolved = Resolved(configuration, "other engine 1.0")
-        self._workload = workload
-
-    def measure(self, point):
-        tok_s = TOK_S[self.resolved.configuration.speculation.num_steps or 0]
-        requests = self._workload.requests_at(point)
-        tokens = requests * self._workload.output_tokens
-        return Measurement(
-            point=point,
-            started_at=time.time(),
-            window_s=tokens / tok_s,
-            requests=requests,
-            failed_requests=0,
-            output_tokens=tokens,
-            output_tok_s=tok_s,
-            accept_length=None,
-            ttft_p50_ms=10.0,
-            ttft_p95_ms=10.0,
-            tpot_p50_ms=1000.0 / tok_s,
-            tpot_p95_ms=1000.0 / tok_s,
-            e2e_p50_ms=1000.0 * self._workload.output_tokens / tok_s,
-            e2e_p95_ms=1000.0 * self._workload.output_tokens / tok_s,
-            prompt_tokens=0,
-            cached_tokens=0,
-            histogram=(),
-            workload_fingerprint="table",
-            simulated=False,
-        )
-
-    def close(self):
-        pass
-
-
-class TableRunner(Runner):
-    name = "table"
-
-    def __init__(self, study, *, seed, log_dir, first_launch, timeouts):
-        self._workload = study.to_workload()
-
-    def command(self, configuration):
-        steps = configuration.speculation.num_steps or 0
-        return LaunchCommand(("other-engine", f"--draft-steps={steps}"))
-
-    def start(self, intent, on_process, on_progress=None):
-        return TableSession(intent.configuration, self._workload)
-"""
-
-
-def test_sweep_uses_a_runner_of_another_engine(tmp_path, write_small, tuner, call, monkeypatch):
+def test_sweep_uses_a_runner_of_another_engine(write_small, tuner, call, monkeypatch):
     study = tuner.folder / write_small(steps="[1, 2]", protos="[null]", requests=2, warmup=0)
     text = study.read_text().replace("runner: simulated", "runner: table")
     study.write_text(text.replace("num_draft_tokens: [4, 8]", "num_draft_tokens: [2, 3]"))
-    (tmp_path / "table_runner.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
     monkeypatch.setattr(registry, "_CLASSES", dict(registry._CLASSES))
     registry.register("table", "table_runner:TableRunner")
 
@@ -97,3 +38,8 @@ def test_sweep_uses_a_runner_of_another_engine(tmp_path, write_small, tuner, cal
 def test_sweep_refuses_an_unknown_runner(write_small, call):
     _, err = call("sweep", "--study", write_small(), "--runner", "vllm", code=2)
     assert "sglang, simulated" in err
+
+
+def test_docs_show_the_example():
+    page = Path(__file__).parents[2] / "docs" / "runners.md"
+    assert EXAMPLE.read_text() in page.read_text()

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from runners.base import LaunchCommand
+from runners.base import HotSwitch, LaunchCommand, remarks_of
 from runners.sglang.command import shell
 from search_spaces.secrets import is_export_only
 from search_spaces.simulated_acceptance import NOTICE, simulates_acceptance
@@ -33,8 +33,8 @@ _ASSUMED_MIN = 5
 def dry_run(problem: TuningProblem, servers: Runner, new: NewStudy, *, as_json: bool) -> None:
     """Print the search space, the estimated time and the first launches."""
     points, budget, hours = len(problem.space), new.budget_launches, new.budget_hours
-    switched = switch_plan(problem, servers.no_switch())
-    notes = [*problem.notes, *servers.remarks()]
+    switched = switch_plan(problem, servers.no_switch() if isinstance(servers, HotSwitch) else None)
+    notes = [*problem.notes, *remarks_of(servers)]
     needed = switched.needed.launches
     if as_json:
         data: dict[str, Any] = {
@@ -228,7 +228,7 @@ def switch_plan(problem: TuningProblem, impossible: str | None = None) -> Switch
 
     Args:
         problem: The tuning problem.
-        impossible: Result of `Runner.no_switch`.
+        impossible: Result of `HotSwitch.no_switch`.
     """
     needed = problem.needed()
     by_drafter: dict[Drafter, list[tuple[Configuration, ...]]] = {}

@@ -10,13 +10,14 @@ from tuner.analysis.selected_trial import NothingToExplain
 from tuner.commands.show import existing, report_of, trial_of
 from tuner.errors import CommandError, Exit
 from tuner.reports.json_text import dump
+from tuner.studies.assembly import draft_sizes
 
 
 def explain(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
     """Explains the best speculative trial at default system settings, or the one named."""
     with existing(storage, name_or_path, read_only=True) as (store, stored, study):
         runner, report = report_of(store, stored, study)
-    space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
+    space = Space(study, draft_tp_allowed=draft_sizes(runner, study))
     chosen = trial_of(report, trial) if trial is not None else None
     try:
         found = explained(report, study, chosen, space)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from results.records import TrialState
+from runners.base import Simulation
 from tuner.analysis.contributions import AGAINST
 from tuner.commands.show import existing, report_of, trial_of
 from tuner.errors import CommandError, Exit
@@ -141,6 +142,6 @@ def _check_baseline(report: StudyReport, against: str | None) -> None:
 def _command(servers: Runner, stored: StoredStudy, chosen: Trial, entry: str) -> LaunchCommand:
     if entry != "simulated":
         return servers.command(chosen.configuration)
-    if not stored.simulated:
+    if not isinstance(servers, Simulation):
         raise CommandError(f"study {stored.name} was not simulated; leave --entry out")
-    return servers.simulated_command(chosen.configuration)  # type: ignore[attr-defined,no-any-return]
+    return servers.simulated_command(chosen.configuration)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from results.errors import StudyExists
 from results.records import Machine
+from runners.base import devices_of, machine_of
 from search_spaces.simulated_acceptance import undeclared_simulation
 from search_spaces.study_file.yaml_nodes import dotted
 from tuner.commands.run import check_options, holding, run_study
@@ -38,11 +39,11 @@ def differences_of_machine(
 ) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     """Differences between this machine and the one that measured the study, and notes."""
     known = [x.machine for x in store.launches(stored.id) if x.machine is not None]
-    now = servers.machine()
+    now = machine_of(servers)
     if not known:
         # No launch yet, or a database that is older than machine facts.
         return machine_differences(Machine(sglang=stored.sglang_version), now, uses_gpus=False)
-    uses_gpus = servers.devices() != ("cpu",)
+    uses_gpus = devices_of(servers) != ("cpu",)
     found, _ = machine_differences(known[0], now, uses_gpus=uses_gpus)
     # Notes compare with the last launch, so that each is printed once.
     _, notes = machine_differences(known[-1], now, uses_gpus=uses_gpus)

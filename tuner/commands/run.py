@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from results.errors import StoreError, StudyBusy, StudyExists
 from results.store import Store
-from runners.base import RunnerError
+from runners.base import RunnerError, devices_of
 from runners.process.gpu_locks import (
     FOLDER_VARIABLE,
     DeviceBusyError,
@@ -241,7 +241,7 @@ def holding(servers: Runner, study: str, storage: str, *, wait: bool) -> Iterato
     with contextlib.ExitStack() as stack:
         try:
             held = stack.enter_context(
-                DeviceLocks(servers.devices(), study, storage, waiting=tell if wait else None)
+                DeviceLocks(devices_of(servers), study, storage, waiting=tell if wait else None)
             )
         except LeftServerError as error:
             raise CommandError(str(error)) from error

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure, Purpose, Trial, TrialState
-from runners.base import RunnerError, differences
+from runners.base import RunnerError, differences, switch
 from search_spaces.configuration import largest
 from tuner.hot_switch.faithful import compare
 from tuner.hot_switch.one_server import State, held_against
@@ -78,7 +78,7 @@ class Judge:
         switched = bool(launch.intent.settings)
         if switched:
             self._require_reference(launch, asked)
-        resolved = session.apply(asked.setting) if switched else session.resolved
+        resolved = switch(session, asked.setting) if switched else session.resolved
         if switched:
             _require_in_force(_drafts_otherwise(asked, resolved))
         measurements = []
@@ -144,7 +144,7 @@ class Judge:
         Raises:
             RunnerError: The server or its load failed.
         """
-        resolved = session.apply(anchor.configuration.setting)
+        resolved = switch(session, anchor.configuration.setting)
         # Before its windows: who is killed behind them finds them, and compares them.
         if (ignored := _ignored(anchor.configuration, resolved)) is not None:
             return Failure(UNFAITHFUL, "load", "configuration", ignored.message)

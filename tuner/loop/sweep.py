@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from results.records import Failure, LaunchState, Purpose, TrialState
+from runners.base import remarks_of
 from tuner.formatting import shorten
 from tuner.hot_switch.switching import read_switching
 from tuner.loop.launching import StudyFaultError
@@ -180,7 +181,7 @@ class Sweep:
 
     def _tell(self, switching: Switching) -> None:
         """Once a run: what launches go without, and why."""
-        found = [f"note: {remark}" for remark in self._runner.remarks()]
+        found = [f"note: {remark}" for remark in remarks_of(self._runner)]
         if switching.gave_up is not None:
             found.append(
                 f"hot switching is off, every setting gets its own launch: {switching.gave_up}"

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from runners.base import EnvironmentUnusableError
+from runners.base import EnvironmentUnusableError, devices_of
 from runners.process.environment import server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.answers import NotAskedError
@@ -17,7 +17,7 @@ from search_spaces.space.space import Space
 from search_spaces.space.version_flags import unsupported_flags
 from tuner.errors import CommandError
 from tuner.preflight.sglang_text import as_json, refused_for_all, told
-from tuner.studies.assembly import make_servers
+from tuner.studies.assembly import draft_sizes, make_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,7 +136,7 @@ def _without_refused(
     if judgement.refused:
         space = Space(
             problem.study,
-            servers.supports_draft_tp,
+            draft_sizes(servers, problem.study),
             lambda point: judgement.refusal(point) is not None,
         )
     return replace(
@@ -190,7 +190,7 @@ def _gpus_of_profile(study: Study) -> tuple[str, ...]:
 def _nothing_is_measured(servers: Runner, study: str, storage: str = "") -> None:
     """To ask takes a core for seconds, and looks at the GPUs: never beside a measurement."""
     try:
-        with DeviceLocks(servers.devices(), study, storage):
+        with DeviceLocks(devices_of(servers), study, storage):
             return
     except (DeviceBusyError, EnvironmentUnusableError) as error:
         raise NotAskedError(str(error)) from error

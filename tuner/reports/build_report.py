@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runners.base import Simulation
 from search_spaces.safety_warnings import safety_warnings
 from search_spaces.simulated_acceptance import simulates_acceptance
 from tuner.analysis.selected_trial import NothingToExplain, choose
@@ -37,7 +38,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         command=runner.command(best.configuration) if best is not None else None,
         owner_lives=owner is not None and owner.may_live(),
         fixed=fixed_names(study),
-        profile=runner.profile,
+        profile=runner.profile if isinstance(runner, Simulation) else None,
         notes=tuple(note for note in (assumed_profile(study, runner),) if note is not None),
         cautions=safety_warnings(best.configuration, study) if best is not None else (),
         hot_switch=hot_switch_report(store, stored, standing.trials, launches),

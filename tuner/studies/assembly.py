@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,9 @@ from sqlalchemy import make_url
 
 from results.records import Purpose
 from results.studies import NewStudy
-from runners.base import EnvironmentUnusableError
+from runners.base import DraftPlacement, EnvironmentUnusableError, HotSwitch, Simulation, machine_of
 from runners.registry import check_runner, make_runner
+from runners.sglang.command import tp_size
 from search_spaces.rules.legality import violations
 from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.baselines import PRODUCTION, default_baseline
@@ -110,6 +112,16 @@ def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> Runner:
     return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
 
 
+def draft_sizes(runner: Runner, study: Study) -> Callable[[int], bool]:
+    """Which tensor-parallel sizes a draft may have: the target's, unless the runner places it.
+
+    SGLang gives the draft the target's groups and has no flag for others (0.5.23).
+    """
+    if isinstance(runner, DraftPlacement):
+        return runner.supports_draft_tp
+    return tp_size(study).__eq__
+
+
 def build_problem(
     study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()
 ) -> TuningProblem:
@@ -124,12 +136,13 @@ def build_problem(
     Raises:
         CommandError: Nothing is left to search.
     """
+    allowed = draft_sizes(runner, study)
     try:
-        space = Space(study, draft_tp_allowed=runner.supports_draft_tp)
+        space = Space(study, draft_tp_allowed=allowed)
     except SpaceTooLargeError as error:  # a study that an older version stored
         raise CommandError(f"space: {error}") from None
     notes = list(notes)
-    if refused := [n for n in study.space.draft_tp or () if not runner.supports_draft_tp(n)]:
+    if refused := [n for n in study.space.draft_tp or () if not allowed(n)]:
         left = len(refused) < len(study.space.draft_tp or ())
         notes.append(
             f"draft_tp {', '.join(map(str, refused))} is skipped: this server environment "
@@ -154,7 +167,11 @@ def build_problem(
     if not len(space):
         why = "; ".join(notes) or "run `tuner validate` for the reason"
         raise CommandError(f"no point of the search space can be measured here: {why}")
-    launches = LaunchBuilder(space, runner.can_switch, hot_switch=hot_switch)
+    launches = LaunchBuilder(
+        space,
+        runner.can_switch if isinstance(runner, HotSwitch) else operator.eq,
+        hot_switch=hot_switch,
+    )
     return TuningProblem(study, space, known, launches, tuple(notes))
 
 
@@ -164,7 +181,7 @@ def forecast(problem: TuningProblem, runner: Runner) -> TuningProblem:
     if not same.varies_nccl:
         return problem
     try:
-        expected = same.expected(runner.machine())
+        expected = same.expected(machine_of(runner))
     except EnvironmentUnusableError:
         return problem  # `Runner.check` tells what is missing
     if not expected:
@@ -302,7 +319,7 @@ def make_sweep(
         progress=progress,
         log_dir=log_dir(store, stored),
         shielded=shielded,
-        machine=runner.machine(),
+        machine=machine_of(runner),
         announce=announce,
     )
     same = SameServers(problem.study, problem.space, problem.baselines)
@@ -354,7 +371,7 @@ def compares_answers(study: Study) -> bool:
 
 def assumed_profile(study: Study, runner: Runner) -> str | None:
     """What is said where a study is simulated that does not say of which machine."""
-    if runner.profile is None or "profile" in study.simulated.model_fields_set:
+    if not isinstance(runner, Simulation) or "profile" in study.simulated.model_fields_set:
         return None
     from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - of simulations only
         PROFILES,

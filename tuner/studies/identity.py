@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from results.records import Failure
-from runners.base import RunnerError
+from runners.base import LoadFingerprint, RunnerError
 from search_spaces.secrets import is_export_only, redact
 from search_spaces.space.space import Space
 
@@ -215,7 +215,7 @@ class SameLoad:
             if point not in loads:
                 continue
             load, first = loads[point]
-            now = runner.load_fingerprint(point)
+            now = runner.load_fingerprint(point) if isinstance(runner, LoadFingerprint) else None
             if now is not None and now != load:
                 return f"{point.name} differ from those of trial {first}"
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from runners.load.checks.registry import invalidates, warns
+from runners.load.checks.evidence import invalidates, warns
 
 if TYPE_CHECKING:
     from runners.load.checks.evidence import Evidence

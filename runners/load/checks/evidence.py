@@ -1,7 +1,15 @@
-"""One window, as all checks see it."""
+"""The data that checks of a window get, and the registry of these checks.
+
+A check is a function that takes the `Evidence` of a window. The check returns its finding as a
+phrase, or `None`. The function's name is the check's code. `@invalidates` marks checks whose
+finding makes the window invalid; `@warns` marks checks whose finding is a warning. To add a check,
+write the function in a module that `runners/load/window/measurement.py` imports, and describe the
+code in `docs/validity.md`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -144,3 +152,24 @@ class Evidence:
         An adaptive server does so at 0 steps, its default from batch size 8 on (0.5.23).
         """
         return 0 in self.adaptive_steps
+
+
+Check = Callable[[Evidence], str | None]
+
+INVALIDATING: dict[str, Check] = {}
+"""Checks whose finding makes a window invalid, by code."""
+
+WARNING: dict[str, Check] = {}
+"""Checks whose finding is a warning, by code."""
+
+
+def invalidates(check: Check) -> Check:
+    """Register a check whose finding makes a window invalid."""
+    INVALIDATING[check.__name__] = check
+    return check
+
+
+def warns(check: Check) -> Check:
+    """Register a check whose finding is a warning."""
+    WARNING[check.__name__] = check
+    return check

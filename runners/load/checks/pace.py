@@ -16,7 +16,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runners.load.checks.registry import invalidates, warns
+from runners.load.checks.evidence import invalidates, warns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runners.load.checks.registry import invalidates, warns
+from runners.load.checks.evidence import invalidates, warns
 
 if TYPE_CHECKING:
     from runners.load.checks.evidence import Evidence

@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from results.records import Measurement, RequestSample
-from runners.load.checks.evidence import Evidence
-from runners.load.checks.run import reasons_against, warnings_about
+from runners.load.checks import acceptance, client, pace, requests, steadiness, tokens
+from runners.load.checks.evidence import INVALIDATING, WARNING, Evidence
 from runners.load.http.acceptance import accept_length, accept_rate, adaptive_steps_of
 from runners.load.http.endpoint import Answer
 from runners.load.schedule.pauses import ClientPauses
@@ -21,12 +21,24 @@ from runners.server_info import running_limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import ModuleType
 
+    from runners.load.checks.evidence import Check
     from runners.load.http.in_flight import InFlightRequest
     from runners.load.prompts.prompts import Prompt
     from runners.load.window.window import Window
     from search_spaces.configuration import Speculation
     from search_spaces.workload import Goodput, OperatingPoint, Workload
+
+CHECKS: tuple[ModuleType, ...] = (
+    requests,
+    tokens,
+    client,
+    pace,
+    steadiness,
+    acceptance,
+)
+"""All modules with checks; importing them registers the checks."""
 
 
 def measurement_of(
@@ -72,7 +84,6 @@ def measurement_of(
     samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
     good = [sample for sample in samples if sample.error is None]
     window_s = window.seconds * time_scale
-    tokens = window.tokens
     counted = [_sample(flight, window.opened, time_scale) for flight in window.counted()]
     ttft = [1000 * sample.ttft_s for sample in counted]
     e2e = [1000 * sample.e2e_s for sample in counted]
@@ -117,8 +128,8 @@ def measurement_of(
         window_s=window_s,
         requests=len(good),
         failed_requests=len(samples) - len(good),
-        output_tokens=tokens,
-        output_tok_s=_per_second(tokens, window_s),
+        output_tokens=window.tokens,
+        output_tok_s=_per_second(window.tokens, window_s),
         accept_length=accept_length(verify_calls, correct) if speculation.enabled else None,
         ttft_p50_ms=percentile(ttft, 50),
         ttft_p95_ms=percentile(ttft, 95),
@@ -151,6 +162,26 @@ def measurement_of(
         warnings=warnings_about(evidence),
         samples=samples,
     )
+
+
+def reasons_against(evidence: Evidence, watched: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return every reason against a window as `"code: phrase"`; empty for a valid window.
+
+    Args:
+        evidence: The window.
+        watched: Findings of the watches, in the same format.
+    """
+    return (*watched, *_findings(INVALIDATING, evidence))
+
+
+def warnings_about(evidence: Evidence) -> tuple[str, ...]:
+    """Return every warning as `"code: phrase"`; empty if there is none."""
+    return _findings(WARNING, evidence)
+
+
+def _findings(checks: dict[str, Check], evidence: Evidence) -> tuple[str, ...]:
+    findings = ((code, check(evidence)) for code, check in checks.items())
+    return tuple(f"{code}: {finding}" for code, finding in findings if finding is not None)
 
 
 def _sample(flight: InFlightRequest, opened: float, time_scale: float) -> RequestSample:

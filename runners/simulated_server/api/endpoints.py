@@ -77,23 +77,16 @@ class Health:
 
 
 class Information:
-    """Server, model and metrics.
-
-    Args:
-        server: The server.
-        counts: Counts of its HTTP requests.
-    """
+    """Server, model and metrics."""
 
     def __init__(self, server: SimulatedServer, counts: HttpCounts) -> None:
         self._server = server
         self._counts = counts
 
     async def root(self, _: HttpRequest) -> Response:
-        """Answer SGLang's greeting."""
         return json_response("SGLang is running")
 
     async def server_info(self, _: HttpRequest) -> Response:
-        """Answer the server's configuration and state."""
         return json_response(self._server.server_info())
 
     async def get_server_info(self, request: HttpRequest) -> Response:
@@ -102,7 +95,6 @@ class Information:
         return await self.server_info(request)
 
     async def model_info(self, _: HttpRequest) -> Response:
-        """Answer the model's name and properties."""
         return json_response(self._server.model_info())
 
     async def get_model_info(self, request: HttpRequest) -> Response:
@@ -111,11 +103,9 @@ class Information:
         return await self.model_info(request)
 
     async def models(self, _: HttpRequest) -> Response:
-        """Answer OpenAI's list of models."""
         return json_response({"object": "list", "data": [self._card()]})
 
     async def model(self, request: HttpRequest) -> Response:
-        """Answer one entry of the list of models."""
         name = request.path_params["model"]
         if name == self._server.served_model_name:
             return json_response(self._card())

@@ -36,7 +36,6 @@ class ApiError(Exception):
     """A refused request.
 
     Attributes:
-        status: HTTP status.
         body: Body of the response; a string is sent as plain text.
     """
 
@@ -46,7 +45,6 @@ class ApiError(Exception):
         self.status = status
 
     def response(self) -> Response:
-        """Return the HTTP response."""
         if isinstance(self.body, str):
             return Response(self.body, self.status, media_type="text/plain")
         return json_response(self.body, self.status)

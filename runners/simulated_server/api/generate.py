@@ -49,7 +49,6 @@ class GenerateEvents(EventWriter):
     """Events of `/generate`.
 
     Args:
-        writers: Writers of the answers.
         batch: Whether the request is a batch; each event then has the index of its answer.
         incremental: `--incremental-streaming-output`: an event holds only new tokens.
     """
@@ -77,7 +76,6 @@ class GenerateEndpoint:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request."""
         server = self._server
         raw = await read_body(receive)
         try:

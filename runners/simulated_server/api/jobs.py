@@ -50,9 +50,6 @@ class Job:
     """Requests of one HTTP request, with a writer for each.
 
     Attributes:
-        requests: Requests in the order of the answers.
-        writers: Writers of the answers.
-        hooks: Faults of the answers.
         http_version: HTTP version of the request.
     """
 

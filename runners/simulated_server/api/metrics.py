@@ -52,7 +52,6 @@ class CountHttp:
         self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count a request and pass it on."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return

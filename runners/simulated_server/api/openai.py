@@ -159,7 +159,6 @@ class OpenAIEndpoint(abc.ABC, Generic[_Asked]):
         """Return the writer of a stream's events."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request."""
         server = self._server
         raw, is_json = await read(scope, receive)
         try:
@@ -203,8 +202,6 @@ class OpenAIEvents(EventWriter):
     """Common part of the two streams.
 
     Args:
-        body: Body of the request.
-        writers: Writers of the answers.
         cache_report: `--enable-cache-report`.
         kind: `object` of the chunks.
     """

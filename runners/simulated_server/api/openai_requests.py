@@ -48,7 +48,6 @@ class OpenAIBody(_Body):
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
@@ -90,7 +89,6 @@ class CompletionBody(OpenAIBody):
         return value
 
     def sampling(self) -> dict[str, Any]:
-        """Return the sampling parameters under `/generate`'s names."""
         return self.common_sampling() | {
             "max_new_tokens": self.max_tokens,
             "temperature": self.temperature,
@@ -164,7 +162,6 @@ class ChatBody(OpenAIBody):
         return given
 
     def sampling(self) -> dict[str, Any]:
-        """Return the sampling parameters under `/generate`'s names."""
         limit = self.max_completion_tokens
         return self.common_sampling() | {
             "max_new_tokens": self.max_tokens if limit is None else limit,

@@ -121,11 +121,9 @@ class ReplyWriter:
     """Writes the events and the reply of one request.
 
     Args:
-        request: The request.
         ending: End of its answer.
         draft_tokens_at_start: Tokens per verify at the start-up; 0 without speculation.
         timed: Whether `meta_info` has all times (`--enable-metrics`).
-        hooks: Faults of the replies.
     """
 
     def __init__(
@@ -150,19 +148,16 @@ class ReplyWriter:
 
     @property
     def encoded(self) -> EncodedAnswer:
-        """The answer as JSON."""
         if self._encoded is None:
             self._encoded = EncodedAnswer(self._ending.answer, self._ending.text_end)
         return self._encoded
 
     @property
     def prompt_ids(self) -> list[int]:
-        """Token ids of the prompt."""
         return tokens.unpack(self.request.packed)
 
     @property
     def text(self) -> str:
-        """Text so far."""
         answer = self._ending.answer
         end = answer.ends[min(self.request.completion_tokens, len(answer.ends) - 1)]
         return answer.text[: min(end, self._ending.text_end)]
@@ -211,7 +206,6 @@ class ReplyWriter:
         return b"data: " + orjson.dumps(reply)[:-1] + suffix + _TAIL
 
     def whole(self) -> dict[str, Any]:
-        """Return the reply of a finished request."""
         return {
             "text": self.text,
             "output_ids": self.request.output_ids,

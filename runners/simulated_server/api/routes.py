@@ -39,7 +39,6 @@ class Authorization:
     """Refuses requests without the right key; health, readiness and metrics stay open.
 
     Args:
-        application: The application behind the check.
         api_key: `--api-key`.
         admin_api_key: `--admin-api-key`.
     """
@@ -52,7 +51,6 @@ class Authorization:
         self._admin_api_key = admin_api_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 401."""
         if scope["type"] == "http" and not self._allowed(scope):
             await ApiError({"error": "Unauthorized"}, 401).response()(scope, receive, send)
             return

@@ -18,35 +18,16 @@ DEFAULT_MAX_NEW_TOKENS = 128
 
 _EPSILON = 1e-6
 _TYPES = {
-    "max_new_tokens": "i64",
-    "stop": "",
-    "stop_token_ids": "a sequence",
-    "stop_regex": "",
-    "temperature": "f64",
-    "top_p": "f64",
-    "top_k": "i64",
-    "min_p": "f64",
-    "frequency_penalty": "f64",
-    "presence_penalty": "f64",
-    "repetition_penalty": "f64",
-    "min_new_tokens": "i64",
-    "n": "i64",
-    "json_schema": "a string",
-    "regex": "a string",
-    "ebnf": "a string",
-    "structural_tag": "a string",
-    "ignore_eos": "a boolean",
-    "skip_special_tokens": "a boolean",
-    "spaces_between_special_tokens": "a boolean",
-    "no_stop_trim": "a boolean",
-    "stream_interval": "i64",
-    "logit_bias": "a map",
-    "sampling_seed": "i64",
-    "custom_params": "",
-    "beam_width": "i64",
-    "watermark": "",
+    "max_new_tokens": "i64", "stop": "", "stop_token_ids": "a sequence", "stop_regex": "",
+    "temperature": "f64", "top_p": "f64", "top_k": "i64", "min_p": "f64",
+    "frequency_penalty": "f64", "presence_penalty": "f64", "repetition_penalty": "f64",
+    "min_new_tokens": "i64", "n": "i64", "json_schema": "a string", "regex": "a string",
+    "ebnf": "a string", "structural_tag": "a string", "ignore_eos": "a boolean",
+    "skip_special_tokens": "a boolean", "spaces_between_special_tokens": "a boolean",
+    "no_stop_trim": "a boolean", "stream_interval": "i64", "logit_bias": "a map",
+    "sampling_seed": "i64", "custom_params": "", "beam_width": "i64", "watermark": "",
     "choice": "a sequence",
-}
+}  # fmt: skip
 """Fields of the contract with its names of their types."""
 
 _GOOD: dict[str, tuple[type, ...]] = {
@@ -66,7 +47,6 @@ class Sampling:
     Attributes:
         max_new_tokens: Maximum tokens of the answer; `None`: limited by the context length.
         ignore_eos: Whether the answer continues after its natural end.
-        n: Answers per prompt.
         stop: Texts that end an answer.
         stop_token_ids: Tokens that end an answer.
         stream_interval: Tokens per chunk; `None`: the server's value.

@@ -77,17 +77,9 @@ class SimulatedServer:
     """State of the server.
 
     Attributes:
-        argv: The given flags.
-        flags: Resolved flags.
-        simulation: Settings of the simulation.
-        profile: The simulated machine.
-        engine: The engine.
-        log: The server's log.
-        plugin: The tuner's plugin in the server.
         observations: Histograms of finished requests.
         startup_times: Seconds of the start-up phases.
         ready: Whether the warm-up has ended.
-        hooks: Faults of the replies.
         live: Unfinished requests by id.
         overrides: Values that `/set_internal_state` changed, except the steps.
         created: Start of the server in seconds since the epoch.
@@ -110,17 +102,14 @@ class SimulatedServer:
 
     @property
     def model_path(self) -> str:
-        """Path of the target model."""
         return str(self.flags.values["model_path"])
 
     @property
     def served_model_name(self) -> str:
-        """Name of the model in the API."""
         return str(self.flags.values.get("served_model_name") or self.model_path)
 
     @property
     def context_length(self) -> int:
-        """Maximum tokens of prompt and answer together."""
         return int(self.flags.values.get("context_length") or CONTEXT_LENGTH)
 
     @property
@@ -130,7 +119,6 @@ class SimulatedServer:
 
     @property
     def cache_report(self) -> bool:
-        """`--enable-cache-report`: cached tokens in the usage of the OpenAI endpoints."""
         return bool(self.flags.values.get("enable_cache_report"))
 
     @property
@@ -140,7 +128,6 @@ class SimulatedServer:
 
     @property
     def stream_interval(self) -> int:
-        """`--stream-interval`: tokens per chunk."""
         return int(self.flags.values.get("stream_interval") or 1)
 
     @property
@@ -169,7 +156,6 @@ class SimulatedServer:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the server simulates a CPU (`--device cpu`)."""
         return self.flags.values.get("device") == "cpu"
 
     def abort(self, rid: str, *, everything: bool) -> None:
@@ -180,7 +166,6 @@ class SimulatedServer:
             self.engine.abort(rid)
 
     def server_info(self) -> dict[str, Any]:
-        """Return the body of `/server_info`."""
         template = _template()
         info: dict[str, Any] = dict(template["server_info"])
         info |= {
@@ -234,7 +219,6 @@ class SimulatedServer:
         return info
 
     def model_info(self) -> dict[str, Any]:
-        """Return the body of `/model_info`."""
         info: dict[str, Any] = json.loads(_MODEL_INFO.read_text())
         return info | {
             "model_path": self.model_path,
@@ -258,7 +242,6 @@ class SimulatedServer:
         return True
 
     def _switch(self, requested: dict[str, int | float]) -> bool:
-        """Switch to another setting, as the tuner's plugin does."""
         if self.plugin.refuses(requested, busy=self.engine.busy):
             return False
         asked = asked_setting(requested)

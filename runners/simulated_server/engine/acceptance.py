@@ -50,26 +50,21 @@ def at_least(
 
 
 def thresholds(chances: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the probabilities in the form that `draw` searches: negated, so they rise."""
+    """Return falling probabilities in the form that `draw` searches: negated, so they rise."""
     return tuple(-p for p in chances)
 
 
 def draw(offset: float, verify_call: int, thresholds_: tuple[float, ...]) -> int:
-    """Return `correct_drafts` of prepared thresholds; runs for every verify."""
-    # The probabilities fall, so the ones above the number come first.
-    stride = _STRIDES[int(offset * 0x100000000) & 1]
-    return bisect_right(thresholds_, -((offset + verify_call * stride) % 1.0))
-
-
-def correct_drafts(offset: float, verify_call: int, chances: tuple[float, ...]) -> int:
     """Return the number of correct drafts of one verify call.
 
     Args:
         offset: The prompt's number in [0, 1), see `tokens.offset`.
         verify_call: Counted from 0 within the request.
-        chances: `P(at least j)` for j = 1, 2, ...; must not rise.
+        thresholds_: See `thresholds`; computed once, because `draw` runs for every verify.
     """
-    return draw(offset, verify_call, thresholds(chances))
+    # The probabilities fall, so the ones above the number come first.
+    stride = _STRIDES[int(offset * 0x100000000) & 1]
+    return bisect_right(thresholds_, -((offset + verify_call * stride) % 1.0))
 
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"

@@ -121,7 +121,6 @@ class AdaptiveSteps:
         }
 
     def steps(self, batch: int) -> int:
-        """Return the steps of the next cycle of `batch` requests."""
         return self._tier(batch).steps
 
     def verified(self, batch: int, correct: Sequence[int]) -> None:

@@ -158,7 +158,6 @@ class CycleTime:
 
     @property
     def total_ms(self) -> float:
-        """Time of the whole cycle."""
         return self.draft_ms + self.draft_extend_ms + self.verify_ms + self.rest_ms
 
     def lasting(self, total_ms: float) -> CycleTime:
@@ -176,7 +175,6 @@ class CostModel:
     """Times of one configuration on a profile's machine.
 
     Args:
-        profile: The simulated machine.
         facts: Flags by destination and variables by name, for the profile's conditions.
     """
 
@@ -206,7 +204,6 @@ class CostModel:
         )
 
     def prefill_ms(self, uncached_tokens: float) -> float:
-        """Return the time of one prefill forward."""
         prefill = self._profile.prefill
         return prefill.base_ms + prefill.token_ms * uncached_tokens
 
@@ -274,9 +271,6 @@ class Cycles:
     """The decode cycles of one server.
 
     Args:
-        cost: Cost model of the initial shape.
-        num_steps: Initial draft steps.
-        topk: Branches per step.
         num_draft_tokens: Initial tokens per verify.
         adaptive: Chooses the steps of every cycle; `None`: fixed steps.
     """
@@ -305,7 +299,6 @@ class Cycles:
 
     @property
     def setting(self) -> Setting:
-        """Current draft steps and tokens per verify."""
         return Setting(self.num_steps, self.num_draft_tokens)
 
     def switch(self, setting: Setting) -> None:

@@ -74,7 +74,6 @@ class Counters:
             self.forward_seconds[category] = self.forward_seconds.get(category, 0.0) + seconds
 
     def finished(self, request: Request) -> None:
-        """Count a request that has ended."""
         self.prompt_tokens[request.streaming] += request.prompt_tokens
         self.generation_tokens[request.streaming] += request.completion_tokens
         self.requests[request.streaming] += 1
@@ -130,13 +129,11 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self.sum += value * times
 
     @property
     def cumulative(self) -> list[int]:
-        """Cumulative counts by bound."""
         return list(accumulate(self._counts))
 
 

@@ -59,14 +59,9 @@ class Engine:
         served: Number of counted requests that have ended.
 
     Args:
-        profile: The simulated machine.
         cost: Times of the configuration on this machine.
-        flags: Resolved flags of the server.
         noise: Factors on all times.
-        time_scale: Simulated seconds per real second.
-        log: The server's log.
         hooks: Faults of the engine, if any.
-        plugin: The tuner's plugin in the server, if any.
     """
 
     def __init__(
@@ -103,11 +98,9 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether any request runs or waits."""
         return self.scheduler.busy
 
     def submit(self, request: Request) -> None:
-        """Queue a request."""
         self.pace.arrived(request, asyncio.get_running_loop().time())
         self.scheduler.waiting.append(request)
         self._wake.set()
@@ -139,7 +132,6 @@ class Engine:
         self.counters.finished(request)
 
     async def run(self) -> None:
-        """Serve requests until cancelled."""
         clock = asyncio.get_running_loop().time
         scheduler, pace = self.scheduler, self.pace
         while True:

@@ -68,7 +68,6 @@ class Lateness:
     repaid_s: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values for `/server_info`."""
         return {
             "forwards": self.forwards,
             "late_forwards": self.late,
@@ -101,7 +100,6 @@ class Pace:
 
     @property
     def deadline(self) -> float:
-        """Deadline of the last forward."""
         return self._deadline
 
     def flushed(self) -> None:
@@ -132,7 +130,6 @@ class Pace:
         self._came.set()
 
     def ended(self, requests: Sequence[Request], now: float) -> None:
-        """Record requests that have ended."""
         closed = sum(1 for r in requests if r.counted and not r.open_arrival and r.finish != ABORT)
         if closed:
             self._owed += closed

@@ -89,7 +89,6 @@ class CycleClock:
         self._last = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the clock as in the plugin's status."""
         batches = {
             str(size): {name: part.to_dict() for name, part in parts.items()}
             for size, parts in sorted(self._batches.items())
@@ -132,11 +131,8 @@ class SimulatedPlugin:
         settings: Settings of the hot switch in ascending order; empty without a hot switch.
         clock: The cycle clock, if requested.
         mark: Identifier of the launch.
-        flags: Resolved flags of the server.
         sglang: SGLang version of the server.
-        log: The server's log.
         state_s: Start-up seconds of each further setting, on the server's clock.
-        faults: Faults of this launch.
         switches: Number of switches.
         refused: Reason for the last refused switch.
     """
@@ -175,7 +171,6 @@ class SimulatedPlugin:
         return None
 
     def ready(self) -> None:
-        """Log for every rank that the plugin is ready."""
         if not self.settings and self.clock is None:
             return
         settings = ",".join(map(str, self.settings)) or "off"

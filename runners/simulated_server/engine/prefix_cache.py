@@ -78,7 +78,6 @@ class PrefixCache:
             each.users += 1
 
     def release(self, node: Node) -> None:
-        """Undo `hold`."""
         for each in _path(node):
             each.users -= 1
             if each.users == 0:

@@ -233,7 +233,6 @@ class NoiseSource:
         self._renew()
 
     def next_block(self) -> None:
-        """Begin the next block."""
         self._block += 1
         self._renew()
 

@@ -24,17 +24,12 @@ class Request:
     """A request, from its arrival to its last token. Times are wall-clock times of the server.
 
     Attributes:
-        rid: Id of the request.
         prompt: Fingerprint of the prompt.
-        prompt_tokens: Tokens of the prompt.
-        limit: Maximum tokens of the answer.
-        answer: The model's answer.
         offset: The prompt's number for the acceptance, see `tokens.offset`.
         arrived: Time of arrival on the event loop's clock.
         received_at: Time of arrival on the wall clock.
         noise: Noise factor of the prompt.
         stops: Whether the request ends at the answer's natural length.
-        streaming: Whether the client streams.
         counted: Whether metrics count the request; health checks are not counted.
         open_arrival: Whether the request belongs to an open loop.
         packed: Token ids of the prompt, see `tokens.pack`.
@@ -75,7 +70,6 @@ class Request:
 
     @property
     def output_ids(self) -> list[int]:
-        """Token ids so far."""
         return self.answer.ids[: self.completion_tokens]
 
     def record_verify(self, correct: int) -> None:
@@ -101,7 +95,6 @@ class Request:
             self._notify()
 
     def end(self, how: str) -> None:
-        """End the request."""
         self.finish = how
         self.finished_at = wall_time()
         self._notify()

@@ -88,7 +88,6 @@ class Scheduler:
     """Waiting and running requests.
 
     Attributes:
-        limits: Limits of a batch.
         waiting: Waiting requests, in order.
         running: Decoding requests.
         chunked: Request with a partly computed prompt.
@@ -106,12 +105,10 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether there is any request."""
         return bool(self.waiting or self.running or self.chunked or self.prefilling)
 
     @property
     def begun(self) -> int:
-        """Number of requests in the batch."""
         return len(self.running) + len(self._between)
 
     @property
@@ -121,7 +118,6 @@ class Scheduler:
         return min(1.0, used / self.limits.kv)
 
     def everyone(self) -> list[Request]:
-        """Return all requests."""
         return [*self.waiting, *self._between, *self.running]
 
     @property

@@ -30,7 +30,6 @@ class Answer:
     """The model's answer to a prompt.
 
     Attributes:
-        ids: Output token ids.
         text: Text of all tokens.
         ends: `ends[n]` is the end of the first n tokens in the text.
         natural_length: Tokens after which the model stops.

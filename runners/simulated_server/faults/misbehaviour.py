@@ -110,7 +110,6 @@ class Misbehaviour(BaseModel):
 
     Attributes:
         when: Configurations with the fault; an empty condition holds for all.
-        kind: Kind of the fault.
         phase: Phase of an `exit` or a `hang`. `idle` follows the last request. `flush` is the first
             flush of the cache after a request.
         cause: Cause of an `exit`; defaults to the phase's first cause.

@@ -43,7 +43,6 @@ class FaultyReplies(ReplyHooks):
     """Faults of the answers of one launch.
 
     Args:
-        faults: Faults of this configuration.
         dead: Whether the scheduler has stopped.
     """
 
@@ -86,7 +85,6 @@ class FaultyReplies(ReplyHooks):
                 raise ConnectionCutError
 
     def meta_info(self, request: Request, meta: dict[str, Any]) -> None:
-        """Report wrong counts."""
         if self._active("cached_tokens"):
             meta["cached_tokens"] = request.prompt_tokens // 2
             meta["cached_tokens_details"] = {"device": request.prompt_tokens // 2, "host": 0}
@@ -108,13 +106,11 @@ class FaultyReplies(ReplyHooks):
             meta["spec_correct_drafts_histogram"] = histogram
 
     def metrics(self, values: dict[str, float]) -> None:
-        """Remove the gauges of values that the answers lack."""
         if self._active("acceptance_missing"):
             values.pop("spec_accept_length", None)
             values.pop("spec_accept_rate", None)
 
     def health(self) -> int | None:
-        """Return a wrong status while the scheduler is dead, or under load."""
         if self._dead():
             return next((200 for fault in self._health_faults if fault.health == "ok"), None)
         busy = self.engine is not None and self.engine.busy
@@ -146,9 +142,6 @@ class Gate:
     """Blocks requests to a dead scheduler, and crashes at a flush.
 
     Args:
-        application: The API.
-        faults: Faults of this configuration.
-        engine: The engine.
         dead: Set when the scheduler stops.
         crash: Ends the server with a fault's crash.
     """
@@ -168,7 +161,6 @@ class Gate:
         self._crash = crash
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, block it, or crash."""
         path = scope.get("path", "")
         if self._dead.is_set() and path in _ASK_THE_SCHEDULER:
             await asyncio.Event().wait()
@@ -206,9 +198,6 @@ class FaultyEngine(EngineHooks):
     """Faults of the scheduler of one launch.
 
     Args:
-        faults: Faults of this configuration.
-        log: The server's log.
-        time_scale: Simulated seconds per real second.
         crash: Ends the server with a fault's crash.
         watchdog_s: Simulated seconds without progress after which SGLang ends itself.
     """
@@ -261,7 +250,6 @@ class FaultyEngine(EngineHooks):
             self._shorten(engine.served, counted)
 
     def factor(self, engine: Engine) -> float:
-        """Return the factor of the faults `slow` and `drift`."""
         factor = 1.0
         for fault in self._slow:
             if engine.served < fault.after_requests:

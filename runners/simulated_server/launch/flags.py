@@ -117,7 +117,6 @@ class ResolvedFlags:
         topk: Branches per step; 0 without speculation.
         num_draft_tokens: Tokens per verify; 0 without speculation.
         max_running_requests: Limit of running requests.
-        warnings: SGLang's warnings about rewrites.
         attention_backend: The given or default attention backend.
     """
 
@@ -145,22 +144,18 @@ class ResolvedFlags:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the draft steps follow the acceptance."""
         return bool(self.values.get("speculative_adaptive"))
 
     @property
     def tp_size(self) -> int:
-        """Tensor-parallel size of the target."""
         return int(self.values.get("tp_size", 1))
 
     @property
     def draft_attention_backend(self) -> str:
-        """Attention backend of the draft."""
         return str(self.values.get("speculative_draft_attention_backend") or self.attention_backend)
 
     @property
     def has_draft(self) -> bool:
-        """Whether the flags name a draft model."""
         return self.values.get("speculative_draft_model_path") is not None
 
 

@@ -53,7 +53,6 @@ class ArrivalProtocol(H11Protocol):
     """
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes of the connection."""
         ARRIVED.set(self.loop.time())
         CONNECTION.set(self.transport)
         super().data_received(data)
@@ -63,10 +62,7 @@ class HttpServer(uvicorn.Server):
     """HTTP server that drains its requests at SIGTERM, as SGLang does.
 
     Args:
-        config: Configuration of uvicorn.
         listening: Set after the port is bound.
-        server: The simulated server.
-        faults: Faults of this launch.
     """
 
     def __init__(
@@ -86,17 +82,14 @@ class HttpServer(uvicorn.Server):
         self._delay_s = max(slow, default=0.0) / server.simulation.time_scale
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Bind the port."""
         await super().startup(sockets)
         if self.started:
             self._listening.set()
 
     def listening_sockets(self) -> list[int]:
-        """Return the descriptors of the listening sockets."""
         return [sock.fileno() for server in self.servers for sock in server.sockets]
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal to end."""
         if sig == signal.SIGTERM:
             self._log.main(
                 "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
@@ -128,11 +121,6 @@ class Launch:
     """One launch.
 
     Args:
-        argv: The given flags.
-        flags: Resolved flags.
-        simulation: Settings of the simulation.
-        profile: The simulated machine.
-        log: The server's log.
         began: `time.monotonic()` at the start of the process.
     """
 
@@ -164,7 +152,6 @@ class Launch:
         )
 
     def run(self) -> int:
-        """Start, serve, and return the exit status."""
         if (refusal := self._plugin.refusal()) is not None:
             self._log.raw(refusal)
             return crashes.PLUGIN_REFUSES

@@ -50,7 +50,6 @@ class BatchLog:
 
     Args:
         flags: Flags of the server by destination.
-        scheduler: The scheduler of the batches.
     """
 
     def __init__(self, flags: Mapping[str, Any], scheduler: Scheduler) -> None:

@@ -10,11 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from runners.simulated_server.engine.adaptive import candidate_steps
 from search_spaces.algorithms import NGRAM_DRAFT_TOKENS
-from search_spaces.rules.defaults import default_speculation, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +40,8 @@ class FlagsRefusedError(Exception):
     """
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        import yaml  # noqa: PLC0415 - only a refusal needs it
+
         entry = yaml.safe_load(_REFUSALS.read_text())[name]
         self.last_line: str = entry["message"].format_map(values)
         self.trace: str = entry.get("traceback", "hook")
@@ -62,7 +61,6 @@ class FlagState:
         algorithm: SGLang's name of the algorithm.
         backend: Attention backend.
         cpu: Whether the device is a CPU.
-        warnings: SGLang's warnings, in order.
     """
 
     def __init__(self, values: dict[str, Any], algorithm: str, backend: str, *, cpu: bool) -> None:
@@ -76,7 +74,6 @@ class FlagState:
         return self.values.get(name)
 
     def set(self, **values: object) -> None:
-        """Rewrite flags."""
         self.values.update(values)
 
     def refuse_if(self, broken: object, name: str, **more: object) -> None:
@@ -93,16 +90,13 @@ class FlagState:
 
     @property
     def attention_dp(self) -> bool:
-        """Whether attention is data-parallel."""
         return bool(self["enable_dp_attention"]) and int(self["dp_size"] or 1) > 1
 
     @property
     def page_size(self) -> int:
-        """Tokens per page of the KV cache."""
         return int(self["page_size"] or 1)
 
     def limit_requests(self) -> None:
-        """Set the default of 48 running requests."""
         if self["max_running_requests"] is None:
             self.set(max_running_requests=_MAX_RUNNING_REQUESTS)
             self.warnings.append(
@@ -111,7 +105,6 @@ class FlagState:
             )
 
     def disable_overlap_on_cpu(self) -> None:
-        """Disable the overlap schedule on a CPU."""
         if self.cpu and not self["disable_overlap_schedule"]:
             self.set(disable_overlap_schedule=True)
             self.warnings.append(
@@ -207,6 +200,11 @@ def _resolve_tree(flags: FlagState) -> None:
 def _resolve_tree_shape(flags: FlagState) -> None:
     topk, tokens = flags["speculative_eagle_topk"], flags["speculative_num_draft_tokens"]
     if flags["speculative_num_steps"] is None:
+        from search_spaces.rules.defaults import (  # noqa: PLC0415 - 20 ms, rarely needed
+            default_speculation,
+            family_of,
+        )
+
         flags.refuse_if(topk is not None or tokens is not None, "steps_missing")
         family = family_of(str(flags["model_path"] or ""))
         default = default_speculation(flags.algorithm, family)

@@ -79,11 +79,6 @@ class Startup:
 
     Attributes:
         profile: The simulated machine, with the times of the phases.
-        flags: Resolved flags.
-        log: The server's log.
-        time_scale: Simulated seconds per real second.
-        plugin: The tuner's plugin in the server.
-        faults: Faults of this launch.
         began: `time.monotonic()` at the start of the process; its real imports count.
     """
 

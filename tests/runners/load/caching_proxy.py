@@ -11,11 +11,11 @@ import httpx
 
 
 class CachingProxy:
-    """Keeps every answer of `/generate`, and sends it again to the same request at once.
+    """Caches every answer of `/generate`.
 
     Args:
-        upstream: The server's address.
-        by_prompt: Whether requests are the same if their prompts are; else if their bodies are.
+        upstream: URL of the server.
+        by_prompt: Whether equal prompts are cache hits; otherwise only equal bodies are.
     """
 
     def __init__(self, upstream: str, *, by_prompt: bool) -> None:

@@ -1,4 +1,4 @@
-"""End to end: the load generator against the simulated server's own process."""
+"""End to end: the load generator and a process of the simulated server."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_plain(plain):
     assert measurement.simulated
     assert measurement.accept_length is None
     assert measurement.output_tokens == 6 * 48
-    # 90 tok/s with long answers; the client's own overhead counts twenty-fold here.
+    # 90 tok/s with long answers; the time scale multiplies the client's overhead by 20.
     assert 20 < measurement.output_tok_s < 92
 
 
@@ -127,14 +127,14 @@ def test_speculation(eagle3):
     assert sum(k * count for k, count in enumerate(measurement.histogram)) == correct
 
 
-def test_the_same_load_is_accepted_alike(eagle3):
+def test_equal_loads_have_equal_acceptance(eagle3):
     first, second = bench(eagle3, LOAD, POINT), bench(eagle3, LOAD, POINT)
     assert first.workload_fingerprint == second.workload_fingerprint
     assert first.accept_length == second.accept_length
     assert first.histogram == second.histogram
 
 
-def test_concurrency_pays(eagle3):
+def test_concurrency_raises_the_throughput(eagle3):
     one = bench(eagle3, LOAD, POINT)
     four = bench(eagle3, LOAD, OperatingPoint(4))
     assert codes(four) == []
@@ -143,11 +143,11 @@ def test_concurrency_pays(eagle3):
 
 
 @pytest.mark.parametrize(("flags", "concurrency", "by_prompt"), [((), 1, True), (EAGLE3, 8, False)])
-def test_answers_from_a_caching_proxy_are_not_believed(tmp_path, flags, concurrency, by_prompt):
+def test_answers_of_a_caching_proxy_are_invalid(tmp_path, flags, concurrency, by_prompt):
     point = OperatingPoint(concurrency, requests=2 * concurrency + 4)
     load = Workload(LOAD.prompts, 128, (point,))
     with (
-        simulated_server(tmp_path / "log", *flags, time_scale=2) as (_, url),
+        simulated_server(tmp_path / "log", *flags, time_scale=4) as (_, url),
         CachingProxy(url, by_prompt=by_prompt) as proxy,
     ):
         first, second = (bench(proxy.url, load, point) for _ in range(2))
@@ -163,14 +163,14 @@ def generator(url, **more):
     )
 
 
-def test_what_the_server_runs_is_checked(eagle3):
+def test_unexpected_speculation_is_invalid(eagle3):
     measurement = generator(eagle3).measure(POINT, speculation=Speculation())
     assert codes(measurement) == ["acceptance_unexpected"]
 
 
 @contextlib.contextmanager
 def under_load(url, act):
-    """Acts once the server has decoded for a while."""
+    """Call `act` after the server has decoded for a while."""
 
     def watch():
         with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
@@ -182,7 +182,7 @@ def under_load(url, act):
                     return
                 time.sleep(0.01)
 
-    # What a test before this one left is counted no more.
+    # The flush resets the counts of earlier tests.
     httpx.post(url + "/flush_cache?timeout=30", timeout=60, trust_env=False).raise_for_status()
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -218,6 +218,6 @@ def test_ctrl_c_leaves_the_server_idle(plain):
         load.measure(OperatingPoint(4), speculation=Speculation())
     deadline = time.monotonic() + 10
     while httpx.post(plain + "/flush_cache", trust_env=False).status_code != 200:
-        assert time.monotonic() < deadline, "the server still generates for nobody"
+        assert time.monotonic() < deadline, "the server still generates after the abort"
         time.sleep(0.05)
     assert codes(bench(plain, LOAD, POINT)) == []

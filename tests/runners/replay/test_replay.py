@@ -8,7 +8,7 @@ import pytest
 
 from results.records import Failure
 from runners.base import RunnerError
-from runners.conformance import Launcher, RunnerConformance
+from runners.conformance import HotSwitchConformance, Launcher
 from runners.replay.runner import ReplayRunner
 from runners.replay.table import ReplayEntry, ReplayRow, read_replay_table, table_of
 from search_spaces.configuration import Configuration, Setting
@@ -48,7 +48,7 @@ def table():
     )
 
 
-class TestConformance(RunnerConformance):
+class TestConformance(HotSwitchConformance):
     @pytest.fixture
     def runner(self, table, study):
         return ReplayRunner(table, study, can_switch=chains)

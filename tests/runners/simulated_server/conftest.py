@@ -1,4 +1,4 @@
-"""Starts simulated servers as real processes, and engines in this one."""
+"""Simulated servers as processes, and engines in this process."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ class Served:
 
 @pytest.fixture(scope="session")
 def kimi():
-    """The shipped profile's data, as YAML has it."""
+    """Data of the shipped profile `kimi`."""
     return yaml.safe_load((PROFILES / "kimi.yaml").read_text())
 
 
 @pytest.fixture(scope="session")
 def quick_profile(kimi, tmp_path_factory):
-    """The Kimi machine without noise, up at once."""
+    """The Kimi machine without noise and with a start-up of 0 s."""
     data = dict(kimi, noise={"launch": 0.0, "block": 0.0, "prompt": 0.0})
     data["startup"] = dict.fromkeys(kimi["startup"], 0.0)
     path = tmp_path_factory.mktemp("profile") / "quick.yaml"
@@ -103,7 +103,7 @@ def quick_profile(kimi, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def start(quick_profile, tmp_path_factory):
-    """Starts a server; everything that was started is gone at the end of the module."""
+    """Start servers; all of them end with the module."""
     started = []
 
     def _start(*flags, env=None, scale=50.0, profile=quick_profile, port=None):
@@ -136,40 +136,40 @@ def start(quick_profile, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def speculation():
-    """Builds the flags of a speculating server from steps, topk and draft tokens."""
+    """Make the flags of a server from steps, topk and draft tokens."""
     return _speculation
 
 
 @pytest.fixture(scope="session")
 def free_port():
-    """Finds a free port."""
+    """Find a free port."""
     return _free_port
 
 
 @pytest.fixture(scope="session")
 def recorded():
-    """Reads a body that the real server gave."""
+    """Read a recorded body of the real server."""
     return lambda name: (BODIES / name).read_text()
 
 
 class _Jump(selectors.SelectSelector):
-    """Moves the clock instead of waiting."""
+    """Advances the clock instead of waiting."""
 
     loop = None
 
     def select(self, timeout=None):
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("everybody waits, and for nothing that will ever happen")
+            raise RuntimeError("all tasks wait without a timeout")
         if not ready:
             self.loop.now += timeout
         return ready
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes only where everybody waits: exact, quick, and never late.
+    """An event loop whose time passes only while all tasks wait.
 
-    Its `now` may be moved on: that is work which keeps the process from everything else.
+    Adding to `now` simulates work that blocks the process.
     """
 
     def __init__(self):
@@ -196,7 +196,7 @@ class _Lines:
 
 @dataclass
 class _Seen:
-    """What the client of one request saw, in simulated milliseconds."""
+    """A client's times of one request, in simulated milliseconds."""
 
     request: object
     ttft: float
@@ -205,7 +205,7 @@ class _Seen:
 
 
 class _Bench:
-    """An engine and its clients, in a loop of their own."""
+    """An engine and its clients in a separate event loop."""
 
     def __init__(self, configuration=None, scale=8.0, profile=None, hooks=None, **values):
         configuration = configuration or Configuration()
@@ -233,7 +233,7 @@ class _Bench:
         self._numbers = itertools.count()
 
     def run(self, clients):
-        """Runs a coroutine function of this bench beside the engine."""
+        """Run a coroutine function of this bench concurrently with the engine."""
 
         async def both():
             serving = asyncio.create_task(self.engine.run())
@@ -253,7 +253,7 @@ class _Bench:
         return make_request(name, ids, tokens, arrived=loop.time(), streaming=True, **more)
 
     async def ask(self, request):
-        """Submits a request and watches it to its end."""
+        """Submit a request and wait for its end."""
         loop = asyncio.get_running_loop()
         self.engine.submit(request)
         first = None
@@ -268,7 +268,7 @@ class _Bench:
         )
 
     async def closed_loop(self, clients, requests, tokens=64, pause_s=0.0):
-        """Clients that send their next request a pause after an answer; all that was seen."""
+        """Run clients that pause between an answer and the next request; return all times."""
         seen = []
 
         async def client():
@@ -282,5 +282,5 @@ class _Bench:
 
 @pytest.fixture(scope="session")
 def new_bench():
-    """Makes an engine on a virtual clock, with clients that speak to it without HTTP."""
+    """Make an engine on a virtual clock, with clients that do not use HTTP."""
     return _Bench

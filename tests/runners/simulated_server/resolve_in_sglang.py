@@ -1,6 +1,7 @@
-"""Runs inside SGLang's environment: argument lists from stdin, what SGLang makes of them to stdout.
+"""Resolve argument lists from stdin with SGLang itself, and write the results to stdout.
 
-Nothing is launched: the arguments are parsed, resolved and checked, as a launch begins.
+The script runs in SGLang's environment. It parses, resolves and checks the arguments, and launches
+nothing.
 """
 
 import json
@@ -22,7 +23,7 @@ FIELDS = (
 
 
 class Collector(logging.Handler):
-    """Keeps what is warned about speculation."""
+    """Keeps the warnings about speculation."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -54,5 +55,5 @@ def resolved(argv):
 
 if __name__ == "__main__":
     out = sys.stdout
-    sys.stdout = sys.stderr  # SGLang prints as it pleases.
+    sys.stdout = sys.stderr  # SGLang prints to stdout.
     json.dump([resolved(argv) for argv in json.load(sys.stdin)], out)

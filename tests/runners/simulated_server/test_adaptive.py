@@ -1,4 +1,4 @@
-"""Adaptive steps against what SGLang 0.5.23's own class chose, on the same verifies."""
+"""Adaptive steps compared with the recorded choices of SGLang 0.5.23's class."""
 
 import json
 from pathlib import Path
@@ -26,10 +26,10 @@ def test_the_same_steps_as_sglang(case, tmp_path):
     assert len(set(chosen)) > 2
 
 
-def test_only_where_asked_for():
+def test_adaptive_steps_need_the_flag():
     assert adaptive_steps({}, 3) is None
     assert adaptive_steps({"speculative_adaptive": True}, 3).steps(1) == 3
-    # Three steps are no candidate of the largest batches.
+    # The tier of the largest batches has no candidate of three steps.
     assert adaptive_steps({"speculative_adaptive": True}, 3).steps(64) == 0
 
 

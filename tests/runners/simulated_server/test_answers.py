@@ -1,4 +1,4 @@
-"""Where answers end, and their JSON cut between any two tokens."""
+"""Ends of answers, and slices of their JSON."""
 
 import json
 from itertools import accumulate
@@ -20,7 +20,7 @@ def answer_of(pieces, natural=10_000):
 
 
 @given(PIECES, st.data())
-def test_any_cut_is_the_json_of_what_it_holds(pieces, data):
+def test_a_slice_is_the_json_of_its_tokens(pieces, data):
     answer = answer_of(pieces)
     text_end = data.draw(st.integers(0, len(answer.text)))
     encoded = EncodedAnswer(answer, text_end)
@@ -32,9 +32,9 @@ def test_any_cut_is_the_json_of_what_it_holds(pieces, data):
 
 
 @given(PIECES, st.text("ab", min_size=1, max_size=3), st.integers(1, 31), st.booleans())
-def test_the_first_thing_that_ends_it_counts(pieces, stop, natural, natural_is_last):
+def test_the_first_end_counts(pieces, stop, natural, natural_is_last):
     limit = len(pieces)
-    if natural_is_last:  # no more is thought of than up to the natural end
+    if natural_is_last:  # the answer has no tokens after its natural end
         natural, limit = limit, limit + 1
     answer = answer_of(pieces, natural)
     sampling = Sampling(limit, stop=(stop,), stop_token_ids=frozenset({1004}))
@@ -59,10 +59,10 @@ def test_the_first_thing_that_ends_it_counts(pieces, stop, natural, natural_is_l
         assert end.answer.ids[-1] == tokens.EOS_TOKEN
         assert shown == before
     if end.matched != stop:
-        assert stop not in before  # it would have ended it earlier
+        assert stop not in before  # an earlier stop text would have ended the answer
 
 
-def test_the_limit_goes_before_a_stop_text():
+def test_the_limit_precedes_a_stop_text():
     answer = answer_of(["a", "b", "c"])
     end = ending(answer, Sampling(3, ignore_eos=True, stop=("c",)), 3)
     assert not end.stops

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def tree(start, speculation):
-    """Like the recorded `standalone` server: three steps, topk 2, six draft tokens."""
+    """A server like the recorded `standalone`: 3 steps, topk 2, 6 draft tokens."""
     flags = speculation(3, 2, 6, algorithm="STANDALONE")
     return start(*flags, "--enable-metrics", "--context-length", "2048").wait_ready()
 
@@ -48,7 +48,7 @@ def test_server_info(tree, recorded, path):
     assert set(our_state) - {"avg_spec_accept_length"} == set(their_state)
     assert ours["version"] == "0.5.23"
     simulated = ours["simulated"]
-    assert simulated.pop("clock")["forwards"] > 0  # how well it keeps its own time
+    assert simulated.pop("clock")["forwards"] > 0
     assert simulated == {"profile": "kimi", "time_scale": 50.0, "seed": 0}
     assert ours["speculative_num_draft_tokens"] == our_state["speculative_num_draft_tokens"] == 6
     assert ours["max_running_requests"] == 48
@@ -56,7 +56,7 @@ def test_server_info(tree, recorded, path):
 
 
 def families(page):
-    """What a page has: each family's type, and the label names of its series."""
+    """Return type and label names of each family of a page."""
     found = {}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
@@ -78,7 +78,7 @@ def helps(page):
     return {line for line in page.splitlines() if line.startswith("# ")}
 
 
-# What the real one counts of its own processes and graphs; the simulated one has neither.
+# Counts of SGLang's processes and graphs; the simulation has neither.
 NOT_SIMULATED = {"sglang:process_cpu_seconds_total", "sglang:cuda_graph_passes_total"}
 
 
@@ -90,7 +90,7 @@ def test_metrics_have_the_real_families(tree, recorded):
     page = tree.client.get("/metrics").text
     theirs = recorded("metrics_standalone_after.txt")
     ours, real = families(page), families(theirs)
-    # The second page was scraped while a request ran that was then aborted.
+    # The second page was recorded while a request ran that was aborted later.
     real_busy = families(recorded("metrics_standalone_busy.txt"))
     real = {**real_busy, **real}
     for name in ("sglang:num_aborted_requests_total", "sglang:get_loads_duration_seconds"):
@@ -108,9 +108,9 @@ def test_metrics_before_the_first_request(start, recorded):
     served = start("--enable-metrics").wait_ready()
     ours = families(served.client.get("/metrics").text)
     page = recorded("plain_metrics_before.txt")
-    theirs = families(page[page.index("# HELP") :])  # the recording begins in a histogram
+    theirs = families(page[page.index("# HELP") :])  # the recording begins within a histogram
     assert set(theirs) - set(ours) <= NOT_SIMULATED
-    # Both have been warmed up by a request of their own, which counts.
+    # Both servers count their warm-up request.
     assert {"sglang:prompt_tokens_total", "sglang:num_requests_total"} <= set(theirs)
 
 
@@ -119,7 +119,7 @@ def test_histograms_add_up(start):
     for i in range(3):
         served.generate(f"a histogram {i}", 40, stream=True)
     page = served.client.get("/metrics").text
-    # Where streams have a series of their own, the warm-up's request is not in it.
+    # The warm-up request is not in the series of streams.
     for family, total, count in (
         ("generation_tokens_histogram", 120.0 + 8.0, 4.0),
         ("time_to_first_token_seconds", None, 3.0),
@@ -174,7 +174,7 @@ def test_metrics_need_the_flag(start, recorded):
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused_clearly(plain, path, body, message):
+def test_an_invalid_request_is_refused_with_its_reason(plain, path, body, message):
     reply = plain.client.post(path, json=body)
     assert reply.status_code == 400
     assert message in json.dumps(reply.json())
@@ -185,7 +185,7 @@ def parts(text):
     return [json.loads(part[6:]) for part in text.split("\n\n") if part and "[DONE]" not in part]
 
 
-def test_streams_say_the_same_as_whole_answers(tree):
+def test_streams_equal_whole_answers(tree):
     messages = [{"role": "user", "content": "Say the same twice."}]
     completion = {"model": "m", "prompt": ["one", "two"], "max_tokens": 40, "ignore_eos": True}
     whole = tree.client.post("/v1/completions", json=completion).json()
@@ -201,7 +201,7 @@ def test_streams_say_the_same_as_whole_answers(tree):
     said = parts(tree.client.post("/v1/chat/completions", json={**chat, "stream": True}).text)
     deltas = [part["choices"][0]["delta"].get("content", "") for part in said]
     assert "".join(deltas) == whole["message"]["content"]
-    assert whole["finish_reason"] == "stop"  # a natural end, with no limit given
+    assert whole["finish_reason"] == "stop"  # the natural end, without a limit
     assert said[-1]["choices"][0]["finish_reason"] == "stop"
 
 

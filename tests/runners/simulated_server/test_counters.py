@@ -1,4 +1,4 @@
-"""What the gauges show of windows that differ: two that are alike would not tell them apart."""
+"""Gauges and counters of two different windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from runners.simulated_server.engine.counters import Counters, Window
 
 
-def test_a_gauge_is_of_the_last_window_and_the_average_of_all_since_the_flush():
+def test_gauges_show_the_last_window_and_the_average_all_windows():
     counters = Counters()
     counters.window = Window(iterations=40, tokens=80, accepted=80, correct=40, verify_calls=40)
     counters.tick(1.0, num_steps=3, num_draft_tokens=4, proposed=3)
@@ -18,7 +18,7 @@ def test_a_gauge_is_of_the_last_window_and_the_average_of_all_since_the_flush():
     assert counters.accept_rate == pytest.approx(80 / 120)
     assert counters.gen_throughput == pytest.approx(60)
     assert counters.average_accept_length == 2.5
-    # An iteration without a verify changes no gauge of them.
+    # A window without a verify does not change the accept length.
     counters.tick(4.0, num_steps=3, num_draft_tokens=4, proposed=3)
     assert (counters.accept_length, counters.average_accept_length) == (3.0, 2.5)
     counters.flushed()

@@ -1,4 +1,4 @@
-"""The engine in this process, on a virtual clock: its pace, its credit to clients, its hooks."""
+"""The engine on a virtual clock: pace, compensation for slow clients, hooks."""
 
 import asyncio
 from statistics import fmean
@@ -23,8 +23,8 @@ def speculation(point, algorithm="EAGLE3"):
 
 @pytest.mark.parametrize("clients", [1, 8, 64, 256])
 @pytest.mark.parametrize("point", [None, (2, 1, 3)])
-def test_a_closed_loop_is_as_fast_as_if_it_answered_at_once(new_bench, point, clients):
-    # Without credit, a pause of 3 real milliseconds is 24 simulated ones.
+def test_pauses_of_clients_do_not_change_the_throughput(new_bench, point, clients):
+    # Without compensation, a pause of 3 real milliseconds is 24 simulated milliseconds.
     configuration = speculation(point)
     requests = 4 if clients > 1 else 8
     wanted = walk(KIMI, configuration, concurrency=clients, output_tokens=96, requests=requests)
@@ -33,7 +33,7 @@ def test_a_closed_loop_is_as_fast_as_if_it_answered_at_once(new_bench, point, cl
     tok_s = 1000.0 * 96 * len(steady) / (steady[-1].ended - began)
     assert tok_s == pytest.approx(wanted.output_tok_s, rel=0.005)
     assert fmean(one.ttft for one in steady) == pytest.approx(wanted.ttft_ms, rel=0.01)
-    # The pauses come out of the decoding: 24 ms of a second at one client.
+    # Shorter decode cycles repay the pauses: 24 ms of a second at one client.
     tpot = fmean(one.decode / 95 for one in steady)
     assert tpot == pytest.approx(wanted.tpot_ms, rel=0.025)
     verifies = sum(one.request.verify_calls for one in steady)
@@ -42,7 +42,7 @@ def test_a_closed_loop_is_as_fast_as_if_it_answered_at_once(new_bench, point, cl
         assert 1 + correct / verifies == pytest.approx(wanted.accept_length, rel=1e-3)
 
 
-def test_clients_that_come_one_after_the_other_begin_together(new_bench):
+def test_clients_within_some_milliseconds_start_together(new_bench):
     async def burst(bench):
         async def late(i):
             await asyncio.sleep(0.001 * i)
@@ -55,12 +55,12 @@ def test_clients_that_come_one_after_the_other_begin_together(new_bench):
     assert fmean(one.ttft for one in seen) == pytest.approx(34.0 + 10 * 6.0, rel=1e-6)
 
 
-def test_a_pause_is_not_lent_to_a_prefill(new_bench):
+def test_a_pause_does_not_change_the_prefill(new_bench):
     for one in new_bench(scale=10.0).run(lambda b: b.closed_loop(1, 6, tokens=8, pause_s=0.004)):
         assert one.ttft == pytest.approx(PREFILL_MS, rel=1e-6)
 
 
-def test_it_says_by_how_much_cycles_were_shortened(new_bench):
+def test_repaid_s_is_the_shortening_of_the_cycles(new_bench):
     bench = new_bench(scale=8.0)
     seen = bench.run(lambda b: b.closed_loop(8, 3, pause_s=0.003))
     cycle = KIMI.decode_ms + 7 * KIMI.batch.token_ms
@@ -69,7 +69,7 @@ def test_it_says_by_how_much_cycles_were_shortened(new_bench):
     assert 1000.0 * bench.engine.pace.lateness.to_dict()["repaid_s"] == pytest.approx(short_ms)
 
 
-def test_it_warns_where_clients_are_too_slow_for_its_scale(new_bench):
+def test_clients_too_slow_for_the_scale_cause_a_warning(new_bench):
     bench = new_bench(scale=40.0)
     bench.run(lambda b: b.closed_loop(1, 40, tokens=256, pause_s=0.02))
     (warning,) = (line for line in bench.log.lines if line.startswith("SIMULATED"))
@@ -80,13 +80,13 @@ def test_it_warns_where_clients_are_too_slow_for_its_scale(new_bench):
     assert not [line for line in quick.log.lines if line.startswith("SIMULATED")]
 
 
-def test_a_long_pause_is_the_clients_own(new_bench):
+def test_a_long_pause_is_not_compensated(new_bench):
     seen = new_bench(scale=10.0).run(lambda b: b.closed_loop(1, 3, tokens=32, pause_s=0.2))
     for one in seen:
         assert one.decode == pytest.approx(31 * KIMI.decode_ms, rel=1e-6)
 
 
-def test_an_open_loop_gets_no_credit(new_bench):
+def test_an_open_loop_is_not_compensated(new_bench):
     async def client(bench):
         seen = [await bench.ask(bench.request(32))]
         for _ in range(5):
@@ -99,7 +99,7 @@ def test_an_open_loop_gets_no_credit(new_bench):
         assert one.ttft + one.decode > 0.99 * (PREFILL_MS + 31 * KIMI.decode_ms)
 
 
-def test_an_open_arrival_waits_for_the_forward_that_runs(new_bench):
+def test_an_open_arrival_waits_for_the_running_forward(new_bench):
     async def clients(bench):
         long = asyncio.create_task(bench.ask(bench.request(64)))
         await asyncio.sleep(0.1)
@@ -111,24 +111,24 @@ def test_an_open_arrival_waits_for_the_forward_that_runs(new_bench):
     assert new_bench(scale=2.0).run(clients).ttft > 0.98 * PREFILL_MS
 
 
-def test_nobody_waits_long_for_clients_that_have_left(new_bench):
+def test_a_drain_costs_one_wait(new_bench):
     async def drain(bench):
-        # One after the other of eight clients ends, and none comes back.
+        # Eight clients end one after another and send no next request.
         return await asyncio.gather(*(bench.ask(bench.request(16 + 8 * i)) for i in range(8)))
 
     seen = new_bench(scale=4.0).run(drain)
-    # The last one's cycles, the batch smaller and smaller. The one wait, for the first that left,
-    # is paid back.
+    # The cycles of the last request, with a shrinking batch. The only wait, after the first end, is
+    # repaid.
     cycles = (
         KIMI.decode_ms + KIMI.batch.token_ms * (8 - 1 - max(0, n - 7) // 8) for n in range(71)
     )
     assert seen[-1].decode == pytest.approx(sum(cycles), rel=0.001)
 
 
-def test_a_server_that_cannot_keep_its_clock_says_so(new_bench):
+def test_a_late_engine_warns_and_reports_its_delay(new_bench):
     class Laborious(EngineHooks):
         async def before_forward(self, engine, batch):
-            # 50 us of work for each of 64 streams, at a pace of 110 us a cycle.
+            # 50 us of work for each of 64 streams, in cycles of 110 us.
             asyncio.get_running_loop().now += 50e-6 * len(batch)
 
     bench = new_bench(scale=100.0, hooks=Laborious())
@@ -136,7 +136,7 @@ def test_a_server_that_cannot_keep_its_clock_says_so(new_bench):
     wanted = walk(KIMI, Configuration(), concurrency=64, output_tokens=128, requests=3)
     lateness = bench.engine.pace.lateness.to_dict()
     assert fmean(one.decode / 127 for one in seen) > 5 * wanted.tpot_ms
-    # It knows by how much it was too slow.
+    # `behind_s` is the delay.
     begun = min(one.ended - one.decode - one.ttft for one in seen)
     spent_s = (max(one.ended for one in seen) - begun) / 1000.0
     assert lateness["behind_s"] == pytest.approx(spent_s - lateness["busy_s"], rel=0.1)
@@ -177,7 +177,7 @@ def test_adaptive_steps_follow_what_is_accepted(new_bench):
     assert {one.request.correct_drafts for one in seen} == {0}
 
 
-def test_a_switch_renews_the_conditions_of_the_profile(new_bench):
+def test_a_switch_evaluates_the_conditions_again(new_bench):
     data = KIMI.model_dump()
     data["collectives"] = [{"when": {"num_steps": 2}, "verify_ms": 10.0, "decode_ms": 0.0}]
     bench = new_bench(speculation((5, 1, 6)), scale=50.0, profile=type(KIMI).model_validate(data))
@@ -217,7 +217,7 @@ def test_hooks_of_a_misbehaving_engine(new_bench):
     assert second.ttft + second.decode == pytest.approx(3.0 * alone, rel=0.01)
 
 
-def test_a_hang_serves_nobody_and_aborts_still_end(new_bench):
+def test_an_abort_ends_a_request_of_a_hung_engine(new_bench):
     class Hanging(EngineHooks):
         async def before_forward(self, engine, batch):
             if engine.served and any(request.counted for request in batch):

@@ -1,4 +1,4 @@
-"""What was asked of the real server is asked of the simulated one, and the answers are compared.
+"""The simulated server's answers to the requests that were recorded with the real server.
 
 `exchanges_*.json` were recorded from SGLang 0.5.23 on a CPU (STANDALONE 3/2/6 with metrics; plain
 with keys, `--incremental-streaming-output --stream-interval 4` and no metrics). Refusals must be
@@ -52,7 +52,7 @@ def test_a_plain_server_with_keys_and_other_streams(start):
     compare_all(served, entries)
 
 
-def test_what_a_model_without_logits_refuses(tree):
+def test_log_probabilities_are_refused(tree):
     for path, body in (
         ("/generate", {"text": "a", "return_logprob": True}),
         ("/v1/completions", {"model": "m", "prompt": "a", "logprobs": 1}),

@@ -1,4 +1,4 @@
-"""Starts that fail, and servers that end, as SGLang's do."""
+"""Starts that fail, and ends of servers."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_wrong_usage_exits_2(flags, last_line, capsys):
         ("TUNER_SIM_MISBEHAVE", "5"),
     ],
 )
-def test_a_variable_that_is_not_understood_is_named(name, value):
+def test_an_invalid_variable_is_named(name, value):
     with pytest.raises(ValueError, match=name):
         read_environment({name: value})
 
@@ -66,7 +66,7 @@ def test_a_wrong_environment_exits_2():
     assert "profile 'nosuch' does not exist" in done.stderr.splitlines()[-1]
 
 
-def test_what_has_no_model_is_refused():
+def test_an_algorithm_without_a_model_is_refused():
     with pytest.raises(FlagsRefusedError, match="the simulated server has no model of DSPARK"):
         resolve({"model_path": "m", "speculative_algorithm": "DSPARK"})
 
@@ -85,7 +85,7 @@ def test_sigint_ends_an_idle_server_cleanly(start):
     assert served.exit_status() == 0
 
 
-def test_a_fault_of_the_simulation_ends_it(quick_profile):
+def test_an_internal_error_ends_the_server(quick_profile):
     broken = (
         "from runners.simulated_server import __main__\n"
         "from runners.simulated_server.engine import engine\n"

@@ -1,4 +1,4 @@
-"""Options of misbehaviours, as a client of the server sees them."""
+"""Options of faults, as a client sees them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def misbehaving(start):
-    """Starts a server that goes wrong as told."""
+    """Start a server with one fault."""
 
     def begin(*flags, scale=200.0, **how):
         env = {"TUNER_SIM_MISBEHAVE": json.dumps([how])}
@@ -38,7 +38,7 @@ def _together(served, count, tokens=400):
     [({"concurrency": 3}, (1, 2), 3), ({"padded": True}, (1, 2), 3)],
     ids=str,
 )
-def test_a_crash_at_some_batches_only(misbehaving, option, harmless, deadly):
+def test_a_crash_only_at_some_batch_sizes(misbehaving, option, harmless, deadly):
     served = misbehaving(kind="exit", phase="serving", cause="illegal_instruction", **option)
     for count in harmless:
         assert _together(served, count) == [None] * count
@@ -48,7 +48,7 @@ def test_a_crash_at_some_batches_only(misbehaving, option, harmless, deadly):
     assert "CUDA error: an illegal instruction was encountered" in served.log
 
 
-def test_a_crash_at_a_prefix_hit_only(misbehaving):
+def test_a_crash_only_at_a_prefix_hit(misbehaving):
     served = misbehaving(kind="exit", phase="serving", cause="nan_logits", prefix_hit=True)
     text = "Please tell me what this long beginning of a prompt has to do with the weather. " * 8
     assert served.generate(text + "First.").status_code == 200
@@ -88,7 +88,7 @@ def test_a_dead_scheduler_behind_a_living_http_server(misbehaving):
     assert "couldn't get a response from detokenizer for last 20 seconds" in served.log
 
 
-def test_garbage_is_one_token_again_and_again(misbehaving, speculation):
+def test_garbage_is_one_repeated_token(misbehaving, speculation):
     served = misbehaving(*speculation(2), kind="garbage", after_requests=1)
     assert "!!!!" not in served.generate().json()["text"]
     reply = served.generate(tokens=40).json()
@@ -126,7 +126,7 @@ def test_a_restarted_server_has_the_same_port(misbehaving):
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(wrong):
+def test_an_invalid_fault_is_refused(wrong):
     with pytest.raises(ValidationError):
         Misbehaviour.model_validate(wrong)
 
@@ -145,6 +145,6 @@ def test_what_makes_no_sense_is_refused(wrong):
     ],
     ids=str,
 )
-def test_what_nccl_refuses(environment, refused):
+def test_variables_that_nccl_refuses(environment, refused):
     assert nccl_refusal(2, environment) == refused
     assert nccl_refusal(1, environment) is None

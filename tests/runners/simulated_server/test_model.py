@@ -1,4 +1,4 @@
-"""Acceptance, noise, conditions and the profile's file."""
+"""Acceptance, noise, conditions and profile files."""
 
 import statistics
 
@@ -7,11 +7,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.simulated_server.engine.acceptance import at_least, correct_drafts
+from runners.simulated_server.engine.acceptance import at_least, draw, thresholds
 from runners.simulated_server.engine.profile import Acceptance, Noise, NoiseSource, load_profile
 from runners.simulated_server.engine.tokens import offset
 from runners.simulated_server.faults.misbehaviour import holds
 from runners.simulated_server.launch.environment import read_environment
+
+
+def correct_drafts(offset, n, chances):
+    return draw(offset, n, thresholds(chances))
+
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(
     lambda values: tuple(sorted(values, reverse=True))
@@ -29,16 +34,13 @@ def test_a_deeper_chain_accepts_the_same_drafts_and_more(at_least_, offset, n):
 def test_a_short_window_has_the_mean(at_least_, offset):
     window = 200
     mean = statistics.fmean(correct_drafts(offset, n, at_least_) for n in range(window))
-    # Each depth's count is off by the sequence's discrepancy, some log(n).
+    # The error of each depth's count is the discrepancy of the sequence, about log(n).
     assert mean == pytest.approx(sum(at_least_), abs=3.0 * len(at_least_) / window)
 
 
 @pytest.mark.parametrize("chance", [0.38, 0.62, 0.41, 0.73, 0.59, 0.27, 0.3, 0.7])
 def test_prompts_do_not_all_have_one_count(chance):
-    """As those of a server that repeats its accounts would (`acceptance_stale`).
-
-    0.62 was the case: 16 answers of 48 tokens, each with 29 verify calls and 18 correct drafts.
-    """
+    """Equal counts look like `acceptance_stale`; a probability of 0.62 needs two sequences."""
     counts = {
         tuple(sum(correct_drafts(offset(f"p{i}"), n, (chance,)) for n in range(length))
               for length in (29, 34))
@@ -78,7 +80,7 @@ def test_noise_is_reproducible_and_of_the_stated_size():
     assert statistics.stdev(drawn) == pytest.approx(0.01 * 2**0.5, rel=0.15)
 
 
-def test_what_tells_a_launch_from_another():
+def test_names_of_launches():
     assert read_environment({"TUNER_SIM_LAUNCH_INDEX": "3", "TUNER_LAUNCH": "mark"}).launch == "3"
     assert read_environment({"TUNER_LAUNCH": "mark"}).launch == "mark"
     assert read_environment({}).launch != read_environment({}).launch

@@ -1,4 +1,4 @@
-"""The load generator's client reads every kind of stream that the server can be told to send."""
+"""The load generator's client reads all kinds of streams."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ def test_a_stream_of_any_kind(start, speculation, flags):
         assert all(step >= 10 for step in steps[:-1])
 
 
-def test_an_open_loop_says_so(start):
+def test_a_request_of_an_open_loop(start):
     served = start().wait_ready()
     flight = flown(served, headers=(("x-tuner-arrival", "open"),))
     assert flight.error is None

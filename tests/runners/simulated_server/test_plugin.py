@@ -46,13 +46,13 @@ def both(start, speculation):
     return start(*speculation(5), "--tp-size", "2", env=env, scale=20.0).wait_ready()
 
 
-def test_without_its_variables_there_is_none(start, speculation):
+def test_no_plugin_without_its_variables(start, speculation):
     served = start(*speculation(5)).wait_ready()
     assert status(served) is None
     assert lines(served) == []
 
 
-def test_what_it_says(both):
+def test_log_and_status(both):
     said = lines(both)[:2]
     assert said == [
         f"ready rank={rank}/2 sglang=0.5.23 hot_switch=1,2,5 clock=on" for rank in (0, 1)
@@ -65,7 +65,7 @@ def test_what_it_says(both):
     assert found["clock"]["batches"] is not None
 
 
-def test_a_switch_is_at_once_on_every_rank(both):
+def test_a_switch_applies_to_every_rank(both):
     before = status(both)["hot_switch"]
     assert before["in_force"] == 5
     assert switch(both, 2) == [True]
@@ -76,7 +76,7 @@ def test_a_switch_is_at_once_on_every_rank(both):
 
 
 @pytest.mark.parametrize(("steps", "token"), [(1, 0), (1, token_of("another")), (3, None)])
-def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
+def test_a_refused_switch_changes_nothing(both, steps, token):
     before = status(both)["hot_switch"]
     assert switch(both, steps, token) == [False]
     after = status(both)["hot_switch"]
@@ -88,11 +88,11 @@ def test_a_switch_that_is_refused_changes_nothing(both, steps, token):
     )[-2:]
 
 
-def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, speculation):
+def test_trees_switch_by_steps_and_draft_tokens(start, speculation):
     served = start(*speculation(3, 2, 6), env=TREES | CLOCK, scale=20.0).wait_ready()
     assert lines(served)[0] == "ready rank=0/1 sglang=0.5.23 hot_switch=2/6,3,3/6 clock=on"
     assert set(status(served)["hot_switch"]["states"]) == {"2/6", "3", "3/6"}
-    assert switch(served, 2) == [False], "a chain of two steps is none of them"
+    assert switch(served, 2) == [False], "a chain of two steps is not among the settings"
     assert status(served)["hot_switch"]["refused"] == "there are states for 2/6,3,3/6 only"
     widths = {}
     for steps, tokens in ((2, 6), (3, 4), (3, 6)):
@@ -109,7 +109,7 @@ def test_trees_of_one_topk_are_switched_by_steps_and_draft_tokens(start, specula
         "rank=0/1 steps 2/6 -> 3",
         "rank=0/1 steps 3 -> 3/6",
     ]
-    # Four tokens are verified sooner than six, whatever the steps are.
+    # Verify of four tokens is faster than of six, at any number of steps.
     assert widths[3, 4] < widths[2, 6] == pytest.approx(widths[3, 6])
 
 
@@ -154,7 +154,7 @@ def test_the_clock_keeps_the_cost_models_times(start, speculation, kimi):
     ((bucket, count),) = verify["buckets"].items()
     assert count == verify["count"] == verify["graphs"]
     assert 1000 * scale * bucket_seconds(int(bucket)) == pytest.approx(width, rel=0.011)
-    # The last cycle of an answer is followed by none.
+    # No cycle follows the last cycle of an answer.
     assert parts["cycle"]["count"] == rest["count"] == verify["count"] - 2
     forwards = sum(parts[name]["total_s"] / verify["count"] for name in ("draft", "draft_extend"))
     cycle = parts["cycle"]["total_s"] / parts["cycle"]["count"]
@@ -169,7 +169,7 @@ def test_without_speculation_a_cycle_is_a_decode(start):
     assert set(status(served)["clock"]["batches"]["1"]) == {"verify", "rest", "cycle"}
 
 
-def test_of_other_drafters_the_draft_is_in_the_rest(start):
+def test_rest_includes_the_draft_of_other_algorithms(start):
     flags = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8")
     served = start(*flags, env=CLOCK).wait_ready()
     served.generate("one", 16)
@@ -187,7 +187,7 @@ def per_call(served, part):
     ("kind", "part", "graphs"),
     [("switch_eager", "draft_extend", 0.0), ("switch_slow", "verify", 1.0)],
 )
-def test_a_switched_state_that_is_not_faithful(start, speculation, kind, part, graphs):
+def test_a_slow_switched_state(start, speculation, kind, part, graphs):
     env = CLOCK | misbehaviour(kind=kind, factor=3.0)
     switched = start(*speculation(5), env=STEPS | env).wait_ready()
     own = start(*speculation(2), env=env).wait_ready()
@@ -211,7 +211,7 @@ def test_a_switch_that_is_ignored_or_undone(start, speculation):
     assert (hot["in_force"], hot["switches"]) == (5, 2)
 
 
-def test_it_may_be_missing_or_half_loaded(start, speculation):
+def test_a_missing_or_half_loaded_plugin(start, speculation):
     env = STEPS | CLOCK | misbehaviour(kind="plugin_missing")
     missing = start(*speculation(5), env=env).wait_ready()
     assert status(missing) is None
@@ -230,7 +230,7 @@ def test_switching_the_steps(both):
         assert where["speculative_num_draft_tokens"] == 3
     meta = both.generate("at two", 64).json()["meta_info"]
     assert len(meta["spec_correct_drafts_histogram"]) <= 3
-    # As in SGLang, the rate still counts with the start-up width.
+    # As in SGLang, the rate uses the initial width.
     assert meta["spec_num_proposed_drafts"] == 5 * meta["spec_verify_ct"]
     assert switch(both, 5) == [True]
 
@@ -247,7 +247,7 @@ def test_switching_is_refused_while_busy(start, speculation):
     served = start(*speculation(2), "--enable-metrics", env=env, scale=2.0).wait_ready()
     worker = threading.Thread(target=served.generate, args=("long", 4000))
     worker.start()
-    # A health check also makes it busy, but not for long, and not with so many tokens.
+    # A health check uses fewer tokens.
     used = re.compile(r"^sglang:num_used_tokens\{.*\} (.*)$", re.MULTILINE)
     deadline = time.monotonic() + 60
     while float(used.search(served.client.get("/metrics").text)[1]) <= 1000:

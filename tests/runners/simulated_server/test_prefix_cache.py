@@ -1,4 +1,4 @@
-"""The prefix cache against a list of everything that was ever computed."""
+"""The prefix cache compared with a list of all prompts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,19 +17,19 @@ def shared(a, b):
 
 
 @given(st.lists(prompts, max_size=12), prompts)
-def test_the_longest_prefix_of_anything_known_is_found(known, asked):
+def test_match_finds_the_longest_prefix(known, asked):
     cache = PrefixCache()
     for ids in known:
         cache.insert(pack(ids))
     longest = max((shared(ids, asked) for ids in known), default=0)
     assert cache.match(pack(asked))[1] == longest
-    assert cache.match(pack(asked))[1] == longest  # looking changes nothing
+    assert cache.match(pack(asked))[1] == longest  # a match changes nothing
     # A tree holds every prefix once.
     assert cache.tokens == len({tuple(ids[: i + 1]) for ids in known for i in range(len(ids))})
 
 
 @given(st.lists(prompts, min_size=1, max_size=10), st.integers(0, 20), st.data())
-def test_what_is_held_is_never_evicted(known, limit, data):
+def test_held_prefixes_are_never_evicted(known, limit, data):
     cache = PrefixCache()
     held = data.draw(st.lists(st.sampled_from(known), max_size=3))
     nodes = []
@@ -59,7 +59,7 @@ def test_least_recently_used_leaves_go_first():
     assert (cache.match(first)[1], cache.match(second)[1]) == (3, 1)
 
 
-def test_long_prompts_differ_where_they_differ():
+def test_match_of_long_prompts_is_exact():
     cache = PrefixCache()
     ids = list(range(4000))
     cache.insert(pack(ids))

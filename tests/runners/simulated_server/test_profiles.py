@@ -1,4 +1,4 @@
-"""The shipped profiles come out at the figures that they were made from, in closed form."""
+"""The shipped profiles match the measurements that they are made from."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.engine.tokens import pack
 from search_spaces.configuration import Configuration, Speculation
 
-from .walk import expected, walk
+from .walk import walk
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def configuration(point=None, algorithm="EAGLE3", **env):
 
 
 def accepting(profile, point, accept_length):
-    """The profile with acceptance as SGLang simulates it: a given mean accept length."""
+    """Return the profile with the given mean accept length."""
     depth = min(point[0], point[2] - 1)
     chances = ((accept_length - 1) / depth,) * depth
     update = {"at_least": chances, "tree_gain": {}}
@@ -44,7 +44,8 @@ def test_the_8b_on_one_h200(point, accept_length, tok_s):
     profile = load_profile("llama-8b-h200")
     if point is not None:
         profile = accepting(profile, point, accept_length)
-    found = expected(profile, configuration(point), output_tokens=512)
+    asked = configuration(point)
+    found = walk(profile, asked, concurrency=1, output_tokens=512, requests=100)
     assert found.output_tok_s == pytest.approx(tok_s, rel=0.012)
 
 
@@ -64,36 +65,8 @@ def test_no_setting_is_faster_on_the_equal_machine(algorithm, concurrency):
         assert found.accept_length > 1.1
         if concurrency == 1:
             assert found.output_tok_s == pytest.approx(plain.output_tok_s, rel=1e-9)
-            closed = expected(profile, configuration(point, algorithm), output_tokens=64)
-            assert closed.output_tok_s == pytest.approx(plain.output_tok_s, rel=1e-9)
-        else:  # the cycles are equal; requests that end at different times share fewer prefills
+        else:  # equal cycles, but fewer shared prefills
             assert found.tpot_ms >= 0.99 * plain.tpot_ms
-
-
-@pytest.mark.parametrize("name", ["kimi", "llama-8b-h200"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_closed_form_is_exact_for_one_client(name, algorithm):
-    profile = load_profile(name)
-    for point in POINTS[1:]:
-        asked = configuration(point, algorithm)
-        walked = walk(profile, asked, concurrency=1, requests=40)
-        found = expected(profile, asked)
-        assert walked.output_tok_s == pytest.approx(found.output_tok_s, rel=0.006)
-        assert walked.accept_length == pytest.approx(found.accept_length, rel=0.01)
-        assert walked.ttft_ms == pytest.approx(found.ttft_ms)
-
-
-@pytest.mark.parametrize("name", ["kimi", "llama-8b-h200"])
-def test_how_good_the_closed_form_is_for_several_clients(name):
-    profile = load_profile(name)
-    for concurrency in (8, 64):
-        plain = walk(profile, configuration(), concurrency=concurrency)
-        found = expected(profile, configuration(), concurrency=concurrency)
-        assert found.output_tok_s == pytest.approx(plain.output_tok_s, rel=0.003)
-        for point in POINTS[1:]:
-            walked = walk(profile, configuration(point), concurrency=concurrency)
-            found = expected(profile, configuration(point), concurrency=concurrency)
-            assert 0.75 * walked.output_tok_s < found.output_tok_s < 1.005 * walked.output_tok_s
 
 
 def test_every_shipped_profile_speculates_with_every_algorithm():
@@ -128,7 +101,7 @@ def test_ngram_accepts_what_the_prompt_repeats():
     assert fresh < half < full
 
 
-def test_conditions_are_looked_at_anew_at_another_depth():
+def test_another_depth_evaluates_the_conditions_again():
     kimi = load_profile("kimi").model_dump()
     kimi["collectives"] = [{"when": {"num_steps": 2}, "verify_ms": 5.0, "decode_ms": 0.0}]
     profile = type(load_profile("kimi")).model_validate(kimi)

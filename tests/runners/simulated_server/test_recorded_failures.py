@@ -1,4 +1,4 @@
-"""Starts that fail, beside what the real server left when it failed with the same flags."""
+"""Failing starts compared with the recorded logs of the real server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _dies(phase, cause, **when):
     return {"TUNER_SIM_MISBEHAVE": json.dumps([trouble])}
 
 
-# Logs whose command line was cut off, and what it was.
+# Command lines of logs that lack them.
 FLAGS = {
     "0.5.23-cpu/unknown_flag": f"{_TINY} --speculative-eagle-topkk 2",
     "0.5.23-cpu/bad_choice": f"{_TINY} --attention-backend nosuch",
@@ -42,7 +42,7 @@ FLAGS = {
     "0.5.17-h200/F0_proto_FOO": "--model-path models/tiny --tp-size 2",
     "0.5.17-h200/F1_algo_CollnetDirect": "--model-path models/tiny --tp-size 2",
     "0.5.17-h200/T7_nccl_Tree": "--model-path models/tiny --tp-size 2",
-    # What the files of a model are like, or what else the host does, no flag says.
+    # Failures of model files or of the host, which flags do not cause.
     "0.5.23-cpu/bad_draft_path": f"{_TINY} {_SPECULATION.format(3, 1, 4)}",
     "0.5.23-cpu/eagle_shape_mismatch": f"{_TINY} {_SPECULATION.format(3, 1, 4)}",
     "0.5.23-cpu/oom_kv": f"{_TINY} --max-total-tokens 40000000",
@@ -61,13 +61,13 @@ ENVIRONMENT = {
     "0.5.17-h200/fa3": _dies("kv_cache", "missing_module", attention_backend=None),
     "0.5.17-h200/no_deep_gemm": _dies("cuda_graph", "missing_module", num_steps=2),
 }
-# The simulated models have another length than the tiny one.
+# The simulated models have another context length than the tiny model.
 CHANGED = {"0.5.23-cpu/context_too_long": (("100000", "300000"), ("2048", "262144"))}
-# Tests of their own: a server that must be there first, or that is killed while it serves.
+# Covered by `tests/contract/test_ends.py`: an occupied port, and a scheduler killed while serving.
 ELSEWHERE = {
     "0.5.23-cpu/port_in_use",
     "0.5.23-cpu/crash_scheduler_killed",
-    # As `bad_model_path`, 47 seconds later: the hub's client retries without HF_HUB_OFFLINE.
+    # Equal to `bad_model_path` after 47 seconds of retries without HF_HUB_OFFLINE.
     "0.5.23-cpu/bad_model_path_online",
 }
 EXIT = re.compile(r"^### exit_code=(\d+).*", re.MULTILINE)
@@ -80,7 +80,7 @@ DIAGNOSTICS = re.compile(r"py-?spy|coredump", re.IGNORECASE)
 KILLED = 137
 
 
-# Of those in `-own`: the others are of damaged models and narrow limits, which it has none of.
+# Logs in `-own` that flags alone cause; the others need damaged models or narrow limits.
 BY_FLAGS_ALONE = {
     *("adaptive_steps_no_candidate", "ambiguous_option", "bad_integer", "chunk_not_of_pages"),
     *("dflash_on_a_cpu", "page_size_zero", "quantization_unknown"),
@@ -98,18 +98,18 @@ def _names():
 
 
 def _last_lines(text, traceback):
-    """What follows the last frame of the last traceback, or the last line."""
+    """Return the lines after the last frame of the last traceback, or the last line."""
     text = EXIT.sub("", text)
     text = re.sub(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: TP\d)?\]", "[then]", text)
     text = re.sub(r"pid=\d+", "pid=1", text)
-    # Whether a scheduler still lives when it is to be looked into is chance.
+    # Lines of the crash diagnostics depend on timing.
     lines = [line for line in text.splitlines() if line.strip() and not DIAGNOSTICS.search(line)]
     if traceback:
         begins = max(i for i, line in enumerate(lines) if line.startswith("  File "))
         lines = lines[begins:]
     else:
         lines = lines[-1:]
-    # The recording of two ranks has the launcher's lines twice.
+    # Recordings of two ranks have the launcher's lines twice.
     return [line for i, line in enumerate(lines) if line not in lines[:i]]
 
 
@@ -122,7 +122,7 @@ def _killed(*_):
 
 
 def _in_process(flags, environment, capsys, monkeypatch):
-    """Exit status and stderr of a start that fails before the server listens."""
+    """Return exit status and stderr of a start that fails before the server listens."""
     for name in [name for name in os.environ if name.startswith(("TUNER_", "NCCL"))]:
         monkeypatch.delenv(name)
     for name, value in environment.items():
@@ -174,5 +174,5 @@ def test_as_recorded(name, quick_profile, capsys, monkeypatch):
     assert _last_lines(log, traceback) == _last_lines(recorded, traceback)
 
 
-def test_every_recording_is_looked_at():
+def test_every_named_recording_is_tested():
     assert set(FLAGS) | set(ENVIRONMENT) | set(CHANGED) <= set(_names())

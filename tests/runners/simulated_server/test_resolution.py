@@ -1,4 +1,4 @@
-"""SGLang's rewrites of its flags."""
+"""SGLang's rewrites and refusals of flags."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ def flags(steps=None, topk=None, width=None, algorithm="EAGLE3", **more):
 
 
 @given(st.integers(1, 20), st.integers(1, 40))
-def test_a_chain_is_as_wide_as_its_steps(steps, width):
+def test_a_chain_has_steps_plus_one_draft_tokens(steps, width):
     found = resolve(flags(steps, 1, width))
     assert found.num_draft_tokens == steps + 1
     assert found.values["speculative_num_draft_tokens"] == steps + 1
@@ -30,7 +30,7 @@ def test_a_chain_is_as_wide_as_its_steps(steps, width):
 
 @given(st.integers(1, 8), st.integers(2, 8), st.integers(2, 200))
 def test_a_tree_has_a_capacity(steps, topk, width):
-    # Nodes, counted level by level: topk at the first, topk for each of topk at every other.
+    # Nodes by level: topk at the first level, topk**2 at every other level.
     nodes = sum(topk if level == 0 else topk * topk for level in range(steps))
     found = resolve(flags(steps, topk, width))
     assert (found.num_steps, found.topk, found.num_draft_tokens) == (steps, topk, width)
@@ -90,13 +90,13 @@ def test_flags_in_every_spelling():
 
 
 @given(st.integers(1, 8), st.integers(2, 8), st.integers(2, 40))
-def test_a_tree_may_be_narrower_than_a_path(steps, topk, width):
+def test_a_tree_narrower_than_a_path(steps, topk, width):
     assert resolve(flags(steps, topk, width)).tree_too_narrow == (width <= steps)
     assert not resolve(flags(steps, 1, width)).tree_too_narrow
 
 
 @given(st.integers(1, 40), st.integers(1, 12))
-def test_ngram_takes_its_own_numbers(width, breadth):
+def test_ngram_numbers(width, breadth):
     found = resolve(
         flags(7, 3, width, algorithm="NGRAM", speculative_ngram_max_bfs_breadth=breadth)
     )
@@ -178,7 +178,7 @@ def test_contexts(monkeypatch):
     resolve({"model_path": "m", "context_length": 262_145})
 
 
-def test_abbreviations_as_argparse_takes_them(capsys):
+def test_abbreviated_flags(capsys):
     found = parse_flags(
         ["--model", "m", "--speculative-eagle-top", "3", "--speculative-alg", "EAGLE3"]
     )

@@ -1,4 +1,4 @@
-"""The simulated server's rewrites and refusals beside those of SGLang 0.5.23 (no launch)."""
+"""Rewrites and refusals of flags, compared with SGLang 0.5.23 without a launch."""
 
 from __future__ import annotations
 
@@ -85,9 +85,8 @@ def _named(argv):
 
 def test_every_rewrite_and_refusal(tmp_path):
     if not SERVER.python.exists():
-        pytest.fail("SGLang is not installed here: run `make sglang-cpu`")
+        pytest.fail("SGLang is not installed; run `make sglang-cpu`")
     env = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    # SGLang knows a Llama by its files, the simulation by its name.
     target = tmp_path / "tiny-llama"
     target.symlink_to(SERVER.models / "tiny")
     argvs = [[word.replace(TARGET, str(target)) for word in argv] for argv in SHAPES + OTHERS]
@@ -105,7 +104,7 @@ def test_every_rewrite_and_refusal(tmp_path):
     for argv, theirs in zip(argvs, json.loads(done.stdout), strict=True):
         ours = _ours(argv)
         if "error" in theirs or "error" in ours:
-            # The launcher trips over this one later, in the tokenizer (see the recorded start).
+            # SGLang fails later with this TypeError, in the tokenizer (see the recorded start).
             later = ours.get("error", "").startswith("TypeError") and "error" not in theirs
             if not later and ours.get("error") != theirs.get("error"):
                 wrong.append((_named(argv), ours.get("error", "starts"), theirs.get("error")))

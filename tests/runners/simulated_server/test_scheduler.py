@@ -1,4 +1,4 @@
-"""Batches as SGLang's scheduler forms them: no clock, no server."""
+"""Batches of the scheduler, without a clock and a server."""
 
 import itertools
 
@@ -13,7 +13,7 @@ numbers = itertools.count(1)
 
 
 def ask(scheduler, prompt, limit=4, **more):
-    """Queues a request; a number for a prompt is a fresh one of that length."""
+    """Queue a request; a number as a prompt means a fresh prompt of that length."""
     if isinstance(prompt, int):
         prompt = [next(numbers) + 1000 for _ in range(prompt)]
     request = make_request(f"r{next(numbers)}", prompt, limit, arrived=more.pop("arrived", 0.0))
@@ -24,7 +24,7 @@ def ask(scheduler, prompt, limit=4, **more):
 
 
 def prefill(scheduler, **more):
-    """Runs the next prefill; returns how many tokens of whom, and who is complete."""
+    """Run the next prefill; return its tokens per request, and the complete requests."""
     batch = scheduler.next_prefill(**more)
     if batch is None:
         return None
@@ -35,7 +35,7 @@ def prefill(scheduler, **more):
 
 
 def finish(scheduler):
-    """Decodes whoever runs to the end."""
+    """Decode all running requests to their ends."""
     for request in scheduler.running:
         request.emit(request.limit)
     return scheduler.retire()
@@ -47,7 +47,7 @@ def test_prompts_share_a_batch_until_its_chunk_is_full():
     assert prefill(scheduler) == ([60, 40], [first])
     assert scheduler.chunked is cut
     assert scheduler.begun == 2
-    # The cut one goes on before anyone decodes, and whoever fits comes along.
+    # The cut request continues before the next decode, together with requests that fit.
     assert prefill(scheduler) == ([90, 10], [cut, last])
     assert prefill(scheduler) is None
     assert scheduler.running == [first, cut, last]
@@ -72,7 +72,7 @@ def test_without_chunks_max_prefill_tokens_bounds_all_but_the_first():
     assert [prefill(scheduler)[0] for _ in range(3)] == [[150], [60], [50]]
 
 
-def test_no_more_run_than_may():
+def test_limit_of_running_requests():
     scheduler = Scheduler(Limits(running=2))
     requests = [ask(scheduler, 10) for _ in range(3)]
     assert prefill(scheduler) == ([10, 10], requests[:2])
@@ -92,14 +92,14 @@ def test_an_aborted_chunk_makes_room():
     assert scheduler.cache.held == 0
 
 
-def test_later_arrivals_of_an_open_loop_are_not_there_yet():
+def test_later_arrivals_of_an_open_loop_wait():
     scheduler = Scheduler(Limits(running=8))
     ask(scheduler, 10, arrived=2.0, open_arrival=True)
     assert prefill(scheduler, until=1.0) is None
     assert prefill(scheduler, until=2.0) is not None
 
 
-def test_the_cache_knows_prompts_and_answers_but_never_the_last_token():
+def test_the_cache_has_prompts_and_answers_without_the_last_token():
     scheduler = Scheduler(Limits(running=8))
     prompt = list(range(50))
     first = ask(scheduler, prompt, limit=5)
@@ -112,7 +112,7 @@ def test_the_cache_knows_prompts_and_answers_but_never_the_last_token():
     finish(scheduler)
     turn = ask(scheduler, [*prompt, *first.answer.ids[:5], 7, 8])
     prefill(scheduler)
-    assert turn.cached_tokens == 54  # of five tokens the last was never computed
+    assert turn.cached_tokens == 54  # the last of five tokens is not computed
     finish(scheduler)
     scheduler.flush()
     again = ask(scheduler, prompt)
@@ -155,7 +155,7 @@ def test_a_full_kv_cache_evicts_what_is_old_and_makes_requests_wait():
     assert again.cached_tokens < 59
 
 
-def test_one_that_fits_nowhere_runs_alone():
+def test_a_request_larger_than_the_cache_runs_alone():
     scheduler = Scheduler(Limits(running=8, kv=100))
     assert ask(scheduler, 300)
     assert prefill(scheduler) is not None
@@ -188,7 +188,7 @@ def test_limits_of_flags(values, limits):
     st.integers(30, 300),
     st.booleans(),
 )
-def test_everybody_is_served_once_and_nothing_stays_held(asked, running, chunk, kv, prefix_cache):
+def test_every_request_is_served_once_and_released(asked, running, chunk, kv, prefix_cache):
     scheduler = Scheduler(Limits(running, chunk, prefill=50, kv=kv, prefix_cache=prefix_cache))
     requests = [ask(scheduler, prompt, limit) for prompt, limit in asked]
     ended = []

@@ -20,7 +20,7 @@ LONG = 4000
 
 @pytest.fixture(scope="module")
 def slow(start, speculation):
-    """Its long answers take a minute: whatever ends before was ended."""
+    """A server whose long answers take a minute."""
     return start(*speculation(3), "--enable-metrics", scale=1.0).wait_ready()
 
 
@@ -38,7 +38,7 @@ def wait_until(condition):
 
 
 def wait_running(served, count):
-    # A health check runs too, but not with so many tokens.
+    # A health check uses fewer tokens.
     wait_until(lambda: gauge(served, "num_used_tokens") > 3000 * count)
 
 
@@ -59,7 +59,7 @@ USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def answer(served, path, body, begun):
-    """The whole body; `begun` is set at its first piece."""
+    """Return the whole body; set `begun` at its first piece."""
     with served.client.stream("POST", path, json=body) as reply:
         pieces = []
         for piece in reply.iter_bytes():
@@ -84,11 +84,13 @@ def test_aborted_answers(slow, recorded):
             for name, (path, body) in asked.items()
         }
         wait_running(slow, len(asked))
-        # A stream that is ended in its prefill has one event only: that is right, but not this.
+        # A stream that is aborted in its prefill has only one event.
         assert all(begun[name].wait(60) for name in asked if name.endswith("stream"))
         assert slow.client.post("/abort_request", json={"rid": "r"}).status_code == 200
         assert slow.client.post("/abort_request", json={}).status_code == 200
-        assert gauge(slow, "num_running_reqs") == len(asked)  # "r" is nobody's, nor is nothing
+        assert gauge(slow, "num_running_reqs") == len(
+            asked
+        )  # neither "r" nor an empty id names a request
         assert slow.client.post("/abort_request", json={"rid": "r1"}).status_code == 200
         first = json.loads(waiting["abort_generate"].result(60))["meta_info"]
         assert first["finish_reason"]["type"] == "abort"
@@ -115,7 +117,7 @@ def test_aborted_answers(slow, recorded):
 
 
 def test_a_flush_waits_for_its_timeout(slow, recorded):
-    slow.client.get("/health")  # one of its own would be in the way
+    slow.client.get("/health")  # no health check must run later
     wait_until(lambda: gauge(slow, "num_running_reqs") == 0)
     worker = threading.Thread(
         target=slow.client.post, args=("/generate",), kwargs={"json": GENERATE}
@@ -133,7 +135,7 @@ def test_a_flush_waits_for_its_timeout(slow, recorded):
     worker.join(60)
 
 
-def test_an_id_is_one_request(slow):
+def test_a_duplicate_id_is_refused(slow):
     body = {**GENERATE, "rid": "once"}
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(slow.client.post, "/generate", json=body)
@@ -154,10 +156,10 @@ def raw_request(served, body, version):
     return head.encode() + data
 
 
-def test_a_reader_that_lags_gets_the_latest_state(start):
-    """The server holds no more for it than a little; nothing of the answer is lost."""
+def test_a_slow_reader_gets_the_latest_state(start):
+    """The server buffers little for a slow reader, and the answer is complete."""
     served = start("--enable-metrics", scale=5000.0).wait_ready()
-    tokens = 4000  # cumulative: a hundred megabytes in all, if each token's event were sent
+    tokens = 4000  # cumulative: 100 MB in total with an event per token
     body = {
         "text": "long",
         "stream": True,
@@ -198,14 +200,14 @@ def test_prefix_cache_and_flush(start, recorded):
     assert served.client.get("/flush_cache").status_code == 200
 
 
-def test_a_client_that_leaves_frees_the_server(slow):
+def test_a_disconnect_aborts_the_request(slow):
     body = {"text": "bye", "stream": True, "sampling_params": {"max_new_tokens": 4000}}
     with slow.client.stream("POST", "/generate", json=body) as reply:
         next(reply.iter_raw())
     wait_until(lambda: gauge(slow, "num_running_reqs") == 0)
 
 
-def test_a_prompt_has_its_own_speed(start, kimi, tmp_path):
+def test_noise_of_prompts(start, kimi, tmp_path):
     loud = dict(kimi, noise={"launch": 0.0, "block": 0.0, "prompt": 0.2})
     loud["startup"] = dict.fromkeys(kimi["startup"], 0.0)
     path = tmp_path / "loud.yaml"

@@ -1,4 +1,4 @@
-"""The lines of a start-up: SGLang's words, in its order, from every rank that says them."""
+"""Log of the start-up: SGLang's lines in SGLang's order, from the right ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from runners.sglang.phases import phase_begun
 
 RECORDED = Path(__file__).parents[2] / "data" / "failed" / "0.5.23-cpu"
-# What only a CPU says, or this machine.
+# Lines of a CPU or of the recording machine only.
 _ELSEWHERE = re.compile(
     r"init_threads_binding|init_cpu_threads_env|CUDA architecture|RLIMIT|OpenAI Responses API"
     r"|GET /|Prefill batch|server_args="
@@ -23,7 +23,7 @@ _SPECULATION = (
 
 
 def _words(text):
-    """The lines of a log until it serves, their numbers and names replaced."""
+    """Return the lines of a start-up with numbers and names replaced."""
     found = []
     for line in text.splitlines():
         if not line.startswith("[") or _ELSEWHERE.search(line):
@@ -61,7 +61,7 @@ def test_as_recorded_on_a_cpu(recorded, flags, start):
         ("DFLASH", ["target verify", "draft verify"]),
     ],
 )
-def test_every_algorithm_captures_its_own_graphs(algorithm, captured, start):
+def test_graphs_of_every_algorithm(algorithm, captured, start):
     flags = ["--tp-size", "2"]
     if algorithm is not None:
         flags += ["--speculative-algorithm", algorithm]

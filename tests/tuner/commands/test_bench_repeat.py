@@ -8,7 +8,7 @@ import pytest
 
 from results.records import Measurement
 from search_spaces.workload import OperatingPoint
-from tuner.commands.bench_repeat import describe_all_reasons, describe_windows, to_dict
+from tuner.commands.bench import describe_all_reasons, describe_windows, to_dict
 
 
 def window(output_tok_s, **changes):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.load.checks.evidence import Evidence
-from runners.load.checks.lock_step import lock_step, neighbours
+from runners.load.checks.steadiness import lock_step, neighbours
 from runners.load.http.endpoint import Answer
 from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.selection import answer_lengths, ramp_lengths

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.load.checks.registry import INVALIDATING, WARNING
-from runners.load.checks.run import reasons_against, warnings_about
+from runners.load.checks.evidence import INVALIDATING, WARNING
 from runners.load.prompts.prompts import Prompt
 from runners.load.schedule.pauses import ClientPauses, Pause
+from runners.load.window.measurement import reasons_against, warnings_about
 from runners.load.window.watches import WATCH_CODES
 from search_spaces.workload import OperatingPoint, SharedPrefix
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from runners.base import RunnerError
-from runners.load.http.probe import find_target
-from runners.load.running_server import bench
+from runners.load.running_server import bench, find_target
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.load.checks.run import reasons_against, warnings_about
 from runners.load.schedule.pauses import BEAT_S, ClientPauses, Pause
+from runners.load.window.measurement import reasons_against, warnings_about
 
 from ..windows import PLAIN, Load
 
