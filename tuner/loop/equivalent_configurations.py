@@ -165,9 +165,9 @@ class SameServers:
             "configuration",
             f"not launched: SGLang's all-reduce kernel {kernel.name} handles decoding (up to "
             f"{kernel.most_bytes // MIB} MiB; {kernel.seen}), so {' and '.join(names)} "
-            f"{'has' if len(names) == 1 else 'have'} no effect on it and this configuration "
-            f"decodes like `{describe(same)}`. NCCL only gathers logits and handles {prefills}. "
-            "With `--disable-custom-all-reduce` NCCL handles decoding, too.",
+            f"{'has' if len(names) == 1 else 'have'} no effect on it. NCCL only gathers logits and "
+            f"handles {prefills}; with `--disable-custom-all-reduce` NCCL handles decoding, too. "
+            f"This configuration decodes like `{describe(same)}`.",
         )
 
 

@@ -85,7 +85,7 @@ def test_the_fastest_is_found_and_inactive_points_are_shown_and_not_launched(
 
     table, _ = call("show", "--study", "two")
     numbers = ", ".join(str(t["number"]) for t in inactive)
-    assert f"trials {numbers} are inactive: " in table
+    assert f"trials {numbers} are inactive: not launched: SGLang's" in table
     shown, _ = call("show", "--study", "two", "--trial", str(inactive[0]["number"]))
     assert "NCCL only gathers logits" in shown
     assert "no problem found" in call("db", "check")[0]
