@@ -252,7 +252,7 @@ def describe_histogram(histogram: Sequence[int]) -> str:
 def describe_reasons(m: Measurement) -> list[str]:
     """Why a measurement is not believed, and what deserves a look in one that is."""
     return [
-        *(f"do not believe it: {reason}" for reason in m.invalid),
+        *(f"invalid: {reason}" for reason in m.invalid),
         *(f"warning: {reason}" for reason in m.warnings),
     ]
 

@@ -153,7 +153,7 @@ def explain(
         raise no_clock(report, trial)
     untold = [m.point.name for n, m in enumerate(trial.measurements) if n not in points]
     if untold:
-        note = f"at {' and '.join(untold)} nobody recorded where the time of a cycle goes"
+        note = f"cycle times are missing at {' and '.join(untold)}"
         choice = replace(choice, notes=(*choice.notes, note))
     acting = any(lever.collective for lever in found)
     return Explanation(
@@ -247,8 +247,8 @@ _MATTERS = 0.1
 """Share of a cycle below which that is not worth a word."""
 
 _DRAFT_IN_REST = (
-    "the clock does not tell this draft apart (NGRAM's, DFLASH's, multi-layer EAGLE's): its time "
-    "is in rest"
+    "the cycle clock cannot separate this draft (NGRAM, DFLASH, multi-layer EAGLE); its time is "
+    "part of rest"
 )
 
 
@@ -262,7 +262,7 @@ def point_notes(
 ) -> tuple[str, ...]:
     """In sentences, the gravest first."""
     return (
-        *(f"do not believe it: {reason}" for reason in measurement.invalid),
+        *(f"invalid: {reason}" for reason in measurement.invalid),
         *_of_source(times, cycle),
         *((_DRAFT_IN_REST,) if speculates and not drafts else ()),
         *_of_graphs(times, speculates=speculates),
@@ -273,16 +273,16 @@ def point_notes(
 def _of_source(times: CycleTimes, cycle: MeanCycle) -> Iterator[str]:
     if times.source == "device_timer" and not cycle.rest_known:
         yield (
-            "SGLang's own device timer knows the GPU time of the forwards alone, per verify of a "
-            "request: shares and bounds are of that time, and larger than those of whole cycles"
+            "SGLang's device timer measures only the GPU time of the forwards, so shares and "
+            "bounds are larger than those of whole cycles"
         )
     elif times.source == "device_timer":
         yield (
-            "SGLang's own device timer knows the GPU time of the forwards; rest is wall time minus "
-            "that, gaps between the forwards included"
+            "SGLang's device timer measures the GPU time of the forwards; rest is the remaining "
+            "wall time, including gaps between the forwards"
         )
     elif not cycle.rest_known:
-        yield "nothing is known of what lies between the forwards: rest is left out"
+        yield "the time between the forwards was not measured; rest is missing"
 
 
 def _of_graphs(times: CycleTimes, *, speculates: bool) -> Iterator[str]:
@@ -312,7 +312,7 @@ def _of_spread(times: CycleTimes, cycle: MeanCycle, *, speculates: bool) -> Iter
         if ratio >= UNEVEN:
             yield (
                 f"the mean of {part_name(name, speculates=speculates)} is {ratio:.1f} times its "
-                "median: some cycles took far longer, as where something else ran on the machine"
+                "median: some cycles took far longer, for example because of another process"
             )
 
 

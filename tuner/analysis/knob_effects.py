@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DRAFTING = ("draft", "draft_extend")
 """The parts that the draft model runs in."""
 
-OWN_KERNEL = "nothing where SGLang's own all-reduce kernel carries decoding"
+OWN_KERNEL = "no effect where SGLang's own all-reduce kernel handles decoding"
 
 _COLLECTIVE_FLAGS = {
     OWN_OFF,
@@ -155,7 +155,7 @@ def _variables(
         elif name in VARIABLES or name in _COLLECTIVE_VARIABLES:
             found = _collective(study, configuration, knob)
         else:
-            found = Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+            found = Lever(name, knob, (), Limit.UNKNOWN, "unknown")
         yield replace(found, choices=_others(choices, dict(configuration.env).get(name)))
 
 
@@ -186,17 +186,17 @@ def _flag(configuration: Configuration, study: Study, knob: Knob) -> Lever:
         parts = FORWARDS if _has_draft(configuration) else ("verify",)
         return Lever(name, knob, parts, Limit.PARTS, "the forwards")
     if name == _ADAPTIVE:
-        how = "the steps, while it serves: forwards and accept length at once"
+        how = "the number of steps at run time: forwards and accept length"
         return Lever(name, knob, FORWARDS, Limit.UNKNOWN, how)
     if name in _REST_FLAGS:
-        return Lever(name, knob, ("rest",), Limit.PARTS, "what lies between the forwards")
-    return Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+        return Lever(name, knob, ("rest",), Limit.PARTS, "the time between the forwards")
+    return Lever(name, knob, (), Limit.UNKNOWN, "unknown")
 
 
 def _collective(study: Study, configuration: Configuration, knob: Knob) -> Lever:
     parts = collective_parts(study, configuration)
     if not parts:
-        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: one GPU has no collectives")
+        return Lever(knob.name, knob, (), Limit.NOTHING, "no effect: one GPU has no collectives")
     where = "verify, draft and draft extend" if len(parts) > 1 else "verify"
     if not configuration.speculation.enabled:
         where = "the decode forward"
@@ -211,8 +211,8 @@ def _placement(study: Study, configuration: Configuration) -> Iterator[Lever]:
         return
     sizes = study.space.draft_tp or ()
     how = (
-        "draft and draft extend; it can buy less than their share: the draft is computed all the "
-        "same, and fewer GPUs read more of it each"
+        "draft and draft extend; gains less than their share, because the draft still runs and "
+        "fewer GPUs read more of its weights"
     )
     found = Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1)
     yield replace(found, choices=_others(sizes, configuration.draft_tp))
@@ -220,7 +220,7 @@ def _placement(study: Study, configuration: Configuration) -> Iterator[Lever]:
 
 def _drafting(configuration: Configuration, knob: Knob, how: str) -> Lever:
     if not _has_draft(configuration):
-        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: there is no draft model")
+        return Lever(knob.name, knob, (), Limit.NOTHING, "no effect: there is no draft model")
     return Lever(knob.name, knob, DRAFTING, Limit.PARTS, how)
 
 
@@ -249,7 +249,7 @@ def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
             how = "the accept length, and the width of verify"
             yield Lever(name, knob, FORWARDS, Limit.WIDTH, how, choices=others)
         else:
-            how = "forwards and accept length at once, of which no bound is known"
+            how = "forwards and accept length; no bound is known"
             yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, how, choices=others)
 
 
@@ -262,10 +262,10 @@ def _nccl_unused(study: Study, configuration: Configuration, trials: Iterable[Tr
     """Why NCCL has no part in decoding here; `None` where it may have."""
     ipc = {**study.server.env, **dict(configuration.env)}.get(PCIE_IPC)
     if isinstance(ipc, str) and ipc.lower() in YES:
-        return "nothing here: FlashInfer's kernel carries decoding"
+        return "no effect: FlashInfer's kernel handles decoding"
     plain = without_nccl(configuration)
     for trial in trials:
         seen = trial.failure is not None and trial.failure.kind == NCCL_UNUSED
         if seen and without_nccl(trial.configuration) == plain:
-            return "nothing here: SGLang's own all-reduce kernel carries decoding"
+            return "no effect: SGLang's own all-reduce kernel handles decoding"
     return None

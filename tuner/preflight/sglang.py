@@ -150,7 +150,7 @@ def _without_refused(
 
 def not_asked(why: str) -> str:
     """What is said where SGLang was not asked."""
-    return f"SGLang was not asked what it makes of the configurations: {why}"
+    return f"the configurations were not checked with SGLang: {why}"
 
 
 def _ask(
@@ -161,7 +161,7 @@ def _ask(
     gpu: str | None,
 ) -> Judgement:
     most, seconds = limits
-    sys.stderr.write("asking SGLang what it makes of the configurations\n")
+    sys.stderr.write("checking the configurations with SGLang\n")
     return judge(
         study,
         space,

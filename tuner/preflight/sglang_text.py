@@ -69,22 +69,22 @@ def refused_for_all(
     refused = judgement.refused
     if not refused:
         return None
-    correct = "Correct the study, or run an SGLang that takes it"
+    correct = "Correct the study, or use an SGLang version that accepts it"
     answered = [c for c in judgement.asked if c not in judgement.unanswered]
     nothing_left = all(judgement.refusal(point) is not None for point in space)
     if len(refused) == len(answered) or nothing_left:
         reasons = list(dict.fromkeys(refused.values()))
         also = f" ({counted(len(reasons) - 1, 'further reason')})" if len(reasons) > 1 else ""
         return (
-            f"SGLang {judgement.version}, which would run, refuses every configuration of the "
-            f"study: {_hinted(reasons[0])}{also}. {correct}"
+            f"SGLang {judgement.version} refuses every configuration of the study: "
+            f"{_hinted(reasons[0])}{also}. {correct}"
         )
     for name in ("none", PRODUCTION):
         configuration = baselines.get(name)
         if configuration is not None and (why := judgement.refusal(configuration)) is not None:
             return (
-                f"SGLang {judgement.version}, which would run, refuses the baseline '{name}': "
-                f"{_hinted(why)}. {correct}"
+                f"SGLang {judgement.version} refuses the baseline '{name}': {_hinted(why)}. "
+                f"{correct}"
             )
     return None
 
@@ -99,20 +99,20 @@ def _hinted(reason: str) -> str:
 def _head(judgement: Judgement) -> str:
     where = ""
     if judgement.gpu is not None:
-        where = f", as if on {judgement.gpu.name} (there is no GPU here)"
+        where = f", for {judgement.gpu.name} (this machine has no GPU)"
     refused, asked = len(judgement.refused), len(judgement.asked)
     missed = judgement.chosen - asked
-    why = judgement.cut_short or "the time was up"
-    late = f"; {missed} not asked about: {why}" if missed else ""
-    takes = f"takes all of {counted(asked, 'launch')}"
+    why = judgement.cut_short or "time limit"
+    late = f"; {missed} not checked: {why}" if missed else ""
+    takes = f"accepts all of {counted(asked, 'launch')}"
     if unanswered := len(judgement.unanswered):
-        takes = f"says nothing of {unanswered} of {counted(asked, 'launch')}"
+        takes = f"gives no answer for {unanswered} of {counted(asked, 'launch')}"
     if refused:
         takes = f"refuses {refused} of {counted(asked, 'launch')}"
     return (
-        f"SGLang {judgement.version} {takes} that it was asked about{where}, for "
-        f"{counted(judgement.points, 'point')}; those that differ in NCCL's variables alone "
-        f"count once ({judgement.seconds:.0f} s{late})"
+        f"SGLang {judgement.version} {takes}{where}, which represent "
+        f"{counted(judgement.points, 'point')}: points that differ only in NCCL variables are "
+        f"checked once ({judgement.seconds:.0f} s{late})"
     )
 
 
@@ -121,15 +121,15 @@ def _refused(judgement: Judgement) -> Iterator[str]:
         yield f"{_such(of, judgement)} would not start: {reason}"
     for reason, of in _by_reason(judgement.unanswered).items():
         why = _what_is_missing(judgement) if _NOT_HERE.match(reason) else reason
-        yield f"{_such(of, judgement)}: nothing can be said ({why})"
+        yield f"{_such(of, judgement)}: not checked ({why})"
 
 
 def _what_is_missing(judgement: Judgement) -> str:
     model = judgement.study.model
     names = " or ".join(name for name in (model.path, model.draft) if name is not None)
     return (
-        f"no configuration of {names} on this machine, and nothing is downloaded for this: "
-        "`hf download NAME config.json` for each is enough, the weights are not needed"
+        f"this machine has no config.json of {names}, and the check downloads nothing; run "
+        "`hf download NAME config.json` for each model, the weights are not needed"
     )
 
 
@@ -137,7 +137,7 @@ def _rewritten(judgement: Judgement) -> Iterator[str]:
     for rewrite in judgement.rewrites:
         yield (
             f"{_such(rewrite.points, judgement)} would run with --{rewrite.flag} "
-            f"{rewrite.run} in place of {rewrite.asked}"
+            f"{rewrite.run} instead of {rewrite.asked}"
         )
 
 
@@ -149,7 +149,7 @@ def _own_choices(judgement: Judgement) -> Iterator[str]:
             else format_value(value)
             for value, at in choice.values
         ]
-        yield f"--{choice.flag} is not given, and SGLang sets it by itself: {', '.join(parts)}"
+        yield f"--{choice.flag} is not set, SGLang chooses: {', '.join(parts)}"
 
 
 def _by_reason(found: Mapping[Configuration, str]) -> dict[str, list[Configuration]]:

@@ -159,14 +159,14 @@ def _says_nothing(explanation: Explanation, lever: Lever) -> bool:
 def _beside(explanation: Explanation, lever: Lever, *, no_use: bool) -> Iterator[str]:
     """What is told of a lever beside what it acts on."""
     if not lever.varied:
-        pays = " and others could pay" if explanation.is_worth_varying(lever) else ""
-        yield f"the study has one choice of it{pays}"
+        pays = "; others could gain" if explanation.is_worth_varying(lever) else ""
+        yield f"the study has one value{pays}"
     left = explanation.left[lever.name]
     if 0 < len(left) < len(lever.choices):
-        yield f"left: {', '.join('not set' if v is None else str(v) for v in left)}"
+        yield f"not measured: {', '.join('not set' if v is None else str(v) for v in left)}"
     depth = explanation.points[0].depth
     if lever.limit is Limit.DEPTH and len(left) > 1 and depth is not None:
-        yield f"most can be hoped of {depth}"
+        yield f"highest bound at {depth}"
     if (seen := explanation.seen.get(lever.name)) is not None:
         yield f"measured {describe_gains(seen)} (trial {seen.trial})"
     if no_use and left:
@@ -193,7 +193,7 @@ def _batches(console: Console, explanation: Explanation, point: PointExplanation
     print_table(console, table)
     if len(by_time) > len(shown):
         others = len(by_time) - len(shown)
-        say(console, f"  (and {others} more batch sizes, in --json)")
+        say(console, f"  ({others} more batch sizes with --json)")
     say(console, "")
 
 

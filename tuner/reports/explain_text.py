@@ -28,25 +28,25 @@ def next_steps(report: StudyReport, trial: Trial) -> Iterator[str]:
     name = report.study.name
     if is_unfinished(report):
         of = f" of {most}" if (most := report.study.budget_launches) is not None else ""
-        made = f"The study is unfinished, {report.launches_spent}{of} launches made"
+        made = f"The study is unfinished after {report.launches_spent}{of} launches"
         yield (
-            f"{made}: its sweep is running."
+            f"{made}; its sweep is running."
             if report.owner_lives
-            else f"{made}: `tuner resume --study {name}` goes on."
+            else f"{made}; continue with `tuner resume --study {name}`."
         )
     elif report.study.stopped == "budget":
         fork = f"`tuner resume --study {name} --fork NEW --launches N`"
-        yield f"The study's budget is spent: {fork} goes on from it."
+        yield f"The study's budget is used; continue with {fork}."
     best = report.standing.best
     if best is None or best.number == trial.number:
         return
     gains = [
-        f", {describe_gain(gain, len(best.measurements))} on baseline '{baseline}'"
+        f", {describe_gain(gain, len(best.measurements))} over baseline '{baseline}'"
         for baseline, _, gain in report.standing.leads(best)[:1]
     ]
     command = f": `tuner explain --study {name} --trial {best.number}`" if has_clock(best) else ""
-    end = command or ", and has no record of its cycles."
-    yield f"The study's best is trial {best.number}{''.join(gains)}{end}"
+    end = command or "; its cycle times were not recorded."
+    yield f"Best trial: {best.number}{''.join(gains)}{end}"
 
 
 MUCH_SHORTER = 0.1
@@ -60,26 +60,27 @@ MANY_TIMES = 9.0
 
 _OF_ALL = (
     (
-        "A bound is of decoding: accept length / cycle time. Prefills are not counted, so the "
-        "tok/s that a client sees gain less."
+        "Bounds are for the decoding speed (accept length / cycle time). Prefills are not "
+        "included, so the tok/s of a client gain less."
     ),
     (
-        "Of a part: it takes no time at all, and everything else (the other parts, accept length, "
-        "how many requests run together) stays as it is. Parts do not overlap."
+        "The bound of a part assumes that the part takes no time and that nothing else changes: "
+        "the other parts, the accept length and the batch size. Parts do not overlap."
     ),
 )
 _OF_COLLECTIVES = (
-    "Of collectives: the forwards that have them take no time at all. What part of a forward they "
-    "are is not known, so the true bound is smaller."
+    "The bound of collectives assumes that the forwards with collectives take no time. The share "
+    "of communication in a forward is not known, so the true bound is smaller."
 )
 _OF_STEPS = (
-    "Of steps: a forward's time per token never grows with its tokens, and a verify is no shorter "
-    "than a decode forward at the same settings, where that was measured; drafts are right as "
-    "often as in the histogram of correct drafts; more steps never shorten a cycle."
+    "The bound of num_steps assumes that a forward's time per token does not grow with its number "
+    "of tokens, that a verify takes at least as long as a measured decode forward at the same "
+    "settings, that drafts are accepted as in the measured histogram, and that more steps do not "
+    "shorten a cycle."
 )
 _OF_TREES = (
-    "Of topk: a tree as deep as the chain has all of its drafts accepted, in a cycle that is no "
-    "shorter."
+    "The bound of topk assumes that a tree of the chain's depth has all drafts accepted and that "
+    "its cycle is not shorter."
 )
 
 
@@ -147,11 +148,11 @@ def _dominant(explanation: Explanation, point: PointExplanation) -> Iterator[str
     whole = part_name(name, speculates=speculates)
     how = f"over {OVERWHELMING:.0%} of a cycle" if share > OVERWHELMING else "most of a cycle"
     if share <= 0.5:
-        how = "more of a cycle than any other part"
+        how = "the largest part of a cycle"
     cut = gain_if_shorter(share, MUCH_SHORTER)
-    text = f"{whole} takes {share:.1%}, {how}: {MUCH_SHORTER:.0%} off it would buy {cut:+.1%}"
+    text = f"{whole} takes {share:.1%}, {how}. A {MUCH_SHORTER:.0%} faster {whole} gains {cut:+.1%}"
     others = gain_if_instant(1.0 - share)
-    yield f"{text}, all the rest in no time at all no more than {describe_bound(others)}."
+    yield f"{text}. Making everything else free gains at most {describe_bound(others)}."
 
 
 def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
@@ -162,9 +163,9 @@ def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[st
     share = point.cycle.share(DRAFTING)
     bound = point.bounds[DRAFT_TP.name]
     yield (
-        f"draft and draft extend take {share:.1%} together: the draft's placement (draft_tp) can "
-        "buy less than that share of a cycle's time, as the draft is computed wherever it is; "
-        f"if it took no time at all, decoding would gain {describe_bound(bound)}."
+        f"draft and draft extend take {share:.1%} together. Draft placement (draft_tp) cannot "
+        "remove all of this time, because the draft must run on at least one GPU. A free draft "
+        f"gains {describe_bound(bound)}."
     )
 
 
@@ -175,25 +176,21 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
     if not acting:
         if explanation.untouched:
             yield (
-                f"The study varies nothing that acts on the collectives in {verify}, such as "
-                "NCCL's variables."
+                f"The study varies nothing that affects the collectives in {verify}, for example "
+                "NCCL variables."
             )
         return
     names = [lever_name(lever) for lever in acting]
-    who = "NCCL acts" if any(name.startswith("NCCL_") for name in names) else "Collectives act"
-    also = ", and on the draft as far as it has collectives" if len(acting[0].parts) > 1 else ""
+    also = " and of the draft" if len(acting[0].parts) > 1 else ""
     but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in lever.how for lever in acting) else ""
     bound = point.instant["collective"]
-    end = (
-        "infinitely fast ones would buy less than forwards in no time at all, "
-        f"{describe_bound(bound)}"
-    )
+    end = f"free communication gains less than {describe_bound(bound)}, the bound of free forwards"
     if bound >= MANY_TIMES and any(lever.name in explanation.seen for lever in acting):
-        end = "so that there is no useful bound beside what was measured"
-    colon = "," if end.startswith("so") else ":"
+        end = "there is no tighter bound than the measurement"
     yield (
-        f"{who} on {verify}{also}: {_and(names)}{but}. What part of these forwards its collectives "
-        f"are, no clock tells{colon} {end}."
+        f"{_and(names)} {'affects' if len(names) == 1 else 'affect'} the collectives of "
+        f"{verify}{also}{but}. The cycle clock cannot separate communication "
+        f"from compute, so {end}."
     )
 
 
@@ -215,7 +212,7 @@ def _worth(explanation: Explanation) -> Iterator[str]:
     done = [lever for lever in explanation.levers if explanation.is_done(lever)]
     if done:
         names = [_outcome(explanation, lever) for lever in done]
-        yield f"No choice is left to launch, all else equal: {_and(names)}."
+        yield f"All values are measured, everything else equal: {_and(names)}."
     for lever in (one for one in explanation.levers if one not in done):
         by_worth[explanation.is_worth(lever)].append(lever)
     if by_worth[True]:
@@ -223,12 +220,12 @@ def _worth(explanation: Explanation) -> Iterator[str]:
     fixed = [one for one in by_worth[False] if explanation.is_worth_varying(one)]
     if fixed:
         names = [lever_name(lever) for lever in fixed]
-        yield f"Something could come of what the study has one choice of: {_and(names)}."
+        yield f"Could gain, but the study has only one value: {_and(names)}."
     if names := [lever_name(lever) for lever in by_worth[False] if lever not in fixed]:
-        yield f"Not worth one, as no more than {WORTH:.0%} can come of it: {_and(names)}."
+        yield f"Not worth a launch (gains at most {WORTH:.0%}): {_and(names)}."
     if by_worth[None]:
         names = [lever_name(lever) for lever in by_worth[None]]
-        yield f"Not known from a clock, only from a launch: {_and(names)}."
+        yield f"Only a launch can measure: {_and(names)}."
 
 
 def _outcome(explanation: Explanation, lever: Lever) -> str:
@@ -240,7 +237,7 @@ def _outcome(explanation: Explanation, lever: Lever) -> str:
         f"{_gain(gain)} at {name}" if len(points) > 1 else _gain(gain)
         for gain, name in zip(seen.gains, points, strict=True)
     ]
-    return f"{lever_name(lever)} (at best {', '.join(told)}, trial {seen.trial})"
+    return f"{lever_name(lever)} (best {', '.join(told)}, trial {seen.trial})"
 
 
 def _gain(gain: float | None) -> str:
@@ -251,15 +248,16 @@ def _break_even(point: PointExplanation) -> Iterator[str]:
     found = point.break_even
     if found is None:
         return
-    source = "" if found.source == "clock" else ", by its time per output token"
+    source = "" if found.source == "clock" else " by its time per output token"
     if point.times.source == "device_timer":
         source = " of GPU time"
     other = "" if found.same_settings else " at other settings"
     how = "faster" if found.gain >= 0 else "slower"
     yield (
-        f"To break even with no speculation{other} (trial {found.trial}, "
-        f"{1000 * found.decode_s:.2f} ms per token{source}) a cycle must yield {found.needed:.2f} "
-        f"tokens; it yields {found.accept_length:.2f}, so decoding is {abs(found.gain):.1%} {how}."
+        f"Break-even with no speculation{other} (trial {found.trial}, "
+        f"{1000 * found.decode_s:.2f} ms per token{source}) needs an accept length of "
+        f"{found.needed:.2f}; it is {found.accept_length:.2f}, so decoding is "
+        f"{abs(found.gain):.1%} {how}."
     )
 
 

@@ -214,11 +214,11 @@ def _failures(console: Console, report: StudyReport) -> None:
         why = (
             shorten(launch.failure.message)
             if launch.failure
-            else "the tuner was stopped while it ran"
+            else "the tuner was stopped during this launch"
         )
         say(console, f"{_ended(launch.state, [launch.id])}{counted}: {why}")
     if shortened is not None:
-        say(console, f"all of it: `tuner show --study {report.study.name} --trial {shortened}`")
+        say(console, f"full message: `tuner show --study {report.study.name} --trial {shortened}`")
 
 
 def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
@@ -249,7 +249,7 @@ def _warnings(console: Console, report: StudyReport) -> None:
 
 def _answer(console: Console, report: StudyReport) -> None:
     study, standing = report.study, report.standing
-    spent = f"; {report.launches_spent} of {study.budget_launches} launches spent"
+    spent = f"; {report.launches_spent} of {study.budget_launches} launches used"
     if study.stopped == "budget" and "launches" in (study.stop_reason or ""):
         spent = ""  # the reason says it
     if study.stopped is not None:
@@ -257,7 +257,7 @@ def _answer(console: Console, report: StudyReport) -> None:
     elif report.owner_lives:
         state = "running"
     else:
-        state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
+        state = f"its tuner has ended; continue with `tuner resume --study {study.name}`"
     say(console, f"{state}{spent}")
     for line in report.hot_switch.lines() if report.hot_switch is not None else ():
         say(console, line)
@@ -270,7 +270,7 @@ def _answer(console: Console, report: StudyReport) -> None:
     ranked = standing.figure.name != OUTPUT_TOK_S.name
     unit = f" {describe_unit(standing.figure)[0]}" if ranked else ""
     gains = [
-        f"{describe_gain(gain, points)} on baseline '{name}' "
+        f"{describe_gain(gain, points)} over baseline '{name}' "
         f"({describe_values(base.measurements, standing.figure)}{unit})"
         for name, base, gain in standing.leads(best)
     ]

@@ -94,16 +94,16 @@ def test_it_says_what_the_story_says(report, study):
     assert found.trial.number == number_of(report, 5)  # the best with NCCL's defaults
     text = told(found)
     assert "verify takes 95.9%, over 95% of a cycle" in text
-    assert "the draft's placement (draft_tp) can buy less than that share" in text
-    assert "NCCL acts on verify" in text
+    assert "Draft placement (draft_tp) cannot remove all of this time" in text
+    assert "the collectives of verify" in text
     gains = {name: f"{found.seen[name].gain:+.1%}" for name in ("NCCL_PROTO", "num_steps")}
     assert "Worth a launch" not in text
     assert (
-        f"No choice is left to launch, all else equal: NCCL_PROTO (at best {gains['NCCL_PROTO']}, "
-        f"trial {number_of(report, 5, 'LL,LL128,Simple')}) and num_steps (at best "
+        f"All values are measured, everything else equal: NCCL_PROTO (best {gains['NCCL_PROTO']}, "
+        f"trial {number_of(report, 5, 'LL,LL128,Simple')}) and num_steps (best "
         f"{gains['num_steps']}, trial {number_of(report, 3)})." in text
     )
-    assert "no more than 5% can come of it: draft_tp" in text
+    assert "Not worth a launch (gains at most 5%): draft_tp" in text
     first = found.points[0]
     drafting = first.cycle.share(("draft", "draft_extend"))
     assert first.bounds["draft_tp"] == pytest.approx(drafting / (1 - drafting))
@@ -137,7 +137,7 @@ def test_a_knob_with_an_unmeasured_choice_is_worth_a_launch(report, study, point
     missing = number_of(report, *point)
     found = explain(without(report, missing), study)
     assert f"Worth a launch: {worth}." in told(found)
-    assert f"No choice is left to launch, all else equal: {done} (at best " in told(found)
+    assert f"All values are measured, everything else equal: {done} (best " in told(found)
     knobs = {knob["name"]: knob for knob in checked(dump(to_dict(found)))["knobs"]}
     assert [knobs[n]["worth_a_launch"] for n in (worth, done)] == [True, False]
     assert [knobs[n]["all_measured"] for n in (worth, done)] == [False, True]
@@ -179,7 +179,7 @@ def test_the_bound_of_steps_is_over_those_that_are_left_and_names_them(report, s
     at_most, launch, how = rows(found, monkeypatch)["num_steps"]
     assert (at_most, launch) == (f"{point.bounds['num_steps']:+.1%}", "yes")
     slower = f"measured {found.seen['num_steps'].gain:+.1%} (trial {number_of(report, 1)})"
-    assert f"left: 2, 5; most can be hoped of {point.depth}; {slower}" in how
+    assert f"not measured: 2, 5; highest bound at {point.depth}; {slower}" in how
     [knob] = [k for k in checked(dump(to_dict(found)))["knobs"] if k["name"] == "num_steps"]
     assert (knob["left"], knob["all_measured"]) == ([2, 5], False)
     # Where none is left, JSON has the bound over all of them, and the table none.
@@ -189,8 +189,8 @@ def test_the_bound_of_steps_is_over_those_that_are_left_and_names_them(report, s
     assert done.points[0].bounds["num_steps"] > point.bounds["num_steps"]
     at_most, launch, how = rows(done, monkeypatch)["num_steps"]
     assert (at_most, launch) == ("-", "done")
-    assert "hoped" not in how
-    assert "left" not in how
+    assert "highest" not in how
+    assert "not measured" not in how
 
 
 def test_a_bound_beyond_all_that_happens_gives_way_to_what_was_measured(monkeypatch):
@@ -207,14 +207,12 @@ def test_a_bound_beyond_all_that_happens_gives_way_to_what_was_measured(monkeypa
     at_most, launch, how = rows(found, monkeypatch)["NCCL_PROTO"]
     assert (at_most, launch) == ("-", "yes")
     assert how.endswith("no useful bound")
-    assert "left: Simple; measured +" in how
-    assert "no clock tells, so that there is no useful bound beside what was measured." in told(
-        found
-    )
+    assert "not measured: Simple; measured +" in how
+    assert "so there is no tighter bound than the measurement." in told(found)
     tuned = [t.number for t in full.standing.trials if dict(t.configuration.env)["NCCL_PROTO"]]
     found = explain(without(full, *tuned), wide)
     assert re.fullmatch(r"\d+x", rows(found, monkeypatch)["NCCL_PROTO"][0])
-    assert "forwards in no time at all, 1" in told(found)
+    assert "free communication gains less than 1" in told(found)
 
 
 TREES = {"steps": "[2, 3]", "topk": "[1, 4]", "protos": "[null]"}
@@ -293,7 +291,7 @@ def test_what_another_clock_measured_is_not_compared(report, study):
     found = explain(mixed, study)
     assert "NCCL_PROTO" not in found.seen
     assert found.seen["num_steps"].trial == number_of(report, 3)
-    assert "all else equal: NCCL_PROTO and num_steps (at best" in told(found)
+    assert "everything else equal: NCCL_PROTO and num_steps (best" in told(found)
 
 
 def test_what_was_measured_stays_below_the_bound(report, study):
@@ -312,8 +310,8 @@ def test_the_accept_length_that_it_takes_to_break_even(report, study):
     assert even.accept_length == accept_length(2)
     assert even.gain == pytest.approx(accept_length(2) / even.needed - 1)
     assert (even.trial, even.source, even.same_settings) == (0, "clock", False)
-    assert "To break even with no speculation at other settings (trial 0, 11.01 ms" in told(found)
-    assert f"it yields {accept_length(2):.2f}, so decoding is" in told(found)
+    assert "Break-even with no speculation at other settings (trial 0, 11.01 ms" in told(found)
+    assert f"it is {accept_length(2):.2f}, so decoding is" in told(found)
 
 
 def test_a_baseline_without_a_clock_gives_its_time_per_token(report, study):
@@ -375,7 +373,7 @@ def test_where_nothing_else_is_left_a_bound_is_null(report, study):
 def test_no_baseline_no_break_even(report, study):
     bare = replace(report, standing=replace(report.standing, baselines={"none": None}))
     assert explain(bare, study).points[0].break_even is None
-    assert "break even" not in told(explain(bare, study))
+    assert "Break-even" not in told(explain(bare, study))
 
 
 # Which trial
@@ -395,42 +393,40 @@ def test_one_with_a_clock_is_preferred_and_the_best_is_named(report, study):
     bare = with_trials(report, lambda t: with_cycles(t, None) if t.number == best else t)
     found = explain(bare, study)
     assert found.trial.number == number_of(report, 3)
-    assert found.choice.notes == (
-        f"trial {best} is the best of them, but has no record of its cycles",
-    )
-    assert "that have a clock" in found.choice.why
+    assert found.choice.notes == (f"trial {best} is faster, but has no cycle times",)
+    assert "with cycle times" in found.choice.why
 
 
 def test_without_any_clock_it_says_what_to_do(report, study):
     bare = with_trials(report, lambda t: with_cycles(t, None))
-    with pytest.raises(NothingToExplain, match="where the time of a cycle goes: a sweep records"):
+    with pytest.raises(NothingToExplain, match="has no cycle times: a sweep records"):
         explain(bare, study)
-    with pytest.raises(NothingToExplain, match="of trial 2 nobody recorded"):
+    with pytest.raises(NothingToExplain, match="trial 2 has no cycle times"):
         explain(bare, study, bare.standing.trials[2])
     empty = with_trials(report, lambda t: with_cycles(t, CycleTimes("plugin", ())))
-    with pytest.raises(NothingToExplain, match="no trial of the study has a record"):
+    with pytest.raises(NothingToExplain, match="no trial of the study has cycle times"):
         explain(empty, study)
     idle = plugin(BatchCycles(1, PartTime(0, 0.0), {}))
-    with pytest.raises(NothingToExplain, match="nobody recorded"):
+    with pytest.raises(NothingToExplain, match="has no cycle times"):
         explain(with_trials(report, lambda t: with_cycles(t, idle)), study)
 
 
 def test_a_trial_without_a_clock_is_told_by_its_state(report, study):
     trial = replace(report.standing.trials[number_of(report, 2)], measurements=())
     cases = {
-        TrialState.INFEASIBLE: "is infeasible, and was not measured: no memory",
-        TrialState.FAILED: "failed, and was not measured: no memory",
-        TrialState.INACTIVE: "is inactive, and was not measured: no memory",
+        TrialState.INFEASIBLE: "is infeasible and has no measurements: no memory",
+        TrialState.FAILED: "failed and has no measurements: no memory",
+        TrialState.INACTIVE: "is inactive and has no measurements: no memory",
     }
     failure = Failure("oom", "load", "configuration", "no memory")
     for state, words in cases.items():
         with pytest.raises(NothingToExplain, match=f"^trial {trial.number} {words}$"):
             explain(report, study, replace(trial, state=state, failure=failure))
     running = replace(trial, state=TrialState.RUNNING)
-    words = f"trial {trial.number} is not measured yet: `tuner resume --study s` goes on"
+    words = f"trial {trial.number} is not measured yet; continue with `tuner resume --study s`"
     with pytest.raises(NothingToExplain, match=f"^{words}$"):
         explain(replace(report, owner_lives=False), study, running)
-    with pytest.raises(NothingToExplain, match=r"is not measured yet: its sweep is running$"):
+    with pytest.raises(NothingToExplain, match=r"is not measured yet; its sweep is running$"):
         explain(replace(report, owner_lives=True), study, running)
 
 
@@ -452,13 +448,13 @@ def test_where_no_speculation_is_searched_nobody_waits_for_it(report):
     plain = parse_study(text[0] + "  env:" + text[1].split("  env:", 1)[1], "plain.yaml")
     few = with_trials(report, lambda t: None if t.configuration.speculation.enabled else t)
     numbers = ", ".join(str(t.number) for t in few.standing.trials)
-    words = f"^the study searches no speculation; trials .* with --trial: {numbers}$"
+    words = f"^the study does not vary speculation; trials .* for --trial: {numbers}$"
     with pytest.raises(NothingToExplain, match=words):
         explain(unfinished(few), plain)
     searched = parse_study(small_text(), "small.yaml")
-    with pytest.raises(NothingToExplain, match="is complete yet; trials that can be explained"):
+    with pytest.raises(NothingToExplain, match="is complete yet; trials with cycle times"):
         explain(unfinished(few), searched)
-    with pytest.raises(NothingToExplain, match="is complete; trials that can be explained"):
+    with pytest.raises(NothingToExplain, match="is complete; trials with cycle times"):
         explain(unfinished(few, "budget"), searched)
 
 
@@ -467,20 +463,20 @@ def test_the_studys_best_and_how_to_go_on_are_told(report, study):
     last = summary(explain(report, study))[-1]
     [(name, _, gain), *_] = report.standing.leads(best)
     assert last == (
-        f"The study's best is trial {best.number}, {gain - 1:+.1%} on baseline '{name}': "
+        f"Best trial: {best.number}, {gain - 1:+.1%} over baseline '{name}': "
         f"`tuner explain --study s --trial {best.number}`"
     )
-    assert "best is" not in told(explain(report, study, best))
-    assert "launches made" not in told(explain(report, study, best))
+    assert "Best trial" not in told(explain(report, study, best))
+    assert "unfinished" not in told(explain(report, study, best))
     untimed = with_trials(report, lambda t: with_cycles(t, None) if t.number == best.number else t)
-    assert summary(explain(untimed, study))[-1].endswith(", and has no record of its cycles.")
-    made = f"The study is unfinished, {report.launches_spent} of 24 launches made: "
+    assert summary(explain(untimed, study))[-1].endswith("; its cycle times were not recorded.")
+    made = f"The study is unfinished after {report.launches_spent} of 24 launches; "
     gone = replace(unfinished(report, "interrupted"), owner_lives=False)
-    assert f"{made}`tuner resume --study s` goes on." in summary(explain(gone, study))
+    assert f"{made}continue with `tuner resume --study s`." in summary(explain(gone, study))
     live = replace(unfinished(report), owner_lives=True)
     assert f"{made}its sweep is running." in summary(explain(live, study))
     spent = told(explain(unfinished(report, "budget"), study))
-    assert "`tuner resume --study s --fork NEW --launches N` goes on from it." in spent
+    assert "continue with `tuner resume --study s --fork NEW --launches N`." in spent
 
 
 def test_without_a_trial_at_default_settings_the_others_are_named(report, study):
@@ -488,10 +484,10 @@ def test_without_a_trial_at_default_settings_the_others_are_named(report, study)
         report, lambda t: t if dict(t.configuration.env)["NCCL_PROTO"] is not None else None
     )
     numbers = ", ".join(str(t.number) for t in tuned.standing.trials)
-    with pytest.raises(NothingToExplain, match=f"explained, with --trial: {numbers}$"):
+    with pytest.raises(NothingToExplain, match=f"for --trial: {numbers}$"):
         explain(tuned, study)
     none = with_trials(report, lambda t: None)
-    with pytest.raises(NothingToExplain, match="no trial of the study has a record"):
+    with pytest.raises(NothingToExplain, match="no trial of the study has cycle times"):
         explain(none, study)
 
 
@@ -524,8 +520,8 @@ def test_the_device_timer_knows_the_forwards_alone(report, study):
     assert point.cycle.shares == pytest.approx(
         {"draft": 0.05, "draft_extend": 0.05, "verify": 0.9, "rest": 0.0}
     )
-    assert "shares and bounds are of that time" in point.notes[0]
-    assert "5.00 ms per token of GPU time) a cycle must yield 2.00 tokens" in told(found)
+    assert "larger than those of whole cycles" in point.notes[0]
+    assert "5.00 ms per token of GPU time) needs an accept length of 2.00" in told(found)
     data = checked(dump(to_dict(found)))
     assert data["source"] == "device_timer"
     assert data["points"][0]["rest_known"] is False
@@ -545,7 +541,7 @@ def test_a_draft_that_the_clock_does_not_tell_apart_is_not_free(report, study, m
 
     found = explain(with_trials(report, change), study)
     [point] = found.points
-    assert any("its time is in rest" in note for note in point.notes)
+    assert any("its time is part of rest" in note for note in point.notes)
     assert "draft and draft extend take" not in told(found)
     # Whatever makes the draft faster acts on some of the rest.
     assert point.bounds["draft_tp"] == pytest.approx(3.0 / 9.0)
@@ -567,7 +563,7 @@ def test_a_device_timer_beside_a_wall_clock_says_what_its_rest_is(report, study)
     timer = with_trials(report, lambda t: with_cycles(t, times))
     found = explain(timer, study)
     assert found.points[0].cycle.shares["rest"] == pytest.approx(0.052)
-    assert any("rest is wall time minus that" in note for note in found.points[0].notes)
+    assert any("rest is the remaining wall time" in note for note in found.points[0].notes)
     shown = checked(dump(to_dict(found)))["points"][0]["batches"][0]["parts"]["verify"]
     assert shown == {
         "count": 100,
@@ -593,8 +589,8 @@ def test_a_part_without_cuda_graphs_and_a_window_that_is_not_believed_are_told(r
         measurements=tuple(replace(m, invalid=("silent: for 3 s",)) for m in odd.measurements),
     )
     assert explain(report, study, odd).points[0].notes == (
-        "do not believe it: silent: for 3 s",
-        "nothing is known of what lies between the forwards: rest is left out",
+        "invalid: silent: for 3 s",
+        "the time between the forwards was not measured; rest is missing",
         "draft extend did not always run as CUDA graphs",
     )
 
@@ -636,14 +632,14 @@ def test_one_gpu_has_neither_collectives_nor_a_placement(report):
     assert found.is_worth(levers["NCCL_PROTO"]) is False
     assert "draft_tp" not in levers
     assert "collective" not in found.points[0].instant
-    assert "NCCL acts" not in told(found)
+    assert "the collectives of" not in told(found)
 
 
 def test_where_sglangs_own_kernel_may_carry_decoding_the_sentence_says_so_too(report):
     found, levers = levers_of({}, report)
-    assert "nothing where SGLang's own all-reduce kernel" in levers["NCCL_PROTO"].how
+    assert "no effect where SGLang's own all-reduce kernel" in levers["NCCL_PROTO"].how
     assert (
-        "NCCL_PROTO (nothing where SGLang's own all-reduce kernel carries decoding). What"
+        "(no effect where SGLang's own all-reduce kernel handles decoding). The cycle clock"
         in told(found)
     )
     off = ("tp-size: 8", "tp-size: 8, disable-custom-all-reduce: true")
@@ -683,12 +679,12 @@ def test_each_kind_of_flag_is_bounded_by_the_parts_that_it_acts_on(report):
     assert "page-size" not in bounds
     assert found.is_worth(levers["page-size"]) is None
     checked(dump(to_dict(found)))
-    assert "Not known from a clock, only from a launch: --page-size." in told(found)
+    assert "Only a launch can measure: --page-size." in told(found)
 
 
 def test_a_study_that_varies_nothing_between_gpus_is_told_so(report):
     found, _ = levers_of({"protos": "[null]"}, report)
-    assert "varies nothing that acts on the collectives in verify" in told(found)
+    assert "varies nothing that affects the collectives in verify" in told(found)
     assert found.points[0].instant["collective"] > 0
 
 
@@ -696,7 +692,7 @@ def test_a_tree_in_a_chains_place_is_bounded_by_its_depth(report):
     found, levers = levers_of({"topk": "[1, 4]"}, report)
     assert found.points[0].bounds["topk"] == pytest.approx(4 / accept_length(3) - 1)
     assert "num_draft_tokens" not in levers
-    assert assumptions(found)[-1].startswith("Of topk: ")
+    assert assumptions(found)[-1].startswith("The bound of topk ")
 
 
 def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_costs(report):
@@ -709,7 +705,7 @@ def test_a_placement_that_the_study_varies_is_worth_a_launch_where_drafting_cost
     assert "verify takes 65.0%, most of a cycle" in told(found)
     assert "Worth a launch: draft_tp." in told(found)
     found, _ = levers_of({}, slowed)
-    assert "Something could come of what the study has one choice of: draft_tp." in told(found)
+    assert "Could gain, but the study has only one value: draft_tp." in told(found)
 
 
 # The command
@@ -740,13 +736,13 @@ def test_the_command_in_words(stored, call, monkeypatch):
         assert "concurrency 1: a cycle takes 29.18 simulated ms" in out
         # Like everywhere, one line of names and figures may be longer than a narrow terminal.
         long = [line for line in rest if len(line) > width]
-        allowed = ("concurrency 1: ", "- The study's best is trial ")
+        allowed = ("concurrency 1: ", "- Best trial: ")
         assert not [line for line in long if not line.startswith(allowed)]
         assert "\u2026" not in out
         assert re.search(r"verify +\u2588{6,} +95\.9%", out)
         words = " ".join(out.split())
         assert "verify takes 95.9%, over 95% of a cycle" in words
-        assert "NCCL acts on verify" in words
+        assert "the collectives of verify" in words
         assert "Assumed:" in out
         median = next(line for line in rest if line.split()[:2] == ["verify", "100"])
         assert median.split() == ["verify", "100", "27.992", "27.992", "30.791", "100%"]
@@ -815,10 +811,10 @@ def test_every_point_is_explained(tuner, small, call):
     out, _ = call("explain", "--study", "two")
     assert f"measured {one:+.1%} / {eight:+.1%} (trial" in " ".join(out.split())
     assert "- At concurrency 1: verify takes" in out
-    assert f"(at best {one:+.1%} at concurrency 1, {eight:+.1%} at" in " ".join(out.split())
-    assert "- At concurrency 1: to break even" in out
+    assert f"(best {one:+.1%} at concurrency 1, {eight:+.1%} at" in " ".join(out.split())
+    assert "- At concurrency 1: break-even" in out
     assert "concurrency 8: a cycle takes 20.00 simulated ms" in out
-    assert "(and 2 more batch sizes, in --json)" in out
+    assert "(2 more batch sizes with --json)" in out
 
 
 def test_a_point_without_a_clock_is_named(small):
@@ -831,9 +827,7 @@ def test_a_point_without_a_clock_is_named(small):
     with Store.open("sqlite://") as store:
         found = explain(replayed(study, store, bend), study)
     assert [point.measurement.point.concurrency for point in found.points] == [8]
-    assert found.choice.notes == (
-        "at concurrency 1 nobody recorded where the time of a cycle goes",
-    )
+    assert found.choice.notes == ("cycle times are missing at concurrency 1",)
     assert told(found).startswith("At concurrency 8: verify takes")
 
 
@@ -844,10 +838,10 @@ def test_where_there_is_nothing_to_explain(tuner, small, call):
     with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
         replayed(small(), store, untimed, name="old")
     _, err = call("explain", code=3)
-    assert "study old: of trial 1, the best speculative one at default" in err
+    assert "study old: trial 1, the best speculative trial at default" in err
     assert "docs/explain.md" in err
     _, err = call("explain", "--trial", "0", code=3)
-    assert "of trial 0 nobody recorded" in err
+    assert "trial 0 has no cycle times" in err
     _, err = call("explain", "--trial", "77", code=2)
     assert "no trial 77" in err
     call("explain", "--study", "nobody", code=2)

@@ -130,7 +130,7 @@ def test_what_was_not_measured_is_left_out():
 
 def test_reasons_come_before_warnings():
     first, second = describe_reasons(INVALID)
-    assert first.startswith("do not believe it: cached_tokens: ")
+    assert first.startswith("invalid: cached_tokens: ")
     assert second.startswith("warning: low_acceptance: ")
 
 
@@ -167,7 +167,7 @@ def test_a_trial_is_shown_with_its_reasons_and_warnings(report, capsys):
     shown = capsys.readouterr().out
     assert "state: invalid" in shown
     assert "measured at concurrency 8:" in shown
-    assert "do not believe it: cached_tokens: 300 of 400 prompt tokens came from the" in shown
+    assert "invalid: cached_tokens: 300 of 400 prompt tokens came from the" in shown
     assert "warning: low_acceptance: accept length 1.040" in shown
     assert "configuration: EAGLE3 steps 3\n" in shown
     assert not any(word in shown for word in ("score", "the server ran", "None", "{"))
@@ -197,7 +197,7 @@ def test_a_long_message_is_whole_only_where_one_trial_is_shown(report, capsys):
     assert "trial 2 is invalid: No memory is left.\n" in shown.out
     assert "[invalid: No memory is left.]" in shown.err
     assert advice not in shown.out + shown.err
-    assert "all of it: `tuner show --study small --trial 2`" in shown.out
+    assert "full message: `tuner show --study small --trial 2`" in shown.out
     render_trial(report, last)
     assert advice in capsys.readouterr().out
 
@@ -238,9 +238,9 @@ def test_the_strongest_baseline_first_and_a_small_lead_is_told(report, capsys, s
     render(report)
     shown = capsys.readouterr().out
     answer = next(line for line in shown.splitlines() if line.startswith("best: "))
-    assert answer.index("on baseline 'none'") < answer.index("on baseline 'default'")
+    assert answer.index("over baseline 'none'") < answer.index("over baseline 'default'")
     assert ("keep 'none' until the lead is confirmed" in " ".join(shown.split())) is within
-    assert (f"its {speed / 90 - 1:.1%} on 'none'" in " ".join(shown.split())) is within
+    assert (f"its lead of {speed / 90 - 1:.1%} over 'none'" in " ".join(shown.split())) is within
 
 
 def failed_launch(failure):
@@ -330,12 +330,12 @@ def test_an_invalid_trial_has_figures_and_no_score(report):
         (
             Figure("goodput_request_s"),
             "good",
-            "3.00 simulated good req/s (80.0 tok/s); +20.0% on baseline 'none' (2.50 good req/s)",
+            "3.00 simulated good req/s (80.0 tok/s); +20.0% over baseline 'none' (2.50 good req/s)",
         ),
         (
             Figure("ttft_p95_ms", larger_is_better=False),
             "TTFT",
-            "35.5 simulated TTFT p95 ms (80.0 tok/s); +100.0% on baseline 'none' (71.0 TTFT",
+            "35.5 simulated TTFT p95 ms (80.0 tok/s); +100.0% over baseline 'none' (71.0 TTFT",
         ),
     ],
 )
