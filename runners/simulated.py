@@ -1,4 +1,4 @@
-"""The runner of simulated servers: real processes and real HTTP, figures of a cost model."""
+"""Runner of simulated servers: real processes and HTTP, with the times of a cost model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SIMULATED_MODULE = "runners.simulated_server"
 
 MUST_BE_ONE = ("attn-dp-size", "dp-size", "pp-size")
-"""Sizes of a server that is switched; the plugin's `conditions` have the list and the reasons."""
+"""Sizes that exclude hot switching; `conditions` in the plugin has the reasons."""
 MUST_BE_UNSET = (
     "enable-dp-attention",
     "enable-hisparse",
@@ -41,13 +41,13 @@ MUST_BE_UNSET = (
     "enable-two-batch-overlap",
     "speculative-adaptive",
 )
-"""Flags that such a server has not, likewise."""
+"""Flags that exclude hot switching."""
 
 
 class SimulatedRunner(ProcessRunner):
     """Starts the simulated server with SGLang's own flags and the study's environment.
 
-    `command` is the real SGLang command all the same: it is what a study exports.
+    `command` is the real SGLang command, because a study exports it.
     """
 
     name = "simulated"
@@ -68,15 +68,14 @@ class SimulatedRunner(ProcessRunner):
         """See `ProcessRunner`.
 
         Args:
-            study: Gives profile and time scale too, where they are not given here.
+            study: Also has the default profile and time scale.
             seed: Also the seed of the simulated noise.
             log_dir: See `ProcessRunner`.
             profile: Name or path of the cost model.
             time_scale: Simulated seconds per real second.
-            first_launch: Number of the first launch, so that a resumed study does not repeat the
-                noise of its first launches.
+            first_launch: Number of the first launch, so that a resumed study has fresh noise.
             timeouts: See `ProcessRunner`.
-            env: Further variables for the server (its misbehaviours).
+            env: Further variables of the server (faults to simulate).
         """
         super().__init__(study, seed=seed, log_dir=log_dir, timeouts=timeouts)
         self._profile = profile or str(study.simulated.profile)
@@ -85,11 +84,11 @@ class SimulatedRunner(ProcessRunner):
         self._next_launch = first_launch
         self._env = dict(env or {})
         self.environment = LocalEnvironment(sys.executable)
-        # What a real run of the study would use, for `command` only.
+        # Environment of a real run, for `command` and SGLang's data sets.
         self._real = server_environment(study, default_python="python")
 
     def check(self) -> str | None:
-        """Nothing is needed beside the tuner itself, but not every algorithm has a model."""
+        """Check the profile, the algorithms and the flags; nothing else is needed."""
         try:
             profile = load_profile(self._profile)
         except (OSError, ValueError) as error:
@@ -98,13 +97,13 @@ class SimulatedRunner(ProcessRunner):
         unknown = sorted(asked - MODELLED_ALGORITHMS - {NO_SPECULATION})
         if unknown:
             return (
-                f"the simulated server has no model of {', '.join(unknown)}; leave it out of "
+                f"the simulated server does not support {', '.join(unknown)}; remove this from "
                 f"`space.speculation`, or use `--runner sglang`"
             )
         return unsupported_flags(self._study, profile.sglang) or self.check_data_sets()
 
     def machine(self) -> Machine:
-        """The profile's machine, for all that it states; no GPU of this one is used."""
+        """Machine of the profile. No GPU of this machine is used."""
         profile = load_profile(self._profile)
         return Machine(
             host=socket.gethostname(),
@@ -116,7 +115,7 @@ class SimulatedRunner(ProcessRunner):
         )
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """What differs in steps and draft tokens alone, where the plugin would switch them."""
+        """Whether only steps and draft tokens differ and the plugin would switch them."""
         if a == b:
             return True
         flags = {**self._study.server.flags, **dict(a.flags)}
@@ -125,19 +124,19 @@ class SimulatedRunner(ProcessRunner):
         return same_but_setting(a, b) and not refused
 
     def no_switch(self) -> str | None:
-        """The simulated server has the plugin, so a server can switch where SGLang's could."""
+        """The simulated server always has the plugin."""
         return None
 
     def command(self, configuration: Configuration) -> LaunchCommand:
-        """The real SGLang command; `simulated_command` gives this runner's own."""
+        """Build the real SGLang command; see `simulated_command` for the other."""
         return sglang_command(self._study, configuration, python=self._real.python)
 
     def server_python(self) -> ServerPython:
-        """What a real run of the study would use: data sets are loaded with the real SGLang."""
+        """Python of a real run, since only the real SGLang loads its data sets."""
         return server_python(self._study, self._real)
 
     def simulated_command(self, configuration: Configuration) -> LaunchCommand:
-        """The simulated server's command, without a trial's own port."""
+        """See `Simulation.simulated_command`."""
         return sglang_command(
             self._study,
             configuration,
@@ -147,7 +146,7 @@ class SimulatedRunner(ProcessRunner):
         )
 
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
-        """See `ProcessRunner.launch_command`; starts with the largest of the settings."""
+        """See `ProcessRunner.launch_command`; the server starts at the largest setting."""
         variables: dict[str, str | None] = {
             **self._variables,
             "TUNER_SIM_LAUNCH_INDEX": str(self._next_launch),
@@ -177,7 +176,7 @@ class SimulatedRunner(ProcessRunner):
 
 
 def _played(profile: str) -> str:
-    """`"kimi (8 x NVIDIA RTX PRO 6000 Blackwell)"`; the name alone of one that can't be read."""
+    """`"kimi (8 x NVIDIA RTX PRO 6000 Blackwell)"`; only the name if it cannot be read."""
     try:
         gpus = load_profile(profile).gpus
     except (OSError, ValueError):
@@ -187,7 +186,7 @@ def _played(profile: str) -> str:
 
 
 def _nvlink_topology(gpus: int) -> str:
-    """What `nvidia-smi topo -m` shows where NVLink joins all GPUs, without CPUs and cards."""
+    """Output of `nvidia-smi topo -m` with NVLink between all GPUs, without CPUs and cards."""
     names = [f"GPU{n}" for n in range(gpus)]
     rows = [[name, *("X" if name == other else "NV18" for other in names)] for name in names]
     return "\n".join("\t".join(row) for row in [["", *names], *rows])

@@ -1,4 +1,4 @@
-"""Where, and with which interpreter, a server and everything that must see what it sees run."""
+"""Server environments: the interpreter, and the command prefix, that run servers and helpers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
 
 PYTHON_VARIABLE = "TUNER_SGLANG_PYTHON"
-"""Names the interpreter of the environment that has SGLang, where the study does not."""
+"""Interpreter that has SGLang, for studies without `server.python`."""
 
 LOOPBACK = "127.0.0.1"
 
 _ANY_OR_HERE = frozenset({"0.0.0.0", "::", "[::]", "localhost"})
 
-# Runs in the server's interpreter, so standard library only. Importing sglang takes seconds and
-# may fail for reasons that only its own start explains: the distribution's metadata is enough.
+# Runs in the server's interpreter, so standard library only. The metadata of the distribution has
+# the version; importing sglang takes seconds and may fail.
 _FACTS = """
 import glob, importlib.metadata, json, os, sys
 try:
@@ -47,12 +47,12 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentFacts:
-    """What was found in a server environment.
+    """Facts of a server environment.
 
     Attributes:
-        sglang_version: The installed version; `None` where SGLang is not installed.
-        gpus: GPU devices that can be seen.
-        missing_paths: Those of the asked paths that do not exist there.
+        sglang_version: The installed version; `None` without SGLang.
+        gpus: Number of visible GPU devices.
+        missing_paths: Requested paths that do not exist.
     """
 
     sglang_version: str | None
@@ -61,13 +61,13 @@ class EnvironmentFacts:
 
 
 class ServerEnvironment(abc.ABC):
-    """Where the server runs, and so the flag check, chat template, probe, plugin and doctor.
+    """Runs servers, flag checks, chat templates, probes, the plugin and the doctor.
 
     Attributes:
-        python: The interpreter, as it is called there.
-        sees_processes: Whether the server's processes are children of ours that `/proc` shows.
-            Then a port is proven to be ours by its process; otherwise by the name that the
-            launch gave its model (`ownership_flags`), which only our server answers with.
+        python: The interpreter, as the environment names it.
+        sees_processes: Whether servers are children of this process, visible in `/proc`. Then the
+            listening process proves who owns a port. Otherwise the served model name of the launch
+            proves it (`ownership_flags`).
     """
 
     python: str
@@ -75,17 +75,14 @@ class ServerEnvironment(abc.ABC):
 
     @abc.abstractmethod
     def wrap(self, command: LaunchCommand) -> LaunchCommand:
-        """`command` as it must be started from here."""
+        """Command that starts `command` in this environment."""
 
     def ownership_flags(self, mark: str) -> tuple[str, ...]:
-        """Flags by which a server that is not seen as a process is known to be this launch's."""
+        """Flags that identify the server of a launch if its process is not visible."""
         return () if self.sees_processes else ("--served-model-name", served_name(mark))
 
     def trial_host(self, study: Study) -> str:
-        """The address at which a trial's server listens, and is reached from here: loopback.
-
-        A trial's server is nobody else's, so it listens where nobody else can reach it.
-        """
+        """Address of a trial's server: loopback, so that only this machine reaches the server."""
         del study
         return LOOPBACK
 
@@ -97,16 +94,16 @@ class ServerEnvironment(abc.ABC):
         stdin: str | None = None,
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the environment's interpreter with `arguments` and waits for it.
+        """Run the environment's interpreter to its end.
 
         Args:
-            arguments: After the interpreter.
-            variables: To set, or (`None`) to remove.
-            stdin: What it reads.
-            timeout_s: Longest that it may take.
+            arguments: Arguments of the interpreter.
+            variables: Variables to set, or to remove if `None`.
+            stdin: Text on standard input.
+            timeout_s: Longest run time.
 
         Raises:
-            EnvironmentUnusableError: It could not be started, or did not end in time.
+            EnvironmentUnusableError: The interpreter could not be started, or did not end in time.
         """
         command = self.wrap(with_variables((self.python, *arguments), variables or {}))
         try:
@@ -129,7 +126,7 @@ class ServerEnvironment(abc.ABC):
             ) from error
 
     def facts(self, paths: Sequence[str] = ()) -> EnvironmentFacts:
-        """Looks for SGLang, GPUs and `paths` where the server would run.
+        """Look for SGLang, GPUs and `paths` in the environment.
 
         Raises:
             EnvironmentUnusableError: The interpreter could not be run.
@@ -145,7 +142,7 @@ class ServerEnvironment(abc.ABC):
             ) from error
 
     def missing(self) -> str | None:
-        """Why SGLang cannot be started here, or `None`."""
+        """Why SGLang cannot be started in this environment, or `None`."""
         try:
             facts = self.facts()
         except EnvironmentUnusableError as error:
@@ -162,16 +159,16 @@ class LocalEnvironment(ServerEnvironment):
         self.python = python
 
     def wrap(self, command: LaunchCommand) -> LaunchCommand:
-        """Nothing to add: the process's own environment carries the variables."""
+        """The command itself, since the process gets the variables."""
         return command
 
 
 class CommandPrefix(ServerEnvironment):
-    """Behind a command (`docker exec NAME`, `srun ...`, `ssh HOST`).
+    """An interpreter behind a command (`docker exec NAME`, `srun ...`, `ssh HOST`).
 
-    Variables are set by `env` behind the prefix, as most prefixes pass none on. Stopping signals
-    the prefix command's own process group, and what carries the launch's mark where it can be seen
-    from here (docker on this machine); the proof is that the port is free again.
+    `env` sets the variables behind the prefix, because most prefixes do not pass variables on. A
+    stop signals the process group of the prefix command, and visible processes with the launch's
+    mark (docker on this machine). The free port is the proof of the stop.
     """
 
     sees_processes = False
@@ -181,17 +178,17 @@ class CommandPrefix(ServerEnvironment):
         self.python = python
 
     def trial_host(self, study: Study) -> str:
-        """The study's `host` where it names one address: on another node only that is reached.
+        """The study's `host`, so that a server on another node is reached.
 
-        An address for all (`0.0.0.0`) is none to connect to; then both ends are loopback, as
-        where the prefix stays on this machine.
+        Loopback if the prefix stays on this machine, or if `host` stands for all addresses
+        (`0.0.0.0`), to which no client can connect.
         """
         host = str(study.server.flags.get("host") or LOOPBACK)
         here = bool(prefix_here(self.prefix))
         return LOOPBACK if here or host in _ANY_OR_HERE else host
 
     def wrap(self, command: LaunchCommand) -> LaunchCommand:
-        """The prefix, `env` with the variables, then the command."""
+        """Command with the prefix, then `env` with the variables."""
         variables = [f"{name}={value}" for name, value in command.env]
         unset = [word for name in command.unset for word in ("-u", name)]
         middle = ["env", *unset, *variables] if variables or unset else []
@@ -199,12 +196,12 @@ class CommandPrefix(ServerEnvironment):
 
 
 def served_name(mark: str) -> str:
-    """The model name by which a launch behind a prefix is recognised."""
+    """Served model name that identifies a launch behind a prefix."""
     return f"tuner-{mark}"
 
 
 def server_environment(study: Study, *, default_python: str | None = None) -> ServerEnvironment:
-    """The study's environment.
+    """Server environment of a study.
 
     The interpreter is `server.python`, else `$TUNER_SGLANG_PYTHON`, else `default_python`
     (the tuner's own).
@@ -218,9 +215,9 @@ def server_environment(study: Study, *, default_python: str | None = None) -> Se
 
 
 def server_python(study: Study, environment: ServerEnvironment) -> ServerPython:
-    """The environment's Python with the study's model, for helpers that need the two together."""
+    """Python of the environment with the study's model, for helper scripts."""
     flags = study.server.flags
-    # With the server's variables: the model may be found only through them (HF_HOME).
+    # With the server's variables, since the model may need HF_HOME.
     command = environment.wrap(with_variables((environment.python,), study.server.env))
     return ServerPython(
         command.argv,

@@ -1,11 +1,11 @@
-"""One tuner per GPU: locks that the kernel lets go of, however their holder dies.
+"""Device locks: at most one tuner measures on a GPU.
 
-Each device has a file in a folder of this machine, and whoever measures on it holds an exclusive
-`flock` on that file. The kernel drops it with its holder, `kill -9` included, so nothing is ever
-left to clean up: the files stay, and say who had them last, and with which launch. The server of
-that launch may live on without its tuner; whoever comes next looks for it.
+Each device has a file in a folder of this machine. A tuner that measures holds an exclusive `flock`
+on that file. The kernel releases the lock when its holder dies, also after `kill -9`. The files
+stay and name the last holder and its last launch, so that the next tuner finds a server that
+outlived its tuner.
 
-Tuners in containers of their own see each other where `TUNER_LOCKS` names a folder they share.
+Tuners in different containers see each other if `TUNER_LOCKS` names a shared folder.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 FOLDER_VARIABLE: Final = "TUNER_LOCKS"
-"""Names another folder for the locks."""
+"""Variable that names another folder for the locks."""
 
-# Not the user's own temporary folder: all users of the machine must agree on it.
-_FOLDER: Final = "/tmp/sglang-tuner-locks"  # noqa: S108 - sticky, and no file in it is followed
+# A fixed folder, because all users of the machine must share it.
+_FOLDER: Final = "/tmp/sglang-tuner-locks"  # noqa: S108 - sticky, and links are not followed
 
 _POLL_S: Final = 0.5
 
@@ -39,14 +39,14 @@ _MOST_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a device.
+    """The tuner that holds a device.
 
     Attributes:
-        pid: The tuner's process.
-        study: What it measures.
-        since: When it began, as local time.
-        storage: The database of the study, without a password.
-        launch: The mark of the launch that it began last; empty before the first.
+        pid: Process of the tuner.
+        study: Name of the measured study.
+        since: Local time of the lock.
+        storage: Database of the study, without a password.
+        launch: Mark of the last launch; empty before the first.
     """
 
     pid: int
@@ -60,47 +60,46 @@ class Holder:
 
 
 class DeviceBusyError(Exception):
-    """Another tuner has a device; the message says which and who."""
+    """Another tuner holds a device; the message names both."""
 
     def __init__(self, device: str, holder: Holder | None) -> None:
         who = "another tuner" if holder is None else str(holder)
-        super().__init__(f"{device} is in use by {who}: each would spoil the other's figures")
+        super().__init__(
+            f"{device} is in use by {who}; two tuners would disturb each other's measurements"
+        )
         self.device = device
         self.holder = holder
 
 
 class LeftServerError(DeviceBusyError):
-    """A device is free of tuners, but not of the server that a killed one left."""
+    """The server of a killed tuner still uses a device."""
 
     def __init__(self, device: str, holder: Holder, pids: Sequence[int]) -> None:
         Exception.__init__(
             self,
-            f"{device} is still in use by the server (processes {', '.join(map(str, pids))}) that "
-            f"study {holder.study} left when its tuner was killed: it would spoil the figures. "
-            f"`tuner resume --study {shlex.quote(holder.study)} --storage "
-            f"{shlex.quote(holder.storage)}` ends it and goes on with that study; `kill -9` with "
-            "these numbers only ends it",
+            f"{device} is still in use by the server (processes {', '.join(map(str, pids))}) of "
+            f"study {holder.study}, whose tuner was killed. Run `tuner resume --study "
+            f"{shlex.quote(holder.study)} --storage {shlex.quote(holder.storage)}` to stop the "
+            f"server and continue the study, or `kill -9 {' '.join(map(str, pids))}`",
         )
         self.device = device
         self.holder = holder
 
 
 class DeviceLocks:
-    """Exclusive use of some devices. A context manager: leaving it lets them go.
+    """Context manager that locks devices.
 
     Args:
-        devices: `Runner.devices`. Taken in sorted order, so that two who wait cannot wait for
-            each other.
-        study: Shown to whoever finds them taken.
-        storage: Its database, without a password: with the name it says which study this is, whose
-            own left servers are no hindrance, since resuming it ends them.
-        waiting: Called once per device that is in use, and then it is waited for; without it that
-            is an error.
+        devices: Names from `ExclusiveDevices.devices`. Locked in sorted order, so that two waiting
+            tuners cannot block each other.
+        study: Name of the study, for the messages of other tuners.
+        storage: Database of the study, without a password. A server that this same study left is
+            no error, because resuming the study ends the server.
+        waiting: Called once per busy device before waiting for it. `None`: raise an error.
 
     Raises:
         DeviceBusyError: On entering, if a device is in use.
-        LeftServerError: On entering, if a server that another study left is on it; waiting would
-            not help.
+        LeftServerError: On entering, if a server of another study still uses a device.
         OSError: On entering, if the folder cannot be used.
     """
 
@@ -137,12 +136,12 @@ class DeviceLocks:
         self.release()
 
     def release(self) -> None:
-        """Lets all of them go. Idempotent."""
+        """Release all devices. Idempotent."""
         while self._held:
             os.close(self._held.pop())
 
     def announce(self, launch: str) -> None:
-        """Writes down the mark of a launch before its server is started on these devices."""
+        """Record the mark of a launch before its server starts."""
         for file in self._held:
             self._write(file, launch)
 
@@ -168,28 +167,28 @@ class DeviceLocks:
                 raise
             if _is_still(path, file):
                 break
-            os.close(file)  # somebody cleaned the folder up between opening and locking
+            os.close(file)  # the file was deleted between opening and locking
         self._held.append(file)
         launch = ""
         last = _holder(file)
         if last is not None and last.launch and (pids := marked(last.launch)):
             if (last.study, last.storage) != (self._study, self._storage):
                 raise LeftServerError(device, last, pids)
-            launch = last.launch  # until this study has ended it
+            launch = last.launch  # until this study ends that server
         self._since = self._since or time.strftime("%Y-%m-%d %H:%M:%S")
         self._write(file, launch)
 
     def _write(self, file: int, launch: str) -> None:
         holder = Holder(os.getpid(), self._study, self._since, self._storage, launch)
         text = json.dumps(asdict(holder)).encode()
-        # The lock holds also where the disk is full and nothing can be said about it.
+        # A full disk only loses the description; the lock still holds.
         with contextlib.suppress(OSError):
             os.pwrite(file, text, 0)
             os.ftruncate(file, len(text))
 
 
 def folder() -> Path:
-    """Where the locks of this machine are; made if need be, for all users."""
+    """Folder of this machine's locks, created for all users."""
     path = Path(os.environ.get(FOLDER_VARIABLE) or _FOLDER)
     with contextlib.suppress(FileExistsError):
         path.mkdir(parents=True)
@@ -198,10 +197,11 @@ def folder() -> Path:
 
 
 def _open(path: Path) -> int:
-    """Opens a lock's file for all users; another user's is opened, never made anew.
+    """Open a lock file, and create it for all users if it does not exist.
 
-    Linux refuses `O_CREAT` on another user's file in a sticky folder (fs.protected_regular), so a
-    file that exists is opened without it. Links are not followed: the folder is everybody's.
+    Linux refuses `O_CREAT` on another user's file in a sticky folder (fs.protected_regular), so an
+    existing file is opened without that flag. Links are not followed, since all users can write to
+    the folder.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
@@ -213,7 +213,7 @@ def _open(path: Path) -> int:
             file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             continue
-        os.fchmod(file, 0o666)  # whatever the user's umask
+        os.fchmod(file, 0o666)  # the umask does not apply
         return file
 
 
@@ -228,4 +228,4 @@ def _holder(file: int) -> Holder | None:
     try:
         return Holder(**json.loads(os.pread(file, _MOST_BYTES, 0)))
     except (ValueError, TypeError):
-        return None  # it has just been taken
+        return None  # a new file

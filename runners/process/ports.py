@@ -1,4 +1,4 @@
-"""Ports: fresh ones for every launch, and whose a listening one is."""
+"""Choose free ports for launches, and find the owner of a listening port."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BLOCK = 10
-"""Ports kept free from the HTTP port on: SGLang derives further ones from `--port`."""
+"""Ports of a launch, because SGLang derives more ports from `--port`."""
 
 _LOWEST, _HIGHEST = 20000, 32000
-"""Below Linux's ephemeral range (32768), so no outgoing connection takes one in between."""
+"""Below Linux's ephemeral range (32768), so that outgoing connections do not take these ports."""
 
 
 _claimed: deque[int] = deque()
-"""Sockets that hold this process's latest blocks, the one that is served and the one before."""
+"""Sockets that reserve the blocks of this process's last two launches."""
 
 
 class NoFreePortError(Exception):
-    """No block of free ports was found."""
+    """No block of ports is free."""
 
 
 def free_port_block(size: int = BLOCK, attempts: int = 200) -> int:
-    """The first port of a block of `size` ports on which nothing listens.
+    """Reserve a block of `size` free ports, and return its first port.
 
-    Blocks are drawn at random, so that launches in a row do not meet on one port: after a kill, a
-    relaunch on the same port has been seen to serve for a while and then hang (sglang#22779).
-    Another tuner on this machine does not get the same one: a server listens long after its port
-    was chosen.
+    Blocks are random, because a relaunch on the port of a killed server can hang after a while
+    (sglang#22779). The reservation keeps other tuners away until the server listens.
 
     Raises:
-        NoFreePortError: All that were tried are in use.
+        NoFreePortError: All tried blocks are in use.
     """
     choose = random.SystemRandom()
     for _ in range(attempts):
@@ -45,14 +43,14 @@ def free_port_block(size: int = BLOCK, attempts: int = 200) -> int:
         if all(is_free(port) for port in range(first, first + size)) and _claim(first):
             return first
     raise NoFreePortError(
-        f"no {size} free ports in a row among {attempts} blocks of {_LOWEST}-{_HIGHEST}"
+        f"no {size} consecutive ports are free in {attempts} random blocks of {_LOWEST}-{_HIGHEST}"
     )
 
 
 def _claim(port: int) -> bool:
-    """Takes the UDP port of that number, which no server wants, until this process ends.
+    """Bind the UDP port of this number as a reservation; servers use TCP only.
 
-    Blocks begin at multiples of their size, so that one port stands for its block.
+    Blocks start at multiples of their size, so that their first port identifies them.
     """
     claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -67,9 +65,9 @@ def _claim(port: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` at any address."""
+    """Whether a server can listen on `port` at all addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: a closed connection of an earlier server in TIME_WAIT is no hindrance.
+        # As servers do, so that connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -79,7 +77,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
-    """Whether something accepts connections on a port, on this machine or another."""
+    """Whether a host accepts connections on a port."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s):
             return True

@@ -1,9 +1,8 @@
-"""One server process tree: started in a session of its own, stopped with proof.
+"""One server process tree: started in its own session, stopped with proof.
 
-A process belongs to a launch if it carries the launch's mark in its environment, or lives in the
-session that the launch began. Nothing is ever found by name: another server on this machine is
-none of ours, and SGLang's schedulers outlive a parent that was killed, with init as their parent
-(sglang#31645), so that walking from parent to child misses them.
+A process belongs to a launch if its environment has the launch's mark, or if it is in the session
+that the launch started. Names do not identify processes, because other servers may run on this
+machine. Parents do not either, because SGLang's schedulers outlive a killed parent (sglang#31645).
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ if TYPE_CHECKING:
     from runners.base import LaunchCommand
 
 MARK = "TUNER_LAUNCH"
-"""The variable that carries a launch's mark to all its processes."""
+"""Variable with the launch's mark, inherited by all processes of the launch."""
 
 _SAME_START_S = 2.0
-"""A start time is seconds since boot plus the boot's time, which the kernel may correct."""
+"""Tolerance of a start time, because the kernel may correct the time of boot."""
 
 _ORPHANED_S = 1.0
-"""After the leader's end, for its processes to end by themselves before they are told to."""
+"""Time after the leader's end in which its processes may end without a signal."""
 
 _EXHAUSTED = frozenset(
     {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 )
-"""Errors of a machine that has run out of something, whatever is to be started."""
+"""Errors of a machine without enough resources."""
 
 _POLL_S = 0.05
 
 
 def marks(mark: str) -> tuple[tuple[str, str], ...]:
-    """The variables by which the processes of a launch are known."""
-    # SGLang renames its processes, and setproctitle writes the name over `/proc/PID/environ` unless
-    # SPT_NOENV is set: the mark would be lost (setproctitle 1.3).
+    """Variables that identify the processes of a launch."""
+    # SGLang renames its processes. Without SPT_NOENV, setproctitle overwrites `/proc/PID/environ`
+    # with the name, and the mark is lost (setproctitle 1.3).
     return ((MARK, mark), ("SPT_NOENV", "1"))
 
 
@@ -61,21 +60,21 @@ class ServerProcess:
         popen: subprocess.Popen[bytes],
         identity: ProcessIdentity,
     ) -> None:
-        """Wraps a process that leads its own session.
+        """Wrap a process that leads its own session.
 
         Args:
-            popen: Its handle.
-            identity: Its names.
+            popen: Handle of the process.
+            identity: Identity of the process, as stored.
         """
         self._popen = popen
         self.identity = identity
 
     @classmethod
     def start(cls, command: LaunchCommand, *, mark: str, port: int, log: Path) -> ServerProcess:
-        """Starts `command` in a new session, its output going to `log`.
+        """Start `command` in a new session, with its output in `log`.
 
         Raises:
-            OSError: The program could not be started, or the log not be written.
+            OSError: The program could not be started, or the log could not be written.
         """
         environment = command.environment() | dict(marks(mark))
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +102,7 @@ class ServerProcess:
         mark: str,
         port: int,
     ) -> ServerProcess:
-        """A process that leads a session of its own already."""
+        """Wrap a started process that leads its own session."""
         try:
             started = psutil.Process(popen.pid).create_time()
         except psutil.NoSuchProcess:
@@ -112,7 +111,7 @@ class ServerProcess:
         return cls(popen, identity)
 
     def poll(self) -> int | None:
-        """The exit code as Python has it (negative: a signal), or `None` while it lives."""
+        """Exit code as in `Popen.poll` (negative: a signal); `None` while the process lives."""
         return self._popen.poll()
 
     def members(self) -> list[psutil.Process]:
@@ -123,18 +122,18 @@ class ServerProcess:
         )
 
     def environ(self) -> dict[str, str]:
-        """The environment of the started process, as the kernel has it; empty if unreadable."""
+        """Environment of the started process, from the kernel; empty if unreadable."""
         try:
             return psutil.Process(self.identity.pid).environ()
         except psutil.Error:
             return {}
 
     def stop(self, grace_s: float, kill_wait_s: float = 15.0) -> tuple[int, ...]:
-        """SIGTERM, then after `grace_s` SIGKILL to the group; returns the pids that live even so.
+        """Send SIGTERM, then after `grace_s` SIGKILL; return the pids that survive both.
 
-        SIGTERM goes to the leader alone while it lives: it ends its own processes in order and
-        exits with 0. Sent to the whole group, SGLang takes it for a crash of a scheduler, and ends
-        by SIGKILL after its crash diagnostics (0.5.23). What outlives the leader is told next.
+        SIGTERM goes only to the leader while it lives: the leader ends its processes and exits
+        with 0. SGLang treats SIGTERM to the whole group as a scheduler crash, and ends by SIGKILL
+        after its crash diagnostics (0.5.23). Processes that outlive the leader get SIGTERM next.
         """
         deadline = time.monotonic() + grace_s
         if self.poll() is None:
@@ -156,10 +155,10 @@ class ServerProcess:
         return tuple(process.pid for process in self.members())
 
     def kill(self) -> None:
-        """SIGKILL to the group and to whatever of the launch has left it."""
+        """Send SIGKILL to the group, and to processes of the launch outside of the group."""
         if self.poll() is None:
             _signal_group(self.identity.pid, signal.SIGKILL)
-        # Once the leader is reaped, the group's number may be another's: then one by one.
+        # After the leader's end another process may get its group number, so kill by pid.
         for process in self.members():
             with suppress(psutil.Error):
                 process.kill()
@@ -177,15 +176,15 @@ class ServerProcess:
             if time.monotonic() >= deadline:
                 return False
             if killing:
-                self.kill()  # also what was forked while the others were being killed
+                self.kill()  # also processes that were forked meanwhile
             time.sleep(_POLL_S)
 
 
 def start_or_refuse(command: LaunchCommand, *, mark: str, port: int, log: Path) -> ServerProcess:
-    """`ServerProcess.start`; nothing of it is left where it does not return.
+    """Start a process, or leave no process behind.
 
     Raises:
-        RunnerError: It could not be started.
+        RunnerError: The process could not be started.
     """
     try:
         return ServerProcess.start(command, mark=mark, port=port, log=log)
@@ -194,19 +193,19 @@ def start_or_refuse(command: LaunchCommand, *, mark: str, port: int, log: Path) 
         fault: Fault = "host" if error.errno in _EXHAUSTED else "study"
         raise RunnerError(Failure("not_started", "arguments", fault, message)) from error
     except BaseException:
-        # An interrupt between the birth of the process and its handle: the mark finds it.
+        # An interrupt may come before the handle exists, so search for the mark.
         end_leftover(ProcessIdentity(0, 0.0, mark, port, socket.gethostname()))
         raise
 
 
 def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, ...]:
-    """Ends what is left of a launch whose tuner is gone; returns the pids that were ended.
+    """End the processes of a launch whose tuner was killed; return their pids.
 
-    Ours is what carries the mark, and the session of the recorded leader if that very process
-    (pid and start time) still leads it.
+    These are processes with the launch's mark, and the session of the recorded leader if the same
+    process (pid and start time) still leads the session.
 
     Raises:
-        RunnerError: Something lives on after `wait_s` of SIGKILL.
+        RunnerError: A process survived `wait_s` of SIGKILL.
     """
     if process.host and process.host != socket.gethostname():
         return ()
@@ -229,15 +228,15 @@ def end_leftover(process: ProcessIdentity, wait_s: float = 15.0) -> tuple[int, .
 
 
 def marked(mark: str) -> tuple[int, ...]:
-    """The pids of all living processes of a launch that can be seen here."""
+    """Pids of all visible living processes of a launch."""
     return tuple(process.pid for process in _living(lambda p: _mark_of(p) == mark))
 
 
 def process_left(pids: Sequence[int], mark: str) -> RunnerError:
-    """What SIGKILL did not end: a fault of the host, which the next launch would meet."""
+    """Error of processes that SIGKILL did not end (a fault of the host)."""
     message = (
-        f"processes {', '.join(map(str, pids))} of launch {mark} live on after SIGKILL "
-        "(a driver that does not answer?): end them before going on"
+        f"processes {', '.join(map(str, pids))} of launch {mark} survived SIGKILL "
+        "(a hung driver?); end them, then run `tuner resume`"
     )
     return RunnerError(Failure("process_left", "stop", "host", message))
 
@@ -269,10 +268,10 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 
 def _may_own_session(identity: ProcessIdentity) -> bool:
-    """Whether the session of that number, where there is one, is the launch's.
+    """Whether a session with the leader's pid belongs to the launch.
 
-    A number is free again only once no process of its session lives: a process that has it now
-    and is not our leader began a session, or a group, that is somebody else's.
+    The kernel reuses a pid only after every process of its session has ended. So a process that has
+    the pid now and is not our leader has another session.
     """
     return _is_same(identity) or not psutil.pid_exists(identity.pid)
 

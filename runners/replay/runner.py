@@ -1,7 +1,7 @@
-"""The replay runner: a table of measurements on a virtual clock, without processes or sleeping.
+"""Runner that replays a table of measurements on a virtual clock, without processes.
 
-It goes through the same sweep loop and store as the others, so that hundreds of studies can be
-replayed in seconds for the error rates of planners and verdicts.
+Replays use the real sweep loop and store. Hundreds of studies run in seconds, which gives the error
+rates of planners and verdicts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _PREFILL_SHARE = 0.05
-"""Of a request's time, before its first token: a table has no latencies, so these are made up."""
+"""Assumed share of a request's time before its first token, since tables have no latencies."""
 
 _SWITCH_S = 0.005
 """A switch of the draft steps took 3 to 5 ms on an H200 (0.5.17)."""
@@ -41,9 +41,9 @@ _STOP_S = 2.0
 
 
 class ReplayRunner(Runner):
-    """Answers from a table; the clock is virtual and only launches and windows move it.
+    """Answers from a table. Only launches, windows and waits advance the virtual clock.
 
-    Configurations that the table lacks fail as a fault of the study.
+    A configuration that the table lacks is a fault of the study.
     """
 
     name = "replay"
@@ -58,14 +58,14 @@ class ReplayRunner(Runner):
         noise: float = 0.0,
         can_switch: Callable[[Configuration, Configuration], bool] | None = None,
     ) -> None:
-        """Starts at time 0.
+        """Make a runner at time 0.
 
         Args:
-            table: What is replayed.
-            study: Gives the workload.
-            seed: Of the noise: equal seeds replay alike.
-            noise: Standard deviation of a factor on every measurement's tok/s (0.01: 1 %).
-            can_switch: Which configurations share a launch; by default none do.
+            table: Measurements to replay.
+            study: Has the workload.
+            seed: Seed of the noise.
+            noise: Relative standard deviation of tok/s (0.01: 1 %).
+            can_switch: Whether two configurations share a launch. [default: none do]
         """
         self._table = table
         self._workload = study.to_workload()
@@ -80,23 +80,23 @@ class ReplayRunner(Runner):
         return None
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """As it was given; a configuration with itself always."""
+        """See `HotSwitch.can_switch`."""
         return a == b or self._can_switch(a, b)
 
     def no_switch(self) -> str | None:
-        """Any server of a table can switch if `can_switch` allows it."""
+        """See `HotSwitch.no_switch`."""
         return None
 
     def supports_draft_tp(self, draft_tp: int) -> bool:
-        """Whatever the table holds."""
+        """Every size; the table decides."""
         return draft_tp > 0
 
     def command(self, configuration: Configuration) -> LaunchCommand:
-        """Nothing could be run: the row's name stands for a command."""
+        """A placeholder with the key of the configuration, since nothing can be run."""
         return LaunchCommand(("replay", configuration.key))
 
     def wait(self, seconds: float) -> None:
-        """Moves the clock."""
+        """Advance the clock."""
         self._now += seconds
 
     def now(self) -> float:
@@ -127,18 +127,18 @@ class ReplayRunner(Runner):
         return _ReplaySession(self, intent.configuration, entry.launch_s)
 
     def pass_time(self, seconds: float) -> None:
-        """Moves the clock."""
+        """Advance the clock."""
         self._now += seconds
 
     def measured(self, configuration: Configuration, point: OperatingPoint) -> Measurement:
-        """The next repeat of a configuration at a point.
+        """Next repeat of a configuration at a point.
 
         Raises:
-            RunnerError: The table lacks it.
+            RunnerError: The table has no row for them.
         """
         concurrency = point.concurrency
         if concurrency is None:
-            raise _absent(f"{configuration.key} at {point.name}: tables are of closed loops")
+            raise _absent(f"{configuration.key} at {point.name}: tables have closed loops only")
         repeats = self._entry(configuration).rows.get(concurrency, ())
         if not repeats:
             raise _absent(f"{configuration.key} at {point.name}")
@@ -174,7 +174,7 @@ class _ReplaySession(Session):
         if setting != wanted.setting:
             wanted = wanted.with_setting(setting)
             if not self._runner.can_switch(self._start, wanted):
-                message = f"this table's servers cannot be switched to {setting}"
+                message = f"the table does not allow a switch to {setting}"
                 raise RunnerError(Failure("switch_refused", "load", "configuration", message))
             self._runner.pass_time(_SWITCH_S)
             self.resolved = replace(self.resolved, configuration=wanted)
@@ -190,7 +190,7 @@ class _ReplaySession(Session):
 
 
 def _absent(what: str) -> RunnerError:
-    message = f"the replayed table has no row for {what}"
+    message = f"the replayed table has no row for {what}; add one"
     return RunnerError(Failure("not_in_table", "arguments", "study", message))
 
 

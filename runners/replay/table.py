@@ -1,21 +1,21 @@
-"""Tables of measurements that the replay runner answers from.
+"""Tables of measurements for the replay runner.
 
 The table is CSV, one row per configuration, operating point and repeat:
 
 | column | meaning |
 |---|---|
 | `configuration` | the key of the configuration (`Configuration.key`) |
-| `concurrency` | the operating point; empty in a row that only tells of a failure |
-| `repeat` | number of the repeat, from 0; the n-th measurement takes the n-th, then round again |
+| `concurrency` | the operating point; empty in a row that has only a failure |
+| `repeat` | number of the repeat, from 0; after the last repeat the first one follows |
 | `output_tok_s` | output tokens per second |
 | `accept_length` | tokens per verify, bonus included; empty without speculation |
 | `launch_s` | seconds from start to ready; the first row of a configuration counts |
-| `failure` | empty, or the kind of the failure with which a launch of it ends (see below) |
-| `window_s` | optional: length of a window; else it follows from the workload |
-| `fault` | optional: who is to blame for `failure`; `configuration` if empty |
+| `failure` | empty, or the kind of failure that ends a launch of the configuration (see below) |
+| `window_s` | optional: length of the window; defaults to the length from the workload |
+| `fault` | optional: fault of `failure`; defaults to `configuration` |
 
-A `failure` beside a `concurrency` says why that window was not believed. It is passed over where
-the point has other windows; where it has none, launches of the configuration end with it.
+A `failure` with a `concurrency` is the reason why that window is invalid. The row is skipped if the
+point has valid windows; otherwise launches of the configuration end with this failure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """One measurement of the table; the columns of the module's docstring."""
+    """One measurement of the table."""
 
     output_tok_s: float
     accept_length: float | None = None
@@ -55,11 +55,11 @@ class ReplayRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayEntry:
-    """What the table knows of one configuration.
+    """Rows of one configuration.
 
     Attributes:
-        launch_s: Seconds from start to ready, or to the failure.
-        failure: With which every launch ends.
+        launch_s: Seconds from the start until the server is ready or fails.
+        failure: Failure of every launch, if any.
         rows: Repeats by concurrency.
     """
 
@@ -76,11 +76,11 @@ class ReplayTable:
 
 
 def read_replay_table(path: Path | str) -> ReplayTable:
-    """Reads a table.
+    """Read a table from a CSV file.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not such a table; the message names file and line.
+        ValueError: The file is not a valid table; the message names file and line.
     """
     with Path(path).open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
@@ -143,9 +143,9 @@ def _fault(row: Mapping[str, str]) -> Fault:
     for fault in known:
         if fault == named:
             return fault
-    raise ValueError(f"fault {named!r} is none of {', '.join(known)}")
+    raise ValueError(f"fault {named!r} is not one of {', '.join(known)}")
 
 
 def table_of(entries: Iterable[tuple[Configuration, ReplayEntry]]) -> ReplayTable:
-    """A table from configurations."""
+    """Make a table from configurations."""
     return ReplayTable({configuration.key: entry for configuration, entry in entries})

@@ -1,4 +1,4 @@
-"""What a server's own processes have in their environment: SGLang writes some of it itself."""
+"""Environment of a server's own processes, with the variables that SGLang sets itself."""
 
 from __future__ import annotations
 
@@ -31,45 +31,44 @@ _BEARING: Final = (
     "TRTLLM_",
     "TVM_FFI_",
 )
-"""Beginnings of the names that bear on serving."""
+"""Prefixes of variables that affect serving."""
 
 _OF_NVIDIA: Final = frozenset({"NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"})
-"""The rest of these (`NVIDIA_REQUIRE_CUDA`: 3 kB) is of the image, and says nothing of serving."""
+"""Other `NVIDIA_` variables describe the image (`NVIDIA_REQUIRE_CUDA` has 3 kB), not serving."""
 
 _OF_ONE_LAUNCH: Final = frozenset({"SGLANG_RUN_ID"})
-"""Other in every launch, and without effect on it (0.5.23)."""
+"""Differs in every launch and has no effect (0.5.23)."""
 
 _SCHEDULER: Final = "sglang::scheduler"
-"""How SGLang's schedulers call themselves (0.5.9 to 0.5.23)."""
+"""Process name of SGLang's schedulers (0.5.9 to 0.5.23)."""
 
 
 def is_recorded(name: str) -> bool:
-    """Whether a variable of this name bears on serving, and may be stored."""
+    """Whether a variable affects serving and may be stored."""
     bears = name.startswith(_BEARING) or name in _OF_NVIDIA
     return bears and name not in _OF_ONE_LAUNCH and not is_secret(name)
 
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment is stored."""
+    """Variables of an environment that are stored, without secrets."""
     return {
         name: redact_text(value) for name, value in sorted(environ.items()) if is_recorded(name)
     }
 
 
 def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]:
-    """What the scheduler among a launch's processes was started with.
+    """Variables that the scheduler of a launch was started with.
 
-    The process that was started keeps, as the kernel shows it, what it was given; SGLang sets
-    `NCCL_CUMEM_ENABLE`, `NCCL_NVLS_ENABLE`, `CUDA_DEVICE_MAX_CONNECTIONS` and others before it
-    starts its schedulers, so these show them (engine.py, 0.5.23). What a scheduler sets for itself
-    later cannot be seen. Without a process that is known for a scheduler, the one with the most to
-    tell is taken; one whose environment cannot be seen any more tells nothing.
+    SGLang sets `NCCL_CUMEM_ENABLE`, `NCCL_NVLS_ENABLE`, `CUDA_DEVICE_MAX_CONNECTIONS` and others
+    before it starts its schedulers, so that only a scheduler shows them (engine.py, 0.5.23).
+    Variables that a scheduler sets later are not visible. Without a known scheduler, the process
+    with the most recorded variables is read.
 
     Args:
-        processes: Those of the launch.
+        processes: Processes of the launch.
 
     Returns:
-        `recorded` variables; empty where no process can be read.
+        `recorded` variables; empty if no process can be read.
     """
     best: tuple[bool, int, int] | None = None
     found: dict[str, str] = {}
@@ -79,7 +78,7 @@ def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]
         except (psutil.Error, OSError):
             continue
         if not whole:
-            continue  # setproctitle wrote the process's name over it (SPT_NOENV keeps it off)
+            continue  # setproctitle overwrote it with the process's name (SPT_NOENV prevents this)
         environ = recorded(whole)
         rank = (any(_SCHEDULER in word for word in words), len(environ), -process.pid)
         if best is None or rank > best:

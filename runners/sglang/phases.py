@@ -1,7 +1,7 @@
 """The phases of SGLang's start-up, read from its log.
 
-Lines are those of 0.5.9, 0.5.17 and 0.5.23. Phases may come back: 0.5.9 loads the draft after the
-target's graphs. A phase's time is then the sum of its parts.
+The lines are those of 0.5.9, 0.5.17 and 0.5.23. A phase may occur twice, because 0.5.9 loads the
+draft after the target's graphs. The time of such a phase is the sum of its parts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FIRST = "arguments"
 """Interpreter start, imports and argument handling, up to the first line of a scheduler."""
 
 READY = "ready"
-"""SGLang's own warm-up request was answered. Not yet proof of anything: with its port taken it
-says so as well, because the request reached the other server (0.5.23)."""
+"""SGLang's own warm-up request was answered. This is no proof of readiness: if another server has
+the port, that server answers the request (0.5.23)."""
 
 _GRAPHS = "cuda_graph"
 _BEGINS = (
@@ -34,9 +34,9 @@ _OTHER_RANK = re.compile(r"^\[[^\]]*\b(?:TP|PP|DP|EP)[1-9]\d*[^\]]*\]")
 
 
 def phase_begun(line: str) -> str | None:
-    """The phase that begins with this line of the log, if any.
+    """Phase that begins with this line of the log, if any.
 
-    Lines of ranks other than the first are ignored: they run a little ahead or behind.
+    Lines of all ranks but the first are ignored, since ranks do not run in step.
     """
     if _OTHER_RANK.match(line):
         return None
@@ -45,12 +45,12 @@ def phase_begun(line: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StartTimeouts:
-    """Longest time for each phase, in the server's seconds: finite, so that a hang ends.
+    """Longest time of each phase in the server's seconds, so that a hang ends.
 
     Attributes:
         phases: Seconds by phase.
-        floor_s: Least time in real seconds: a simulated server's imports take real time, however
-            fast it runs.
+        floor_s: Shortest timeout in real seconds, since the imports of a simulated server take real
+            time at any time scale.
     """
 
     phases: tuple[tuple[str, float], ...] = (
@@ -65,18 +65,18 @@ class StartTimeouts:
     floor_s: float = 30.0
 
     def with_states(self, states: int) -> StartTimeouts:
-        """For a server that is built for so many settings: each has graphs of its own."""
+        """Timeouts of a server with this many settings, each with its own graphs."""
         phases = dict(self.phases)
         graphs = phases.get(_GRAPHS, 0.0)
         return replace(self, phases=tuple({**phases, _GRAPHS: graphs * max(1, states)}.items()))
 
     def real_seconds(self, phase: str, time_scale: float) -> float:
-        """Seconds of this machine's clock that `phase` may take."""
+        """Timeout of a phase in real seconds."""
         return max(self.floor_s, dict(self.phases).get(phase, 300.0) / time_scale)
 
 
 class PhaseClock:
-    """Follows the phases on a given clock."""
+    """Adds up the seconds of each phase."""
 
     def __init__(self, now: float) -> None:
         self.current = FIRST
@@ -84,7 +84,7 @@ class PhaseClock:
         self._seconds: dict[str, float] = {FIRST: 0.0}
 
     def enter(self, phase: str, now: float) -> bool:
-        """Notes that `phase` has begun; whether it is a new one."""
+        """Start a phase; return whether it differs from the current one."""
         if phase == self.current:
             return False
         self._seconds[self.current] += now - self._begun
@@ -104,14 +104,14 @@ class PhaseClock:
 
 
 class LogFollower:
-    """Gives the lines of a growing log, each once."""
+    """Reads a growing log, each line once."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open(encoding="utf-8", errors="replace", newline="\n")
         self._partial = ""
 
     def lines(self) -> Iterator[str]:
-        """The complete lines that came since the last call."""
+        """Complete lines since the last call."""
         while line := self._file.readline():
             self._partial += line
             if self._partial.endswith("\n"):
@@ -119,12 +119,12 @@ class LogFollower:
                 self._partial = ""
 
     def close(self) -> None:
-        """Closes the log. Idempotent."""
+        """Close the log. Idempotent."""
         self._file.close()
 
 
 def log_tail(path: Path, size: int = 256 * 1024) -> str:
-    """The last `size` bytes of a log; empty where there is none."""
+    """Last `size` bytes of a log; empty if the log cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""Why a server is gone: asked wherever something that it should have done went wrong."""
+"""Find the cause of a server's death in its exit code and log."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ DYING = re.compile(
     r"|Subprocess \S+ \(pid=\d+\) crashed with exit code)",
     re.MULTILINE,
 )
-"""SGLang has begun to end itself. Where a scheduler still lives, that takes it over a minute: it
+"""SGLang announces its own end. With a living scheduler the end takes over a minute, since SGLang
 waits 60 s for core dumps (0.5.23)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostMortem:
-    """Looks at one launch's process and log.
+    """Examines the process and the log of one launch.
 
     Attributes:
-        process: The server.
-        log: Its log.
+        process: The server process.
+        log: Log of the server.
         varied_flags: Flags that the study varies; see `recognise`.
     """
 
@@ -47,25 +47,25 @@ class PostMortem:
     varied_flags: Collection[str]
 
     def failure(self, phase: str) -> Failure | None:
-        """Of what the server died; `None` while it lives."""
+        """Failure of a dead server; `None` while the server lives."""
         exit_code = self.process.poll()
         return None if exit_code is None else self.of(exit_code, phase)
 
     def dying(self, phase: str) -> Failure | None:
-        """Of what a server dies that has not ended yet, but has said that it will."""
+        """Failure of a server that lives but has announced its end in the log."""
         tail = log_tail(self.log)
         if DYING.search(tail) is None:
             return None
         return recognise(tail, exit_code=None, phase=phase, varied_flags=self.varied_flags)
 
     def of(self, exit_code: int, phase: str) -> Failure:
-        """Of what a server died that ended with this exit code."""
+        """Failure of a server that ended with this exit code."""
         return recognise(
             log_tail(self.log), exit_code=exit_code, phase=phase, varied_flags=self.varied_flags
         )
 
     def explain(self, error: RunnerError, phase: str) -> RunnerError:
-        """The cause in the log, if the server is dead or dying of one; else the error as it is."""
+        """Replace an error by the cause in the log if the server is dead or dying."""
         wait = 0.5
         if error.failure.fault == "client":
             wait = 0.0

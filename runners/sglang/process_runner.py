@@ -1,4 +1,4 @@
-"""What the real and the simulated runner share: one server process per launch."""
+"""Base class of the real and the simulated runner: one SGLang server process per launch."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from search_spaces.workload import OperatingPoint
 
 _CLOCK_LOST = (
-    "a server was asked for it, and says nothing of it: see that "
-    f"what starts it passes PYTHONPATH and {CLOCK_VARIABLE} on"
+    "the server does not report it; check that the command prefix passes PYTHONPATH and "
+    f"{CLOCK_VARIABLE} on"
 )
 
 _FAILED_GRACE_S = 5.0
-"""For a server that failed to start: a hung one would use up any grace."""
+"""Short, because a server that hung in its start-up would use up any time."""
 
 
 def without_clock(reason: str) -> str:
-    """Of launches whose cycles are not measured."""
-    return f"launches go without the plugin's clock of their cycles: {reason}"
+    """Remark on launches without cycle times."""
+    return f"the plugin's cycle clock is off: {reason}"
 
 
 def _flags_set(configuration: Configuration) -> frozenset[tuple[str, Any]]:
@@ -74,7 +74,7 @@ class ProcessRunner(Runner):
     """Starts one server process per launch, in a server environment.
 
     Attributes:
-        environment: Where it runs.
+        environment: Where the servers run.
     """
 
     environment: ServerEnvironment
@@ -87,12 +87,12 @@ class ProcessRunner(Runner):
         log_dir: Path | str,
         timeouts: StartTimeouts | None = None,
     ) -> None:
-        """Starts nothing yet.
+        """Prepare launches without starting anything.
 
         Args:
-            study: Gives the fixed part of every command, and the load.
+            study: Fixed part of every command, and the workload.
             seed: Selects the prompts, the same for every configuration.
-            log_dir: Where logs go whose intent names no folder.
+            log_dir: Folder of a log whose intent names no folder.
             timeouts: Longest time per start-up phase.
         """
         self._study = study
@@ -105,9 +105,9 @@ class ProcessRunner(Runner):
         self._varied_flags = frozenset(study.space.tuned_flags)
         if simulation := simulation_variables(os.environ):
             self.notice(
-                f"{', '.join(simulation)} of your shell is removed from the servers' environment: "
-                "SGLang would simulate acceptance. A study that means it sets the variable under "
-                "`server.env`, with `simulated_acceptance: true`"
+                f"{', '.join(simulation)} in your shell would make SGLang simulate acceptance, so "
+                "servers start without it. To simulate acceptance, set the variable under "
+                "`server.env` with `simulated_acceptance: true`"
             )
 
     @abc.abstractmethod
@@ -116,13 +116,13 @@ class ProcessRunner(Runner):
 
     @abc.abstractmethod
     def launch_command(self, intent: LaunchIntent, *, host: str, port: int) -> LaunchCommand:
-        """The command of one launch, its own port and mark included."""
+        """Build the command of one launch with its own port and mark."""
 
     def no_clock(self, configuration: Configuration) -> str | None:
-        """Why a launch of this configuration goes without the cycle's clock; `None`: it has it.
+        """Why a launch of this configuration has no cycle clock; `None`: it has one.
 
-        One that was refused to a configuration with flags of its own may be had by others. The
-        variable that asks a server for it turns it off in the tuner's own environment.
+        A refusal holds only for configurations with the same flags. `TUNER_CYCLE_CLOCK=0` in the
+        tuner's environment turns the clock off.
         """
         if os.environ.get(CLOCK_VARIABLE) == "0":
             return f"{CLOCK_VARIABLE}=0 is set"
@@ -134,11 +134,11 @@ class ProcessRunner(Runner):
         return tuple(self._noticed)
 
     def notice(self, remark: str) -> None:
-        """Has something said, once, that launches go without."""
+        """Add a remark for the user; equal remarks are shown once."""
         self._noticed[remark] = None
 
     def notice_version(self, resolved: Resolved) -> None:
-        """Have the user told of an SGLang version whose figures may have other meanings."""
+        """Add a remark if the meaning of this SGLang version's figures is unknown."""
         note = None if resolved.simulated else version_note(resolved.sglang_version)
         if note is not None:
             self.notice(note)
@@ -150,21 +150,21 @@ class ProcessRunner(Runner):
     def without_instruments(
         self, environ: Mapping[str, str], configuration: Configuration
     ) -> dict[str, str]:
-        """A server's environment without what is there for the measurement alone."""
+        """Remove the variables that only a measurement needs."""
         del configuration
         return without_plugin(environ)
 
     def renderer(self) -> Renderer:
-        """Applies the model's chat template to the prompts."""
+        """Renderer that applies the model's chat template to the prompts."""
         return IdentityRenderer()
 
     def server_python(self) -> ServerPython | None:
-        """Where SGLang's own data sets are loaded; `None` where no environment has it."""
+        """Python that loads SGLang's own data sets; `None` without SGLang."""
         return None
 
     @functools.cached_property
     def prompts(self) -> PromptSource:
-        """The study's prompts; files are read once for all its launches."""
+        """Prompts of the study; files are read once for all launches."""
         workload = self._workload
         return prompt_source(
             workload.prompts,
@@ -174,10 +174,9 @@ class ProcessRunner(Runner):
         )
 
     def check_data_sets(self) -> str | None:
-        """Loads SGLang's data sets, if the study names any; why that fails, or `None`.
+        """Load the SGLang data sets that the study names; return the error, or `None`.
 
-        Everything else that a study reads is checked with the study file; what these hold is
-        known only where SGLang is, and should be before a launch is spent.
+        Only SGLang's environment can load them. All other files are checked with the study file.
         """
         workload = self._workload
         if not any(parse_prompt_name(name).scheme == "sglang" for name, _ in workload.prompts):
@@ -196,7 +195,7 @@ class ProcessRunner(Runner):
             selected = select_prompts(workload, point, self.prompts, self.renderer(), self._seed)
             times = arrivals_of(point, workload, self._seed).times if point.is_open else ()
         except (NotEnoughPromptsError, PromptFileError, ArrivalTraceError, RunnerError):
-            return None  # a window says better what is wrong with them
+            return None  # the first window reports the error
         return fingerprint(selected.window, workload, times)
 
     def end_leftover(self, process: ProcessIdentity) -> tuple[int, ...]:
@@ -209,10 +208,9 @@ class ProcessRunner(Runner):
         on_process: Callable[[ProcessIdentity, LaunchCommand], None],
         on_progress: Callable[[StartProgress], None] | None = None,
     ) -> Session:
-        """See `Runner.start`; where the clock alone can't be had, the server is started without.
+        """See `Runner.start`. If only the cycle clock is refused, start again without the clock.
 
-        It is no part of any result. What the plugin refuses ends a server before it has loaded
-        anything, or when its workers are made.
+        A refusal of the plugin ends the server before the weights are loaded.
         """
         _check_intent(self, self._study, intent)
         try:
@@ -235,24 +233,24 @@ class ProcessRunner(Runner):
             port = free_port_block()
         except NoFreePortError as error:
             raise _refusal("no_free_port", "host", str(error)) from error
-        # The study's keys and TLS are for the exported command.
+        # Only the exported command has the study's keys and TLS.
         host = self.environment.trial_host(self._study)
         base_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         try:
-            # Before the process: nothing may stand between its birth and who stops it.
+            # Before the process starts, so that nothing can fail between its start and `try`.
             client = ServerClient(base_url)
         except ValueError as error:
-            message = f"{error}: correct `host` under `server.flags`"
+            message = f"{error}; correct `host` under `server.flags`"
             raise _refusal("bad_address", "study", message) from error
         command = self.launch_command(intent, host=host, port=port)
         if not self.environment.sees_processes:
-            # A prefix passes no variables on, but its servers may be seen all the same (docker on
-            # this machine): then the mark finds them, whatever the prefix's own end left.
+            # A prefix does not pass variables on. With the mark, servers that are visible here
+            # (docker on this machine) can be found after the prefix has ended.
             command = replace(command, env=(*command.env, *marks(intent.mark)))
         command = self.environment.wrap(command)
         log = self._log_path(intent)
         process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
-        # Today's production command may have flags that the space does not name.
+        # The production command may have flags that the space does not vary.
         own = {name for name, _ in intent.configuration.flags}
         post_mortem = PostMortem(process, log, self._varied_flags | own)
         try:
@@ -271,11 +269,11 @@ class ProcessRunner(Runner):
                 intent, process, post_mortem, client=client, started=started, log=log
             )
         except BaseException:
-            # Also for an interrupt: nothing of a launch may outlive the call that failed.
+            # Also for an interrupt: no process may outlive a failed start.
             client.close()
             stop_with_proof(process, _FAILED_GRACE_S)
             if not self.environment.sees_processes:
-                # The prefix command is gone; what it started need not be.
+                # The server may outlive the prefix command.
                 prove_port_free(port, host)
             raise
 
@@ -289,10 +287,10 @@ class ProcessRunner(Runner):
         started: Started,
         log: Path,
     ) -> ProcessSession:
-        """Of a server that is ready: what it runs is read back; nothing works beside it any more.
+        """Read the configuration of a ready server back, and make its session.
 
         Raises:
-            RunnerError: It does not say what it runs, or is not what was launched.
+            RunnerError: The server does not report its configuration, or reports another one.
         """
 
         def read_back() -> Resolved:
@@ -310,7 +308,7 @@ class ProcessRunner(Runner):
         prepared = prepared_settings(intent)
         if prepared:
             prove_ready(log, status_of(resolved.server_info), prepared)
-        # Also behind a prefix: docker's processes on this machine carry the mark.
+        # Also behind a prefix: processes of docker on this machine carry the mark.
         effective = effective_environment(process.members())
         effective = self.without_instruments(effective, intent.configuration)
         resolved = replace(resolved, environment=effective)
@@ -334,19 +332,19 @@ class ProcessRunner(Runner):
         )
         status = status_of(resolved.server_info)
         if self.no_clock(intent.configuration) is None and (status is None or not status.has_clock):
-            # Not asked for again: what can stand in for it does so from the next launch on.
+            # The next launch uses SGLang's device timer, if that is allowed.
             self._go_without_clock(intent.configuration, _CLOCK_LOST)
         return session
 
     def cycle_watch(
         self, base_url: str, resolved: Resolved, in_force: Callable[[], Setting | None]
     ) -> CycleWatch:
-        """What measures the cycles of this server's windows, and sees what is in force in them.
+        """Watch that measures the cycles of a window and checks the setting in force.
 
         Args:
-            base_url: Of the server.
-            resolved: What it says it runs.
-            in_force: The setting that is to be in force; `None` where it is not switched.
+            base_url: Address of the server.
+            resolved: Configuration that the server reports.
+            in_force: Returns the expected setting; `None` if the server cannot switch.
         """
         if status_of(resolved.server_info) is None:
             return NoClock()
@@ -378,18 +376,18 @@ class ProcessRunner(Runner):
 
 
 def _check_intent(runner: ProcessRunner, study: Study, intent: LaunchIntent) -> None:
-    """Sees that a runner can do what is asked of it.
+    """Check that a runner supports a launch.
 
     Raises:
-        RunnerError: It cannot place the draft so, or switch a server through these settings.
+        RunnerError: The runner cannot place the draft, or cannot switch between the settings.
     """
     draft_tp = intent.configuration.draft_tp
-    # Today's command may have another tp-size than the study, and a space may vary it.
+    # The production command may have another tp-size than the study, and a space may vary it.
     own = tp_size(study, intent.configuration)
     if draft_tp not in {None, own}:
         message = (
-            f"draft_tp {draft_tp} was asked for, but this runner can place the draft only at "
-            f"the target's tp-size {own}"
+            f"draft_tp {draft_tp} is not supported; SGLang runs the draft at the target's "
+            f"tp-size {own}"
         )
         raise _refusal("unsupported_draft_tp", "configuration", message)
     for setting in intent.settings:
@@ -402,17 +400,17 @@ def _check_intent(runner: ProcessRunner, study: Study, intent: LaunchIntent) -> 
 
 
 def _check_kind(runner: Runner, resolved: Resolved) -> None:
-    """Sees that a server is a simulated one where that was started, and a real one else.
+    """Check that a simulated runner started a simulated server, and a real one a real server.
 
     Raises:
-        RunnerError: It is not.
+        RunnerError: The server is of the other kind.
     """
     if resolved.simulated != runner.simulated:
         wrong = "a simulated" if resolved.simulated else "a real"
-        message = f"the {runner.name} runner started {wrong} server: check `server.python`"
+        message = f"the {runner.name} runner started {wrong} server; check `server.python`"
         raise _refusal("wrong_server", "study", message, phase="ready")
 
 
 def _refusal(kind: str, fault: Fault, message: str, phase: str = "arguments") -> RunnerError:
-    """The error of a launch that does not take place."""
+    """Error of a launch that is not started."""
     return RunnerError(Failure(kind, phase, fault, message))

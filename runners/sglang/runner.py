@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
 
-_STANDS_IN = f"SGLang's device timer stands in for it, as {device_timer.ASKED} asks"
+_STANDS_IN = f"SGLang's device timer replaces the plugin's clock, as {device_timer.ASKED} requests"
 
 _WITHOUT_GPU = "use `--runner simulated` to try the tuner without SGLang or a GPU"
 
@@ -62,7 +62,7 @@ class SGLangRunner(ProcessRunner):
         self._renderer: Renderer | None = None
 
     def check(self) -> str | None:
-        """Looks for SGLang, its flags, the models and enough GPUs where the server would run."""
+        """Look for SGLang, its flags, the models and the GPUs in the server environment."""
         models = {"model.path": self._study.model.path, "model.draft": self._study.model.draft}
         local = {key: path for key, path in models.items() if path and _looks_local(path)}
         try:
@@ -83,15 +83,15 @@ class SGLangRunner(ProcessRunner):
         needed = len(gpus_used(self._study))
         if facts.gpus < needed:
             return (
-                f"the study needs {needed} GPU(s), {facts.gpus} found; run it where they are, set "
-                f"`server.flags.device` if it needs none, or {_WITHOUT_GPU}"
+                f"the study needs {needed} GPU(s), but {facts.gpus} were found; use a machine with "
+                f"{needed}, set `server.flags.device` if the study needs none, or {_WITHOUT_GPU}"
             )
         if (lacking := unsupported_flags(self._study, facts.sglang_version)) is not None:
             return lacking
         return self.check_data_sets()
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """What differs in steps and draft tokens alone, where the plugin can be had."""
+        """Whether only steps and draft tokens differ and the plugin can switch them."""
         return self.plugin.can_switch(a, b)
 
     def no_switch(self) -> str | None:
@@ -151,7 +151,7 @@ class SGLangRunner(ProcessRunner):
         return super().cycle_watch(base_url, resolved, in_force)
 
     def no_clock(self, configuration: Configuration) -> str | None:
-        """See `ProcessRunner.no_clock`; from the flags, where they tell."""
+        """See `ProcessRunner.no_clock`; some flags exclude the clock."""
         return super().no_clock(configuration) or self.plugin.no_clock(configuration)
 
     def without_instruments(
@@ -165,7 +165,7 @@ class SGLangRunner(ProcessRunner):
         return found
 
     def _device_timer(self, configuration: Configuration) -> bool:
-        """Whether SGLang's own timer stands in for the plugin's clock: where it is asked for."""
+        """Whether SGLang's own timer replaces the plugin's clock: only on request."""
         if os.environ.get(device_timer.ASKED) != "1" or self.no_clock(configuration) is None:
             return False
         flags = {**self._study.server.flags, **dict(configuration.flags)}
@@ -178,12 +178,12 @@ class SGLangRunner(ProcessRunner):
         on_process: Callable[[ProcessIdentity, LaunchCommand], None],
         on_progress: Callable[[StartProgress], None] | None = None,
     ) -> Session:
-        """See `Runner.start`; weights are read ahead while the server imports."""
+        """See `Runner.start`; the page cache is filled with weights while the server imports."""
         with ReadAhead(self._weights(intent.configuration)):
             return super().start(intent, on_process, on_progress)
 
     def _weights(self, configuration: Configuration) -> list[str]:
-        """Folders of the weights that a launch reads, where they are on this machine."""
+        """Folders of the weights that a launch reads from this machine."""
         flags = server_flags(self._study, configuration, for_export=False)
         if not self.environment.sees_processes or flags.get("load-format") == "dummy":
             return []
@@ -191,7 +191,7 @@ class SGLangRunner(ProcessRunner):
         return [str(path) for path in paths if path]
 
     def renderer(self) -> Renderer:
-        """The chat template, applied by the server environment's `transformers`; kept."""
+        """Renderer with the chat template of the server environment's `transformers`."""
         if self._renderer is None:
             self._renderer = ChatTemplateRenderer(self.server_python())
         return self._renderer
@@ -218,5 +218,5 @@ class SGLangRunner(ProcessRunner):
 
 
 def _looks_local(path: str) -> bool:
-    """Whether a model is meant as a folder; else it is `owner/name` on a hub."""
+    """Whether a model is a folder, not `owner/name` on a hub."""
     return path.startswith(("/", "./", "../", "~", ".")) or path.count("/") != 1

@@ -1,4 +1,4 @@
-"""The few calls that a session makes itself: health, a first generation, switching the steps."""
+"""HTTP calls of a session outside a window: health, first generation, hot switch."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ HEALTH_TIMEOUT_S = 25.0
 
 
 class ServerClient:
-    """A blocking client of one server.
+    """Blocking client of one server.
 
     Attributes:
-        base_url: Its address.
+        base_url: Address of the server.
     """
 
     def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
-        """Connects to nothing yet.
+        """Make a client without connecting.
 
         Raises:
-            ValueError: The address is none, or the key cannot be sent.
+            ValueError: The address is not valid, or the key cannot be sent.
         """
         self.base_url = base_url
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            # trust_env off: a proxy of the user's environment must not stand before a local server.
+            # Without trust_env, because a proxy of the user must not handle a local server.
             self._http = httpx.Client(
                 base_url=base_url,
                 headers=headers,
                 trust_env=False,
                 timeout=HEALTH_TIMEOUT_S,
-                # Each call on a connection of its own: between two calls lies a measurement, and a
-                # kept connection that the server closes just then (uvicorn: after 5 s) looks like
-                # a crash.
+                # One connection per call: uvicorn closes an idle connection after 5 s, and a call
+                # on that connection would look like a crash.
                 limits=httpx.Limits(max_keepalive_connections=0),
             )
         except httpx.InvalidURL as error:
@@ -53,17 +52,17 @@ class ServerClient:
             raise ValueError(f"the API key is not plain ASCII: {error}") from error
 
     def healthy(self, timeout_s: float) -> bool:
-        """Whether `/health` answers 200: a proxy's word, so `generates` must follow."""
+        """Whether `/health` answers 200. A proxy may answer, so `generates` must follow."""
         try:
             return self._http.get("/health", timeout=timeout_s).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
 
     def generates(self, mark: str, timeout_s: float) -> str | None:
-        """Sends one real request with a prompt of this launch; `None` if the answer is whole.
+        """Send one real request with a prompt of this launch.
 
         Returns:
-            What was wrong with the answer.
+            The fault of the answer; `None` if the answer is complete.
         """
         body = {
             "text": _CANARY_TEXT.format(mark=mark),
@@ -81,13 +80,13 @@ class ServerClient:
         except httpx.HTTPError as error:
             return f"/generate: {type(error).__name__} {error}"
         except (ValueError, KeyError, TypeError) as error:
-            return f"/generate gave no SGLang answer ({type(error).__name__} {error})"
+            return f"/generate gave an answer that is not SGLang's ({type(error).__name__} {error})"
         if tokens != _CANARY_TOKENS:
-            return f"/generate gave {tokens} tokens where {_CANARY_TOKENS} were asked for"
+            return f"/generate gave {tokens} tokens instead of {_CANARY_TOKENS}"
         return None
 
     def model_names(self) -> tuple[str, ...]:
-        """The names under which `/v1/models` lists the model; empty if it does not answer."""
+        """Model names of `/v1/models`; empty without an answer."""
         try:
             listed: list[dict[str, Any]] = self._http.get("/v1/models").json()["data"]
             return tuple(str(model["id"]) for model in listed)
@@ -95,11 +94,11 @@ class ServerClient:
             return ()
 
     def switch(self, setting: Setting, token: int) -> str | None:
-        """Asks for another setting; `None` if the server took it, else what it said.
+        """Request another setting; return the server's refusal, or `None`.
 
         Args:
-            setting: The setting; it has steps.
-            token: That of the server's launch (`plugin_protocol.token_of`).
+            setting: New setting; its steps are not `None`.
+            token: Token of the launch (`runners.plugin.protocol.token_of`).
         """
         arguments = {
             STEPS_ARGUMENT: setting.num_steps,
@@ -113,10 +112,10 @@ class ServerClient:
             return f"{type(error).__name__} {error}"
         if response.status_code != httpx.codes.OK:
             return f"HTTP {response.status_code}: {response.text[:200]}"
-        return None  # it says `[true]` too where nothing was done: only the status is proof
+        return None  # `[true]` is no proof of a switch; the status is
 
     def close(self) -> None:
-        """Closes the connections. Idempotent."""
+        """Close the connections. Idempotent."""
         self._http.close()
 
     def __enter__(self) -> Self:

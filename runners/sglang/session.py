@@ -1,4 +1,4 @@
-"""A running server process: measured, switched, and stopped with proof."""
+"""Session of one SGLang server process: measure, switch, and stop with proof."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ GRACE_S = 20.0
 """From SIGTERM to SIGKILL. An idle server ends in under 7 s (0.5.23)."""
 
 _PORT_FREE_S = 5.0
-"""Real seconds for the kernel to close the sockets of processes that are gone."""
+"""Real seconds until the kernel has closed the sockets of ended processes."""
 
 _IDLE_S = 10.0
-"""Real seconds for a server to come to rest before a switch."""
+"""Real seconds until a server is idle before a switch."""
 
 _POLL_S = 0.1
 
 
 class ProcessSession(Session):
-    """A session whose server is a process tree of this tuner."""
+    """Session of a process tree that this tuner started."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ProcessSession(Session):
         self._closed = False
 
     def apply(self, setting: Setting) -> Resolved:
-        """See `SwitchableSession.apply`; what the server then says it runs is the proof."""
+        """See `SwitchableSession.apply`; the reported configuration is the proof."""
         if setting.num_steps is None or setting == self.resolved.configuration.setting:
             return self.resolved
         try:
@@ -83,19 +83,19 @@ class ProcessSession(Session):
             "switch_refused",
             "load",
             "configuration",
-            f"the server did not take {described(setting)}: {refused}",
+            f"the server did not switch to {described(setting)}: {refused}",
         )
         raise self._post_mortem.explain(RunnerError(failure), "load")
 
     def _switch(self, setting: Setting) -> str | None:
-        """Switches; what is wrong with it, or `None` once it is proven on every rank.
+        """Switch, and return the fault, or `None` once every rank has proved the switch.
 
         Raises:
-            RunnerError: What the server runs could not be read back.
+            RunnerError: The configuration could not be read back.
         """
         before = status_of(self.resolved.server_info)
         if before is None or before.in_force is None:
-            return "it was not started to be switched"
+            return "the server was not launched for hot switching"
         log = self._post_mortem.log
         size = log_size(log)
         deadline = time.monotonic() + _IDLE_S
@@ -105,18 +105,18 @@ class ProcessSession(Session):
                 return refused
             self.resolved = self._read_back()
             after = status_of(self.resolved.server_info)
-            # The last answer of a window may be out before the scheduler has let go of it.
+            # The scheduler may release a request shortly after its last answer.
             if after is None or after.refused != BUSY or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
         if after is None:
-            return "it does not say any more what is in force"
+            return "the server no longer reports its setting"
         if after.in_force != setting:
-            return f"it still runs {after.in_force}" + (
+            return f"the server still runs {after.in_force}" + (
                 f": {after.refused}" if after.refused else ""
             )
         if after.switches != before.switches + 1:
-            return f"it was switched {after.switches - before.switches} times, not once"
+            return f"the server switched {after.switches - before.switches} times instead of once"
         return prove_switched(log, size, before.in_force, setting)
 
     def measure(self, point: OperatingPoint) -> Measurement:
@@ -141,10 +141,10 @@ class ProcessSession(Session):
         return replace(measurement, invalid=(*measurement.invalid, *reasons))
 
     def _impostor(self) -> str | None:
-        """Why the figures are another server's: ours lives, but it is not ours that listens.
+        """Fault of a window that another server answered.
 
-        The process that was started is asked for by its pid and its start; what listens on its
-        port must be of its launch. A crashed server that something restarts answers as before.
+        A process of this launch must listen on its port. A crashed server that something restarts
+        would answer as before.
         """
         if not self._sees_processes:
             return None
@@ -164,15 +164,15 @@ class ProcessSession(Session):
 
 
 def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
-    """Stops the server; returns only when none of its processes lives.
+    """Stop the server and return once none of its processes lives.
 
     Raises:
-        RunnerError: Something is left: a fault of the host, which the next launch would meet.
+        RunnerError: A process survived (a fault of the host).
     """
     try:
         left = process.stop(grace_s)
     except BaseException:
-        # A second interrupt while the server is given time to end: then it gets none.
+        # A second interrupt ends the grace period.
         process.kill()
         raise
     if left:
@@ -180,17 +180,17 @@ def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
 
 
 def prove_port_free(port: int, host: str) -> None:
-    """Returns when nothing listens on `port`, here and at `host`.
+    """Return once nothing listens on `port`, here and at `host`.
 
     Raises:
-        RunnerError: Something does, although the server that had it is gone.
+        RunnerError: A process still listens there after the server has ended.
     """
     deadline = time.monotonic() + _PORT_FREE_S
     while not is_free(port) or answers(host, port):
         if time.monotonic() >= deadline:
             message = (
-                f"port {port} is still in use although the server was stopped (behind a command "
-                "prefix its processes may outlive the prefix): end what listens there"
+                f"port {port} is still in use after the server stopped; end the process that "
+                "listens there (a server may outlive its command prefix)"
             )
             raise RunnerError(Failure("port_left", "stop", "host", message))
         time.sleep(_POLL_S)

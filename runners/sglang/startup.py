@@ -1,4 +1,4 @@
-"""From a started process to a server that is ready and proven to be ours."""
+"""Wait until a started server is ready, and prove that this launch owns its port."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _TRY_S = 0.2
 _EARLY_TRY_S = 2.0
-"""Between looks at the port before the log says that the server is ready: a log may be of a version
-whose lines are not known."""
+"""Between checks of the port before the log reports that the server is ready. An unknown version
+may never log that line."""
 _SERVING = frozenset({"warmup", READY})
 _EARLY_HEALTH_S = 10.0
-"""For `/health` before the log says that the server is ready."""
+"""Timeout of `/health` before the log reports that the server is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A start-up that succeeded; times are real seconds.
+    """A successful start-up, in real seconds.
 
     Attributes:
         phases: Seconds per phase.
-        ready_s: Seconds until the first good generation.
+        ready_s: Seconds until the first correct answer.
     """
 
     phases: tuple[tuple[str, float], ...]
@@ -52,7 +52,7 @@ class Started:
 
 
 class Startup:
-    """Waits for one server."""
+    """Waits for the start-up of one server."""
 
     def __init__(
         self,
@@ -80,17 +80,17 @@ class Startup:
         self._dying_since: float | None = None
 
     def wait(self) -> Started:
-        """Waits until it is ready.
+        """Wait until the server is ready.
 
         Raises:
-            RunnerError: It died, stood still in a phase, or its port is another's.
+            RunnerError: The server died, hung in a phase, or another process has its port.
         """
         follower = LogFollower(self._log)
         try:
             self._on_progress(StartProgress(self._clock.current, 0.0))
             while True:
                 self._follow(follower)
-                # A phase's lines may come in one piece with the end: read first, then judge.
+                # The last lines may come together with the exit: follow the log, then judge.
                 if (exit_code := self._process.poll()) is not None:
                     self._follow(follower)
                     raise RunnerError(self._post_mortem.of(exit_code, self._clock.current))
@@ -110,13 +110,13 @@ class Startup:
             if DYING.match(line):
                 self._dying_since = now
             elif phase is not None:
-                self._dying_since = None  # something has started it anew
+                self._dying_since = None  # a supervisor restarted the server
             if phase is not None and self._clock.enter(phase, now):
                 elapsed = (now - self._begun) * self._time_scale
                 self._on_progress(StartProgress(phase, elapsed))
 
     def _check_dying(self) -> None:
-        """Gives up a server that has said that it ends itself, and takes its time over it."""
+        """Fail if the server announced its end `DEATH_S` ago and still lives."""
         if self._dying_since is None or time.monotonic() - self._dying_since < DEATH_S:
             return
         failure = self._post_mortem.dying(self._clock.current)
@@ -124,18 +124,18 @@ class Startup:
             raise RunnerError(failure)
 
     def _ready(self) -> bool:
-        """Whether a real generation succeeded, at a port that is ours, and the server lives."""
+        """Whether the server lives, owns its port, and answered a real request."""
         now = time.monotonic()
         ready = self._clock.current == READY
         if now - self._last_try < (_TRY_S if ready else _EARLY_TRY_S):
             return False
         self._last_try = now
-        # Not by trying to bind the port: the server might meet our socket on it.
+        # Do not bind the port as a test: the server could fail on our socket.
         if not self._owned():
             return False
-        # Until it says that it is ready it answers 503 at once, or hangs because it is dying. Then
-        # a generation says more than `/health`, which generates a token itself and looks for it
-        # once a second: a second more for every launch (http_server.py, 0.5.9 to 0.5.23).
+        # Before the ready line, `/health` answers 503 at once, or hangs in a dying server. After
+        # that line a generation proves more: `/health` generates a token too, but checks for it
+        # once a second, which adds a second per launch (http_server.py, 0.5.9 to 0.5.23).
         if not ready and not self._client.healthy(self._patience(_EARLY_HEALTH_S)):
             return False
         mark = self._process.identity.mark
@@ -159,7 +159,7 @@ class Startup:
             return
         phase, port = self._clock.current, self._process.identity.port
         if phase in _SERVING and not is_free(port) and not self._owned():
-            message = f"port {port} is served by a process that is not of this launch"
+            message = f"a process of another launch serves port {port}; stop that process"
             raise RunnerError(Failure("port_taken", phase, "host", message))
         failure = ready_timeout(log_tail(self._log), phase=phase, seconds=waited * self._time_scale)
         if self._wrong is not None:

@@ -283,7 +283,10 @@ def test_trees_are_switched_in_a_server_that_has_room_for_all_of_them(study, tmp
         assert lengths[2, 6] != lengths[3, 4]
         with pytest.raises(RunnerError) as caught:
             session.apply(Setting(2))
-        assert "did not take 2 draft steps: it still runs 3" in caught.value.failure.message
+        assert (
+            "did not switch to 2 draft steps: the server still runs 3"
+            in caught.value.failure.message
+        )
 
 
 def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):

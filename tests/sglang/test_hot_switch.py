@@ -65,7 +65,7 @@ def test_steps_without_a_state_are_refused_and_change_nothing(server):
     assert "there are states for 1,2,3,5 only" in caught.value.failure.message
     with pytest.raises(RunnerError) as caught:
         session.apply(Setting(3, 6))
-    assert "did not take 3 draft steps and 6 draft tokens" in caught.value.failure.message
+    assert "did not switch to 3 draft steps and 6 draft tokens" in caught.value.failure.message
     assert session.resolved.configuration == before
     states = status_of(session.resolved.server_info).states
     assert {setting: cost.build_s > 0 for setting, cost in states.items()} == {

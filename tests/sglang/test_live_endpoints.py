@@ -84,7 +84,7 @@ def test_stock_sglang_takes_no_other_steps_while_it_runs(server):
         server.session.apply(server.session.resolved.configuration.setting.__class__(2))
     failure = caught.value.failure
     assert (failure.kind, failure.fault) == ("switch_refused", "configuration")
-    assert "it was not started to be switched" in failure.message
+    assert "not launched for hot switching" in failure.message
     assert read_server(server.url).speculation == KINDS["standalone"].speculation
 
 

@@ -173,7 +173,7 @@ def test_what_the_simulation_cannot_play_is_refused_before_anything_is_stored(
         "workload: {prompts: {chat: 1}, output_tokens: 64}\nbudget: {launches: 4}\n"
     )
     assert run(["sweep", "--study", "./dspark.yaml", "--runner", "simulated"]) == 2
-    assert "no model of DSPARK" in capsys.readouterr().err
+    assert "does not support DSPARK" in capsys.readouterr().err
     assert not (tmp_path / "tuner.db").exists()
 
 

@@ -106,7 +106,7 @@ def test_a_variable_of_the_callers_shell_does_not_reach_the_servers(
     monkeypatch.setenv(LENGTH, "4.0")
     path = write_small(steps="[1]", protos="[null]", launches=2)
     out, err = call("sweep", "--study", path, "--json")
-    assert f"note: {LENGTH} of your shell is removed from the servers' environment" in err
+    assert f"note: {LENGTH} in your shell would make SGLang simulate acceptance" in err
     report = json.loads(out)
     assert report["simulated_acceptance"] is False
     assert all(LENGTH not in launch["environment"] for launch in report["launches"])

@@ -121,7 +121,7 @@ class Difference:
     def __str__(self) -> str:
         """`"verify at batch 1 +0.4 %"`."""
         if self.absolute:
-            return f"{self.what}: own {self.own:.0%}, switched {self.switched:.0%}"
+            return f"{self.what}: separate {self.own:.0%}, switched {self.switched:.0%}"
         return f"{self.what} {100 * self.size:+.1f} %"
 
 
@@ -163,11 +163,11 @@ class Comparison:
                 f"{d} at {d.point} (allowed: {_percent(d.allowed)})"
                 for d in sorted(broken, key=_strain, reverse=True)[:3]
             )
-        without = "" if self.clock is not None else ", without a clock of the cycle's parts"
+        without = "" if self.clock is not None else ", without cycle times"
         agree = f"{len(self.differences)} figures agree{without}"
         if all(d.is_none for d in self.differences):
             return f"{agree}, all equal"
-        return f"{agree}; the farthest: {self.worst}"
+        return f"{agree}; largest difference: {self.worst}"
 
 
 def _strain(difference: Difference) -> float:
@@ -194,7 +194,7 @@ def compare(
     """
     reasons = [f"at {m.point.name}: {reason}" for m in switched for reason in m.invalid]
     if reasons:
-        return Comparison((), None, f"its windows are not believed: {'; '.join(reasons)}")
+        return Comparison((), None, f"invalid windows: {'; '.join(reasons)}")
     differences: list[Difference] = []
     unexplained: str | None = None
     clocks: set[str | None] = set()
@@ -208,7 +208,9 @@ def compare(
             )
         parts = list(_parts(ours.cycle, theirs.cycle, name, on_gpu=on_gpu))
         if not parts and _of_one_clock(ours.cycle, theirs.cycle):
-            reason = f"at {name} no batch size was met often enough in both servers to be compared"
+            reason = (
+                f"at {name} no batch size occurred often enough in both servers for a comparison"
+            )
             return Comparison((), None, reason)
         if not parts:
             # The server's own clock knows nothing of a client that was held up; where there is
@@ -219,8 +221,8 @@ def compare(
             )
         elif _beyond_clock(ours, theirs) > 1 + SPEED:
             unexplained = (
-                f"{theirs.output_tok_s:.1f} tok/s at {name} and {ours.output_tok_s:.1f} in the own "
-                "launch, and the server's clock and acceptance do not explain the difference"
+                f"{theirs.output_tok_s:.1f} tok/s at {name}, but {ours.output_tok_s:.1f} when "
+                "launched separately, although cycle times and accept length agree"
             )
         differences += parts
         clocks.add(ours.cycle.source if parts and ours.cycle is not None else None)

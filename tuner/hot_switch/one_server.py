@@ -68,11 +68,11 @@ def held_against(reference: State, state: State, *, on_gpu: bool) -> Held:
         if first.cycle is None and then.cycle is None:
             continue
         if first.cycle is None or then.cycle is None or first.cycle.source != then.cycle.source:
-            untold = untold or f"only one of them has this clock of its cycles at {at}"
+            untold = untold or f"only one of the two settings has cycle times at {at}"
             continue
         both = in_common(first.cycle, then.cycle)
         if not both:
-            untold = untold or f"no batch size was met often enough in both at {at}"
+            untold = untold or f"no batch size occurred often enough at {at}"
         for batch, other in both:
             found = [*_by_graphs(batch, other, reference.setting, state.setting)]
             if on_gpu:
@@ -93,11 +93,11 @@ def _by_graphs(
         if a is None or not a.count:
             continue
         if b is None or not b.count:
-            yield f"{name} is missing, and is there at {known} steps"
+            yield f"{name} is missing, but exists at {known} steps"
             continue
         own, there = a.graph_share, b.graph_share
         if own is not None and there is not None and abs(own - there) > GRAPH_SHARE:
-            yield f"graphs of {name}: {there:.0%}, and {own:.0%} at {known} steps"
+            yield f"{name} runs {there:.0%} as CUDA graphs, but {own:.0%} at {known} steps"
 
 
 def _by_time(
@@ -114,7 +114,7 @@ def _by_time(
         if name != "verify":
             allowed = max(allowed, CYCLE_SHARE * cycle / own)
         if not least / (1 + allowed) <= there <= most * (1 + allowed):
-            yield f"{name} takes {1e3 * there:.3g} ms, and {1e3 * own:.3g} ms at {known} steps"
+            yield f"{name} takes {1e3 * there:.3g} ms, but {1e3 * own:.3g} ms at {known} steps"
 
 
 def _bounds(name: str, known: Setting, other: Setting) -> tuple[float, float]:

@@ -103,17 +103,17 @@ class HotSwitchReport:
         if self.launches:
             line = f"hot switch: {', '.join(self._measured())}"
             if self.states_s is not None:
-                line += f"; their states took {self.states_s:.0f} s"
-                line += f", at most {self.states_gb:.1f} GiB" if self.states_gb else ""
+                line += f"; preparing them took {self.states_s:.0f} s"
+                line += f" and up to {self.states_gb:.1f} GiB" if self.states_gb else ""
             yield line
         for check in self.switching.checks:
-            same = "the same" if check.comparison.faithful else "not the same"
+            passed = "passed" if check.comparison.faithful else "failed"
             yield (
-                f"anchor: trial {check.anchor} (launch {check.own}), {same} when switched to in "
-                f"launch {check.launch}: {check.comparison}"
+                f"reference check {passed} in launch {check.launch}: trial {check.anchor} "
+                f"(launch {check.own}): {check.comparison}"
             )
         if self.switching.gave_up is not None:
-            yield f"hot switch given up, a launch per setting since: {self.switching.gave_up}"
+            yield f"hot switch off, every setting got its own launch: {self.switching.gave_up}"
 
     def _measured(self) -> Iterator[str]:
         """Settings, the launches that measured them, those that measured none, and the saving."""
@@ -124,7 +124,7 @@ class HotSwitchReport:
             yield f"{counted(judged, 'setting')} measured in {counted(len(measured), 'launch')}"
         else:
             yield "nothing measured"
-        for lost, what in ((True, "lost"), (False, "in vain")):
+        for lost, what in ((True, "lost"), (False, "without a result")):
             numbers = [str(launch.id) for launch in empty if launch.lost is lost]
             if numbers:
                 one = len(numbers) == 1
@@ -136,8 +136,8 @@ class HotSwitchReport:
 
 def _spared(saved: int) -> str:
     if saved < 0:
-        return f"{counted(-saved, 'launch')} more than without"
-    return f"{counted(saved, 'launch')} fewer than with one each"
+        return f"{counted(-saved, 'launch')} more than without hot switching"
+    return f"{counted(saved, 'launch')} saved"
 
 
 def _total(values: Iterator[float | None]) -> float | None:

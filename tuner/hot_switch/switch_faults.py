@@ -37,7 +37,7 @@ SWITCH_FAULTS = frozenset(
 
 def unfaithful(launch: Launch, found: str) -> str:
     """What is said of a switched server that is another one than a launch of its own."""
-    return f"the switched server of launch {launch.id} is not what a launch of its own is: {found}"
+    return f"the switched server of launch {launch.id} differs from a separate launch: {found}"
 
 
 def describe_fault(launch: Launch, failure: Failure) -> str:

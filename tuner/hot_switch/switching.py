@@ -129,7 +129,7 @@ def _silent(
             silent.append(launch.id)
     if not silent:
         return None
-    return f"the server of launch {min(silent)} was asked for the tuner's plugin and runs without"
+    return f"the server of launch {min(silent)} runs without the tuner's plugin"
 
 
 def checked(
@@ -252,12 +252,13 @@ def why_given_up(
         if failure.kind in SWITCH_FAULTS:
             return f"launch {launch.id}: {shorten(failure.message)}"
         if failure.fault == "configuration" and _died_at_anchor(launch, trials, found):
-            return f"launch {launch.id}, at its anchor: {failure.kind}: {shorten(failure.message)}"
+            what = f"{failure.kind}: {shorten(failure.message)}"
+            return f"launch {launch.id}, in its reference run: {what}"
         if failure.fault == "configuration" and _run_alone(launch, trials, launches):
             many = counted(len(launch.intent.settings), "setting")
             return (
-                f"launch {launch.id}, for {many}, failed ({failure.kind}: "
-                f"{shorten(failure.message)}), and each of them runs in a launch of its own"
+                f"launch {launch.id} with {many} failed ({failure.kind}: "
+                f"{shorten(failure.message)}), but each setting runs when launched separately"
             )
     return None
 

@@ -163,11 +163,11 @@ class SameServers:
             NCCL_UNUSED,
             "arguments",
             "configuration",
-            f"not launched: SGLang's own all-reduce kernel carries decoding ({kernel.name}, up to "
-            f"{kernel.most_bytes // MIB} MiB; {kernel.seen}), and {' and '.join(names)} "
-            f"{'does' if len(names) == 1 else 'do'} nothing there. In decoding it is the server of "
-            f"`{describe(same)}`. NCCL is left with the gathering of logits and with "
-            f"{prefills}; `--disable-custom-all-reduce` gives it decoding.",
+            f"not launched: SGLang's all-reduce kernel {kernel.name} handles decoding (up to "
+            f"{kernel.most_bytes // MIB} MiB; {kernel.seen}), so {' and '.join(names)} "
+            f"{'has' if len(names) == 1 else 'have'} no effect on it. NCCL only gathers logits and "
+            f"handles {prefills}; with `--disable-custom-all-reduce` NCCL handles decoding, too. "
+            f"This configuration decodes like `{describe(same)}`.",
         )
 
 

@@ -95,7 +95,7 @@ class Interrupts:
             finally:
                 _say(f"ended at once{self._how_to_go_on}")
                 os._exit(EXIT_INTERRUPTED)
-        _say("stopping the server; once more to end at once")
+        _say("stopping the server; press Ctrl-C again to end at once")
         if self._depth:
             self._pending = True
         else:

@@ -109,7 +109,7 @@ class Judge:
         What SGLang built itself needs none.
         """
         if asked.setting != largest(launch.intent.settings) and not self._known_of(launch):
-            why = "no window of the setting that it was started at is believed"
+            why = "the setting of the start has no valid window"
             raise RunnerError(_not_compared(launch, asked, why))
 
     def _hold_against_references(
@@ -169,16 +169,18 @@ class Judge:
             )
             windows.append(window)
             if (what := disturbance(window)) is not None:
-                reasons = f"the anchor was disturbed at {point.name}: {what}"
+                reasons = f"the reference run was disturbed at {point.name}: {what}"
                 raise RunnerError(Failure(ANCHOR_DISTURBED, "load", "host", reasons))
         found = checked(self._store, self._stored.id, launch, trial, own)
-        what = f"anchor: trial {anchor.trial}, of launch {own.id}, in a switched server"
+        what = (
+            f"reference run: trial {anchor.trial} of launch {own.id}, measured again after a switch"
+        )
         if found is None or not found.faithful:
-            why = str(found) if found is not None else "its windows are missing or disturbed"
-            self._progress.message(f"  {what}: not the same: {why}")
+            why = str(found) if found is not None else "windows are missing or disturbed"
+            self._progress.message(f"  {what}: check failed: {why}")
             return Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why))
         self._known_of(launch).append(State(anchor.configuration.setting, tuple(windows)))
-        self._progress.message(f"  {what}: the same ({found})")
+        self._progress.message(f"  {what}: check passed ({found})")
         return None
 
     def _undisturbed(
@@ -272,5 +274,5 @@ def _ignored(asked: Configuration, resolved: Resolved) -> Failure | None:
         "knob_ignored",
         "ready",
         "configuration",
-        f"the server runs something else than it was asked for: {'; '.join(found)}",
+        f"the server does not run the requested configuration: {'; '.join(found)}",
     )

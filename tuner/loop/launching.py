@@ -188,7 +188,7 @@ class Launcher:
         if result.stop is not None:
             raise StudyFaultError(result.stop)
         if result.pause_s:
-            self._progress.message(f"waiting {result.pause_s:g} s before it is tried again")
+            self._progress.message(f"waiting {result.pause_s:g} s before the retry")
             self._runner.wait(result.pause_s)
 
     def _serve(self, launch: Launch, plan: LaunchPlan) -> _Result:
@@ -231,7 +231,7 @@ class Launcher:
                 LaunchState.FAILED,
                 Failure("version_changed", "ready", "study", f"SGLang is now {version}"),
                 f"this study was measured with SGLang {self._version}, and the server now is "
-                f"{version}: their figures cannot be compared. Go back to {self._version}, or "
+                f"{version}: results of both cannot be compared. Install {self._version}, or run "
                 f"`tuner resume --study {self._stored.name} --fork NEW`",
             )
         self._version = version

@@ -42,7 +42,7 @@ class Mirror:
             self._mirror.sync(trials)
         except (StoreError, ValueError) as error:  # ValueError: Optuna's, of a trial
             self._broken = True
-            self._warn(f"Optuna's tables are not kept up to date any more: {error}")
+            self._warn(f"Optuna's tables are no longer updated: {error}")
         self._shown = trials
 
     def _translate(self, trial: Trial, standing: Leaderboard, worst: float) -> MirrorTrial:

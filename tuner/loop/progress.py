@@ -82,7 +82,7 @@ class Lines:
         """A launch begins."""
         trials = [describe(t.configuration, self._fixed) for t in plan.trials]
         also = f" and {counted(len(trials) - 1, 'more setting')}" if len(trials) > 1 else ""
-        also += f", behind trial {plan.anchor.trial} as the anchor" if plan.anchor else ""
+        also += f" (reference run: trial {plan.anchor.trial})" if plan.anchor else ""
         eta = f", about {_duration(eta_s)} left" if eta_s is not None else ""
         self.message(f"{self._clock()} launch {launch.id}: {trials[0]}{also}{eta}")
         self._now(f"starting launch {launch.id}")

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 _REASONS: dict[Literal["exhausted", "converged"], str] = {
-    "exhausted": "every point of the space was judged",
-    "converged": "the planner expects nothing better from another launch",
+    "exhausted": "every point of the space has a result",
+    "converged": "the planner expects no improvement from another launch",
 }
 
 
@@ -140,7 +140,7 @@ class Sweep:
     def _give_up_unfinished(self, outcome: Outcome) -> None:
         """Nobody will come back to a study that has reached its target."""
         for trial in self._store.unfinished(self._stored.id).trials:
-            failure = Failure("not_measured", "load", "study", f"{outcome.reason} before its turn")
+            failure = Failure("not_measured", "load", "study", f"not measured: {outcome.reason}")
             self._store.finish_trial(
                 self._stored.id, trial.number, TrialState.FAILED, failure=failure
             )
@@ -183,7 +183,9 @@ class Sweep:
         """Once a run: what launches go without, and why."""
         found = [f"note: {remark}" for remark in remarks_of(self._runner)]
         if switching.gave_up is not None:
-            found.append(f"a launch per setting from here on, since {switching.gave_up}")
+            found.append(
+                f"hot switching is off, every setting gets its own launch: {switching.gave_up}"
+            )
         for line in found:
             if line not in self._told:
                 self._told.add(line)
@@ -207,9 +209,7 @@ class Sweep:
         for sentence in missing:
             if sentence not in self._told:
                 self._told.add(sentence)
-                self._progress.message(
-                    f"warning: {sentence}; the study goes on against the other baselines"
-                )
+                self._progress.message(f"warning: {sentence}; the other baselines are used")
 
     def _reconsider(self) -> None:
         """Once switching is given up: what was to measure every point may not reach them all."""
@@ -228,8 +228,8 @@ class Sweep:
         self._observed.clear()
         self._observe()
         self._progress.message(
-            f"{left} launches would be needed for what is left, and {affordable} may be spent: "
-            "from here on TPE chooses"
+            f"{left} launches are needed for the remaining points, but the budget allows "
+            f"{affordable}; switching to TPE"
         )
 
     def _standing(self, trials: Sequence[Trial] | None = None) -> Leaderboard:
@@ -302,9 +302,9 @@ class Sweep:
         stored = self._store.study(self._stored.name)
         spent = self._store.launches_spent(stored.id)
         if stored.budget_launches is not None and spent >= stored.budget_launches:
-            return Outcome("budget", f"{spent} of {stored.budget_launches} launches are spent")
+            return Outcome("budget", f"{spent} of {stored.budget_launches} launches are used")
         if stored.budget_hours is not None and stored.work_s >= stored.budget_hours * 3600:
-            return Outcome("budget", f"{stored.budget_hours:g} hours of work are spent")
+            return Outcome("budget", f"the budget of {stored.budget_hours:g} hours is used")
         return None
 
     def _eta_s(

@@ -145,28 +145,28 @@ def build_problem(
     if refused := [n for n in study.space.draft_tp or () if not allowed(n)]:
         left = len(refused) < len(study.space.draft_tp or ())
         notes.append(
-            f"draft_tp {', '.join(map(str, refused))} is left out: this server environment "
-            f"cannot place the draft apart from the target yet"
-            + ("" if left else "; no configuration with a draft is left")
+            f"draft_tp {', '.join(map(str, refused))} is skipped: this server environment "
+            f"cannot place the draft on fewer GPUs than the target"
+            + ("" if left else "; no configuration with a draft remains")
         )
     if (assumed := assumed_profile(study, runner)) is not None:
         notes.append(assumed)
     names = {p.algorithm: p.canonical_algorithm for p in study.space.speculation}
-    notes += (f"{a} is another name of {b}, as reports have it" for a, b in names.items() if a != b)
+    notes += (f"{a} is reported as {b}, its other name" for a, b in names.items() if a != b)
     known = baselines_of(study)
     for name, configuration in tuple(known.items()):
         if broken := violations(configuration, study):
             if name == PRODUCTION:
                 notes.append(
-                    f"baseline '{name}' is measured although a rule speaks against it, since it "
-                    f"runs today: {broken[0].message}"
+                    f"baseline '{name}' breaks a rule but is measured, because it runs today: "
+                    f"{broken[0].message}"
                 )
                 continue
-            notes.append(f"baseline '{name}' is left out: {broken[0].message}")
+            notes.append(f"baseline '{name}' is skipped: {broken[0].message}")
             del known[name]
     if not len(space):
-        why = "; ".join(notes) or "`tuner validate` says why"
-        raise CommandError(f"the study's space has no point that can be measured here: {why}")
+        why = "; ".join(notes) or "run `tuner validate` for the reason"
+        raise CommandError(f"no point of the search space can be measured here: {why}")
     launches = LaunchBuilder(
         space,
         runner.can_switch if isinstance(runner, HotSwitch) else operator.eq,
@@ -187,9 +187,9 @@ def forecast(problem: TuningProblem, runner: Runner) -> TuningProblem:
     if not expected:
         return problem
     note = (
-        f"{counted(len(expected), 'point')} will likely be inactive, and not be launched: NVLink "
-        "joins all GPUs here, so that SGLang's own all-reduce kernel carries decoding, and NCCL's "
-        "variables do nothing there; the log of a launch decides"
+        f"{counted(len(expected), 'point')} will probably need no launch: NVLink connects all GPUs "
+        "here, so SGLang's own all-reduce kernel handles decoding and NCCL variables do not affect "
+        "it; the log of the first launch decides"
     )
     return replace(problem, notes=(*problem.notes, note), expected=expected)
 
@@ -379,8 +379,8 @@ def assumed_profile(study: Study, runner: Runner) -> str | None:
 
     shipped = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
     return (
-        f"simulated with the profile {runner.profile}, not your model or machine; write "
-        f"`simulated: {{profile: NAME}}` into the study for another one ({shipped}, or a file)"
+        f"simulated with the profile {runner.profile}, not with your model or machine; to select "
+        f"another profile ({shipped}, or a file), add `simulated: {{profile: NAME}}` to the study"
     )
 
 

@@ -93,22 +93,22 @@ def inherit(
     found: dict[str, ForkedTrial] = {}
     for trial in trials:
         if trial.state not in {TrialState.COMPLETE, TrialState.INFEASIBLE}:
-            left[f"{trial.state}, not judged"] += 1
+            left[f"{trial.state}, without a result"] += 1
             continue
         never_served = not trial.measurements and _did_not_start(trial)
         if changed & _OTHER_LOAD and not never_served:
             left["measured under another workload"] += 1
             continue
         if not switched and trial.judged_in in shared:
-            left["measured in a switched server"] += 1
+            left["measured after a hot switch"] += 1
             continue
         here = _spelled(trial.configuration, study, caller)
         if here not in space and here.key not in wanted:
-            left["not in the new space, and no baseline of it"] += 1
+            left["not in the new search space or its baselines"] += 1
             continue
         environment = {} if trial.judged_in is None else environments.get(trial.judged_in, {})
         if _was_set(here, trial.configuration, environment):
-            left["run with a variable of the caller's that the new study removes"] += 1
+            left["measured with an environment variable that the new study removes"] += 1
             continue
         state, failure = _judged(trial, limits)
         # The later one of two: a baseline that was lost to the host is measured again.

@@ -126,7 +126,7 @@ def machine_differences(
         if was is not None and is_ is not None and was != is_
     ]
     if uses_gpus and before.gpus != now.gpus:
-        is_ = f"{_gpus(now.gpus)} (CUDA_VISIBLE_DEVICES chooses which are seen)"
+        is_ = f"{_gpus(now.gpus)} (CUDA_VISIBLE_DEVICES selects the visible GPUs)"
         found.append(
             Difference("gpus", f"GPUs: measured with {_gpus(before.gpus)}, now {is_}"),
         )
@@ -143,7 +143,9 @@ def machine_differences(
     ]
     topologies = {before.topology, now.topology}
     if uses_gpus and None not in topologies and len(topologies) > 1:
-        notes.append("topology: `nvidia-smi topo -m` shows another one than it was measured on")
+        notes.append(
+            "topology: `nvidia-smi topo -m` prints a different topology than at the first launch"
+        )
     return tuple(found), tuple(notes)
 
 
@@ -215,7 +217,7 @@ class SameLoad:
             load, first = loads[point]
             now = runner.load_fingerprint(point) if isinstance(runner, LoadFingerprint) else None
             if now is not None and now != load:
-                return f"{point.name} are not those that trial {first} was measured with"
+                return f"{point.name} differ from those of trial {first}"
         return None
 
     def check(self, measurement: Measurement, trial: int) -> None:
@@ -229,10 +231,10 @@ class SameLoad:
         if load == mine:
             return
         message = (
-            f"the prompts at {measurement.point.name} are no longer those that trial {first} was "
-            f"measured with (a file of prompts or arrivals was changed, or another version of the "
-            f"tuner measured it): their figures cannot be compared. Bring them back, then run "
-            f"`tuner resume --study {self._stored.name}`, with --fork NEW to go on with these"
+            f"the prompts at {measurement.point.name} differ from those of trial {first} (a prompt "
+            f"or arrival file was changed, or another version of the tuner measured the trial), so "
+            f"the results cannot be compared. Restore the files and run `tuner resume --study "
+            f"{self._stored.name}`, or add `--fork NEW` to continue with the new prompts"
         )
         raise RunnerError(Failure("load_changed", "load", "study", message))
 

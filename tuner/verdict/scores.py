@@ -238,7 +238,7 @@ def judge(
     broken = [
         f"{name} {value:.1f} > {limit:g} at {_at(m)}"
         if value > limit
-        else f"{name}, to be at most {limit:g}, was not measured at {_at(m)}"
+        else f"{name} (limit {limit:g}) was not measured at {_at(m)}"
         for m in measurements
         for name, limit in limits.items()
         if not (value := getattr(m, name)) <= limit

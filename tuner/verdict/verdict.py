@@ -65,8 +65,8 @@ def _verdict(standing: Leaderboard) -> Verdict:
     best = standing.best
     if best is None:
         if not any(trial.state.is_verdict for trial in standing.trials):
-            return Verdict("unconfirmed", "nothing was judged yet")
-        return Verdict("infeasible", f"no configuration was measured that {_lacking(standing)}")
+            return Verdict("unconfirmed", "no trial has a result yet")
+        return Verdict("infeasible", f"no configuration {_lacking(standing)}")
     baselines = {trial.number for trial in standing.baselines.values() if trial is not None}
     others = [
         trial
@@ -77,16 +77,16 @@ def _verdict(standing: Leaderboard) -> Verdict:
     if _rate_is_the_loads(best, others, standing.figure):
         return Verdict(
             "tie",
-            "the rate does not tell settings apart: nearly every request kept the limits; "
+            "the request rate is too low to compare settings: nearly every request met the limits; "
             "raise request_rate or tighten goodput",
         )
     if best.number in baselines:
-        return Verdict("unconfirmed", "nothing was faster than this baseline in the search so far")
-    reason = "the best of the search; it was not launched again beside the best baseline"
+        return Verdict("unconfirmed", "no configuration was faster than this baseline so far")
+    reason = "best measured so far; not yet confirmed against the baseline"
     if (leads := standing.leads(best)) and (lead := leads[0])[2] < _WITHIN_NOISE:
         reason += (
-            f"; two runs of one configuration can differ by its {lead[2] - 1:.1%} on '{lead[0]}' "
-            f"(single windows): keep '{lead[0]}' until the lead is confirmed"
+            f"; its lead of {lead[2] - 1:.1%} over '{lead[0]}' is within the noise of single "
+            f"windows: keep '{lead[0]}' until the lead is confirmed"
         )
     return Verdict("unconfirmed", reason)
 
@@ -98,8 +98,8 @@ def _lacking(standing: Leaderboard) -> str:
         return "meets the constraints"
     invalid = [trial.state is TrialState.INVALID for trial in judged]
     if all(invalid):
-        return "can be believed"
-    return "runs and can be believed" if any(invalid) else "runs"
+        return "has valid windows"
+    return "runs with valid windows" if any(invalid) else "runs"
 
 
 def _rate_is_the_loads(best: Trial, others: Sequence[Trial], figure: Figure) -> bool:

@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import yaml
-
 if TYPE_CHECKING:
     from runners.simulated_server.launch.flags import ResolvedFlags
     from runners.simulated_server.launch.log import ServerLog
@@ -71,6 +69,8 @@ def crash(
         _scheduler_killed(log, time_scale)
     if cause == "watchdog":
         _watchdog(log, flags, time_scale)
+    import yaml  # noqa: PLC0415 - only a crash needs it
+
     table = yaml.safe_load((_TEXTS / "last_lines.yaml").read_text())
     entry = table.get(phase, {}).get(cause) or table["anywhere"][cause]
     name = entry.get("traceback", "forward" if flags.algorithm is None else "verify")

@@ -10,11 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from runners.simulated_server.engine.adaptive import candidate_steps
 from search_spaces.algorithms import NGRAM_DRAFT_TOKENS
-from search_spaces.rules.defaults import default_speculation, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +40,8 @@ class FlagsRefusedError(Exception):
     """
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        import yaml  # noqa: PLC0415 - only a refusal needs it
+
         entry = yaml.safe_load(_REFUSALS.read_text())[name]
         self.last_line: str = entry["message"].format_map(values)
         self.trace: str = entry.get("traceback", "hook")
@@ -201,6 +200,11 @@ def _resolve_tree(flags: FlagState) -> None:
 def _resolve_tree_shape(flags: FlagState) -> None:
     topk, tokens = flags["speculative_eagle_topk"], flags["speculative_num_draft_tokens"]
     if flags["speculative_num_steps"] is None:
+        from search_spaces.rules.defaults import (  # noqa: PLC0415 - 20 ms, rarely needed
+            default_speculation,
+            family_of,
+        )
+
         flags.refuse_if(topk is not None or tokens is not None, "steps_missing")
         family = family_of(str(flags["model_path"] or ""))
         default = default_speculation(flags.algorithm, family)

@@ -119,7 +119,9 @@ def test_what_launches_go_without_is_said(runner, intent):
     switch, clock, timer = runner.remarks()
     assert "needs a launch: it was verified with SGLang 0.5.17, 0.5.23" in switch
     assert clock.endswith("this is 0.5.20")
-    assert timer == "SGLang's device timer stands in for it, as TUNER_DEVICE_TIMER asks"
+    assert (
+        timer == "SGLang's device timer replaces the plugin's clock, as TUNER_DEVICE_TIMER requests"
+    )
 
 
 def test_it_stands_in_from_the_launch_after_one_that_lost_the_plugin(
@@ -140,8 +142,10 @@ def test_it_stands_in_from_the_launch_after_one_that_lost_the_plugin(
         sources.append(None if cycle is None else cycle.source)
     assert sources == [None, "device_timer"]
     lost, timer = runner.remarks()
-    assert "says nothing of it" in lost
-    assert timer == "SGLang's device timer stands in for it, as TUNER_DEVICE_TIMER asks"
+    assert "does not report it" in lost
+    assert (
+        timer == "SGLang's device timer replaces the plugin's clock, as TUNER_DEVICE_TIMER requests"
+    )
 
 
 def test_it_is_not_there_unless_it_is_asked_for(runner, intent, monkeypatch):

@@ -39,7 +39,7 @@ def test_a_block_that_another_tuner_has_chosen_is_not_chosen(only_block):
     )
     with other:
         assert int(other.stdout.readline()) == only_block
-        with pytest.raises(ports.NoFreePortError, match="no 10 free ports in a row"):
+        with pytest.raises(ports.NoFreePortError, match="no 10 consecutive ports are free"):
             ports.free_port_block()
         other.stdin.close()
     assert ports.free_port_block() == only_block

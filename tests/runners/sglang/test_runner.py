@@ -50,7 +50,7 @@ def study_of(folder: Path, *, flags: str = "{}", model: str = "org/model"):
     [
         ((None, 8), "{}", "org/model", "SGLang is not installed"),
         (("0.5.23", 0), "{}", "org/model", "needs 1 GPU"),
-        (("0.5.23", 4), "{tp-size: 8}", "org/model", "needs 8 GPU.s., 4 found"),
+        (("0.5.23", 4), "{tp-size: 8}", "org/model", "needs 8 GPU.s., but 4 were found"),
         (("0.5.23", 8), "{tp-size: 8, pp-size: 2}", "org/model", "needs 16"),
         (("0.5.23", 0), "{device: cpu}", "./no/such/model", "model.path ./no/such/model"),
         (("0.5.9", 8), "{tp-size: 8}", "org/model", None),
@@ -92,7 +92,7 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
     assert not runner.can_switch(eagle3(2), eagle3(1))
     switch, clock = runner.remarks()
     assert switch.startswith("every number of draft steps needs a launch: no SGLang")
-    assert clock.startswith("launches go without the plugin's clock of their cycles: no SGLang")
+    assert clock.startswith("the plugin's cycle clock is off: no SGLang")
 
 
 OURS = {"PYTHONPATH", "TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"}
@@ -111,7 +111,7 @@ def test_a_server_has_nothing_of_the_plugin_where_neither_part_is_wanted(
     assert "PYTHONPATH" not in env
     assert {"TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"} <= set(launched.unset)
     [remark] = runner.remarks()
-    assert remark.endswith("clock of their cycles: TUNER_CYCLE_CLOCK=0 is set")
+    assert remark.endswith("cycle clock is off: TUNER_CYCLE_CLOCK=0 is set")
 
 
 def test_the_exported_command_is_the_launched_one_but_for_the_port(

@@ -33,18 +33,18 @@ def plan_of(tuner, call, text, *more):
 def test_a_machine_that_the_study_did_not_name_is_told(tuner, call):
     told = plan_of(tuner, call, STUDY)
     assert "note: simulated with the profile kimi (8 x NVIDIA RTX PRO 6000 Blackwell)" in told
-    assert "not your model or machine" in told
+    assert "not with your model or machine" in told
     for profile in PROFILES.glob("*.yaml"):
         assert profile.stem in told, "one that could be named"
     named = STUDY + "simulated: {profile: kimi}\n"
     assert "not your model" not in plan_of(tuner, call, named)
     notes = json.loads(plan_of(tuner, call, STUDY, "--json"))["notes"]
-    assert any("not your model or machine" in note for note in notes)
+    assert any("not with your model or machine" in note for note in notes)
 
 
 def test_the_other_name_of_an_algorithm_is_told_once(tuner, call):
     told = plan_of(tuner, call, STUDY)
-    assert told.count("NEXTN is another name of EAGLE") == 1
+    assert told.count("NEXTN is reported as EAGLE") == 1
     assert "another name" not in plan_of(tuner, call, STUDY.replace("NEXTN", "EAGLE"))
 
 

@@ -64,7 +64,7 @@ def test_a_trial_without_a_verdict_is_left(store):
     mixed = [replace(t, state=s) for t, s in zip(trials, states, strict=False)] + [*trials[4:]]
     found = fork(old, mixed, launches, small_text())
     assert [t.number for t in found.trials] == [t.number for t in trials[4:]]
-    assert found.left == {f"{state}, not judged": 1 for state in states}
+    assert found.left == {f"{state}, without a result": 1 for state in states}
 
 
 def test_points_of_a_smaller_space_and_its_baselines_hold(store):
@@ -74,7 +74,7 @@ def test_points_of_a_smaller_space_and_its_baselines_hold(store):
     # none and 2 steps are points; 3 steps are SGLang's default and so a baseline.
     assert {t.configuration.speculation.num_steps for t in found.trials} == {None, 2, 3}
     assert len(found.trials) == 3
-    assert found.left == {"not in the new space, and no baseline of it": len(trials) - 3}
+    assert found.left == {"not in the new search space or its baselines": len(trials) - 3}
 
 
 def test_a_new_knob_finds_the_old_trials_at_not_set(store):
@@ -265,7 +265,7 @@ def test_who_does_not_believe_switched_figures_forks_without_them(call, write_sm
     assert "--fork NEW" in refused
     fork = ("resume", "--study", path, "--fork", "alone", "--no-hot-switch")
     out, told = call(*fork, "--launches", "2", "--json")
-    assert f"{len(first['trials']) - len(alone)} measured in a switched server" in told
+    assert f"{len(first['trials']) - len(alone)} measured after a hot switch" in told
     second = report(out)
     assert second["hot_switch"]["asked"] is False
     old = {x["id"] for x in second["launches"] if x["imported_from"] is not None}

@@ -129,7 +129,7 @@ def test_prompts_that_changed_on_disk_are_seen_before_a_launch(tuner, call, writ
     reopen(tuner.folder)
     prompts.write_text(questions.replace("Question", "Frage"))
     _, refused = call("resume", "--study", "small", code=2)
-    assert "workload: the prompts at concurrency 1 are not those that trial 0" in refused
+    assert "workload: the prompts at concurrency 1 differ from those of trial 0" in refused
     assert launches(tuner) == 1
     _, forked = call("resume", "--study", "small", "--fork", "new", "--launches", "1")
     assert "1 measured under another workload" in forked

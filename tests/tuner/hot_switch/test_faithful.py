@@ -68,7 +68,7 @@ def test_equal_windows_are_faithful_and_the_clock_is_named():
     assert "graphs of draft_extend at batch 1" in whats
     assert str(same) == f"{len(same.differences)} figures agree, all equal"
     slower = verdict(measured(cycle=clock()), measured(cycle=clock(verify=5.83)))
-    assert "figures agree; the farthest: verify at batch 1 +" in str(slower)
+    assert "figures agree; largest difference: verify at batch 1 +" in str(slower)
 
 
 def test_tokens_per_second_that_the_clock_does_not_explain_are_named():
@@ -92,7 +92,7 @@ def test_draft_extend_without_its_graph_is_found_although_nothing_else_differs()
     eager = clock(graphs={"draft_extend": 0.0})
     found = verdict(measured(cycle=clock()), measured(cycle=eager))
     assert not found.faithful
-    assert "graphs of draft_extend at batch 1: own 100%, switched 0%" in str(found)
+    assert "graphs of draft_extend at batch 1: separate 100%, switched 0%" in str(found)
 
 
 def test_a_host_that_wanders_between_the_kernels_is_no_fault():
@@ -142,7 +142,7 @@ def test_parts_that_are_each_within_their_limits_are_held_together():
 def test_batch_sizes_that_never_met_are_no_agreement():
     found = verdict(measured(cycle=clock(size=1)), measured(cycle=clock(size=4)))
     assert not found.faithful
-    assert "no batch size was met often enough in both servers" in str(found)
+    assert "no batch size occurred often enough in both servers" in str(found)
 
 
 @given(size=st.floats(-0.6, 2.0))
@@ -151,7 +151,7 @@ def test_without_a_clock_speed_has_a_wide_band_and_it_is_said(size):
     assert found.clock is None
     if abs(size) < 0.99 * SPEED:
         assert found.faithful
-        assert "without a clock" in str(found)
+        assert "without cycle times" in str(found)
     if abs(size) > 1.01 * SPEED:
         assert not found.faithful
 
@@ -265,4 +265,4 @@ def test_where_no_batch_size_is_met_often_the_one_that_both_met_most_is_compared
     assert not verdict(own, measured(cycle=spread(7.0))).faithful
     rarely = verdict(own, measured(cycle=spread(6.0, cycles=2)))
     assert not rarely.faithful
-    assert "no batch size was met often enough" in str(rarely)
+    assert "no batch size occurred often enough" in str(rarely)

@@ -225,7 +225,7 @@ def test_a_server_whose_states_are_of_another_one_scores_none_of_them(small, sto
     assert report.study.stopped == "exhausted"
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
     assert [steps(i) for i in runner.intents if i.settings] == [[3, 4, 1, 2], [4, 1, 2, 3]]
-    assert "verify takes 8.82 ms, and 5.68 ms at 4 steps" in report.hot_switch.switching.gave_up
+    assert "verify takes 8.82 ms, but 5.68 ms at 4 steps" in report.hot_switch.switching.gave_up
     by_id = {launch.id: launch for launch in report.launches}
     for trial in report.standing.trials:
         verify = trial.measurements[0].cycle.batches[0].parts["verify"]
@@ -382,7 +382,9 @@ def test_an_anchor_that_stays_disturbed_sends_the_study_back_and_does_not_end_it
     assert report.study.stopped == "exhausted"
     assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], [3, 4, 1, 2], [], [], []]
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert "launches 2 and 3: the anchor was disturbed" in report.hot_switch.switching.gave_up
+    assert (
+        "launches 2 and 3: the reference run was disturbed" in report.hot_switch.switching.gave_up
+    )
 
 
 def test_a_server_that_dies_at_its_anchor_sends_the_study_back(small, store):
@@ -398,7 +400,10 @@ def test_a_server_that_dies_at_its_anchor_sends_the_study_back(small, store):
     assert report.study.stopped == "exhausted"
     assert sum(bool(i.settings) for i in runner.intents) == 1
     assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert ", at its anchor: server_died: illegal address" in report.hot_switch.switching.gave_up
+    assert (
+        ", in its reference run: server_died: illegal address"
+        in report.hot_switch.switching.gave_up
+    )
 
 
 def test_switched_servers_that_somebody_kills_send_the_study_back(small, store):
@@ -529,7 +534,7 @@ def test_settings_that_run_alone_and_not_together_send_the_study_back(small, sto
     assert report.study.stopped == "exhausted"
     assert sum(bool(i.settings) for i in runner.intents) == 1
     switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
-    assert "each of them runs in a launch of its own" in switching.gave_up
+    assert "each setting runs when launched separately" in switching.gave_up
 
 
 def test_a_setting_that_cannot_run_either_way_is_no_reason_to_stop_switching(small, store):
@@ -746,8 +751,7 @@ def test_launches_that_came_to_nothing_are_told_beside_those_that_measured(small
     report = play(study, store, Switchable(study, clocked), hot_switch=True)
     [first, *_] = report.hot_switch.lines()
     assert first == (
-        "hot switch: 7 settings measured in 2 launches, launch 3 was lost, "
-        "5 launches fewer than with one each"
+        "hot switch: 7 settings measured in 2 launches, launch 3 was lost, 5 launches saved"
     )
     assert report.hot_switch.saved == 5
 
@@ -760,9 +764,7 @@ def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store
     assert store.launches_spent(stored.id) == before, "what is spent stays spent, and only that"
     report = play(study, store, Switchable(study, clocked), hot_switch=True)
     [first, *_] = report.hot_switch.lines()
-    assert first == (
-        "hot switch: 3 settings measured in 2 launches, 1 launch fewer than with one each"
-    )
+    assert first == ("hot switch: 3 settings measured in 2 launches, 1 launch saved")
 
     def told(number):
         render_trial(report, report.standing.trials[number])
@@ -799,8 +801,8 @@ def test_a_study_that_gave_up_says_why_and_what_it_cost(small, store, capsys):
     assert not told["hot_switch"]["checks"][0]["faithful"]
     render(report)
     out = capsys.readouterr().out
-    assert "hot switch given up, a launch per setting since" in out
-    assert "1 launch more than without" in out
+    assert "hot switch off, every setting got its own launch" in out
+    assert "1 launch more than without hot switching" in out
 
 
 PROTOS = ["null", '"LL,LL128,Simple"', "LL128", "LL"]

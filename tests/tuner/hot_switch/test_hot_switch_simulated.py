@@ -38,10 +38,10 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
     jsonschema.validate(report, json.loads(SCHEMA.read_text()))
     assert report["budget"]["stopped"] == "exhausted"
     assert (
-        "graphs of draft_extend at batch 1: own 100%, switched 0%"
+        "graphs of draft_extend at batch 1: separate 100%, switched 0%"
         in report["hot_switch"]["gave_up"]
     )
-    assert "a launch per setting from here on" in told
+    assert "hot switching is off" in told
     assert "(unfaithful, a fault of the switched server)" in told
     [unfaithful] = [x for x in report["launches"] if x["state"] == "failed"]
     assert unfaithful["failure"]["kind"] == "unfaithful"
@@ -50,7 +50,7 @@ def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer
     assert unfaithful["id"] not in judging
     assert {t["state"] for t in report["trials"]} == {"complete"}
     shown, _ = call("show", "--study", "small")
-    assert "hot switch given up" in shown
+    assert "hot switch off, every setting" in shown
 
 
 def test_a_server_without_the_plugin_is_known_before_one_is_started_for_many_settings(
@@ -60,8 +60,8 @@ def test_a_server_without_the_plugin_is_known_before_one_is_started_for_many_set
     path = write_small(profile=profile, protos="[null]", steps="[1, 2]")
     out, told = call("sweep", "--study", path, "--json")
     report = json.loads(out)
-    why = "the server of launch 0 was asked for the tuner's plugin and runs without"
-    assert told.count(f"a launch per setting from here on, since {why}") == 1
+    why = "the server of launch 0 runs without the tuner's plugin"
+    assert told.count(f"hot switching is off, every setting gets its own launch: {why}") == 1
     with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}") as store:
         study = store.study("small")
         trials, launches = store.trials(study.id), store.launches(study.id)
@@ -73,7 +73,7 @@ def test_a_server_without_the_plugin_is_known_before_one_is_started_for_many_set
     jsonschema.validate(report, json.loads(SCHEMA.read_text()))
     assert report["hot_switch"]["gave_up"] == why
     shown, _ = call("show", "--study", "small")
-    assert f"hot switch given up, a launch per setting since: {why}" in shown
+    assert f"hot switch off, every setting got its own launch: {why}" in shown
 
 
 def test_trees_of_one_topk_are_measured_in_one_launch(tuner, write_small, call):

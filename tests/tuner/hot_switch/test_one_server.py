@@ -30,7 +30,7 @@ def test_fewer_steps_take_less_time_and_nothing_is_said():
 @pytest.mark.parametrize("part", ["draft", "draft_extend", "verify"])
 def test_a_part_that_lost_its_graphs_is_said(part):
     eager = clock(graphs={part: 0.0})
-    said = f"graphs of {part}: 0%, and 100% at 5 steps at concurrency 1, batch 1"
+    said = f"{part} runs 0% as CUDA graphs, but 100% at 5 steps at concurrency 1, batch 1"
     assert found(clock(), eager, on_gpu=False) == Held(said)
 
 
@@ -45,7 +45,7 @@ def test_a_part_that_is_missing_is_said():
     [batch] = without.batches
     parts = {name: part for name, part in batch.parts.items() if name != "draft_extend"}
     odds = found(clock(), replace(without, batches=(replace(batch, parts=parts),))).odds
-    assert odds == "draft_extend is missing, and is there at 5 steps at concurrency 1, batch 1"
+    assert odds == "draft_extend is missing, but exists at 5 steps at concurrency 1, batch 1"
 
 
 @given(factor=st.floats(0.1, 4.0), known=st.integers(2, 9), other=st.integers(2, 9))
@@ -58,7 +58,7 @@ def test_a_verify_takes_between_the_same_and_as_much_more_as_it_has_tokens(facto
         assert odds is None
     if not least / (1 + 1.01 * VERIFY_TIME) < factor < most * (1 + 1.01 * VERIFY_TIME):
         assert odds is not None
-        assert f"and 5.68 ms at {known} steps" in odds
+        assert f"but 5.68 ms at {known} steps" in odds
     # Where cores are shared with whatever else there is, times say nothing.
     other_machine = found(
         clock(), clock(verify=PARTS["verify"] * factor), known=a, other=b, on_gpu=False
@@ -70,18 +70,18 @@ def test_a_draft_has_a_forward_for_each_step_but_the_first():
     assert found(clock(draft=1.0), clock(draft=0.25), known=Setting(5), other=TWO) == Held()
     assert found(clock(draft=1.0), clock(draft=4.0), known=TWO, other=FIVE) == Held()
     said = found(clock(draft=1.0), clock(draft=9.0), known=TWO, other=FIVE).odds
-    assert said == "draft takes 8.82 ms, and 0.98 ms at 2 steps at concurrency 1, batch 1"
+    assert said == "draft takes 8.82 ms, but 0.98 ms at 2 steps at concurrency 1, batch 1"
 
 
 def test_where_only_one_has_a_clock_or_no_batch_size_is_common_nothing_is_told():
     assert found(None, None) == Held(), "nobody keeps one"
     lost = found(clock(), None)
-    assert lost == Held(untold="only one of them has this clock of its cycles at concurrency 1")
+    assert lost == Held(untold="only one of the two settings has cycle times at concurrency 1")
     assert found(clock(), clock(source="device_timer")) == lost
     other = clock()
     other = replace(other, batches=(replace(other.batches[0], size=7),))
     untold = found(clock(), other).untold
-    assert untold == "no batch size was met often enough in both at concurrency 1"
+    assert untold == "no batch size occurred often enough at concurrency 1"
 
 
 def test_what_is_told_at_one_point_is_no_excuse_for_another():

@@ -98,7 +98,7 @@ def test_all_but_the_plain_points_where_the_kernel_runs(posed):
     for point, failure in found.items():
         assert failure.kind == NCCL_UNUSED
         assert "log of launch 0" in failure.message
-        assert "NCCL_PROTO does nothing there" in failure.message
+        assert "NCCL_PROTO has no effect on it" in failure.message
         same = f"`{'no speculation' if not point.speculation.enabled else 'EAGLE3'}"
         assert same in failure.message
 

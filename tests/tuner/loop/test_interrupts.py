@@ -138,7 +138,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_behind(small, capfd):
             assert len({t.configuration.key for t in after}) == len(after), at
             assert store.launches_spent(1) == 2, at
             assert store.study("s").stopped == ("exhausted" if free else "budget"), at
-    assert "once more to end at once" in capfd.readouterr().err
+    assert "press Ctrl-C again to end at once" in capfd.readouterr().err
 
 
 def test_a_signal_in_a_shielded_section_waits_for_its_end(capfd):

@@ -78,7 +78,7 @@ def test_today_may_break_a_rule_and_is_launched_all_the_same(tuner, call):
     plan = json.loads(call("sweep", "--study", path, "--dry-run", "--json")[0])
     assert list(plan["baselines"]) == ["none", "default", "production"]
     assert "--speculative-num-draft-tokens 64" in plan["baselines"]["production"]["command"]
-    assert any("although a rule speaks against it" in note for note in plan["notes"])
+    assert any("breaks a rule but is measured" in note for note in plan["notes"])
 
 
 def test_a_draft_that_nothing_can_place(tuner, call):
@@ -87,4 +87,4 @@ def test_a_draft_that_nothing_can_place(tuner, call):
     text = text.replace("space:\n", "space:\n  draft_tp: [1, 2]\n")
     (tuner.folder / "small.yaml").write_text(text)
     said = " ".join(call("sweep", "--study", path, "--dry-run", code=2)[1].split())
-    assert "no point that can be measured here: draft_tp 1, 2 is left out" in said
+    assert "no point of the search space can be measured here: draft_tp 1, 2 is skipped" in said

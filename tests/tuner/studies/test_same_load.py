@@ -48,7 +48,7 @@ def test_the_first_window_of_a_point_is_what_others_are_compared_with():
     same.check(window("a", ONE), 0)
     same.check(window("b", EIGHT), 0)
     same.check(window("a", ONE), 1)
-    with pytest.raises(RunnerError, match="that trial 0 was measured with") as caught:
+    with pytest.raises(RunnerError, match="differ from those of trial 0") as caught:
         same.check(window("b", ONE), 2)
     assert (caught.value.failure.kind, caught.value.failure.fault) == ("load_changed", "study")
 
@@ -56,7 +56,7 @@ def test_the_first_window_of_a_point_is_what_others_are_compared_with():
 def test_what_was_measured_before_a_resume_counts():
     stored = Stored((), (window("a", ONE),), (window("a", ONE), window("b", EIGHT)))
     SameLoad(stored, stored).check(window("b", EIGHT), 3)
-    with pytest.raises(RunnerError, match="that trial 1 was measured with"):
+    with pytest.raises(RunnerError, match="differ from those of trial 1"):
         SameLoad(stored, stored).check(window("c", ONE), 3)
 
 
@@ -71,7 +71,7 @@ def test_a_study_whose_prompts_change_stops_and_keeps_what_it_has(small, store, 
     monkeypatch.setattr(replay_runner, "_measurement", other_prompts_from_the_third_on)
     report = replay(small(), table(small()), store, name="s")
     assert report.study.stopped == "fault"
-    assert "no longer those that trial 0 was measured with" in report.study.stop_reason
+    assert "differ from those of trial 0" in report.study.stop_reason
     states = [trial.state for trial in report.standing.trials]
     assert states == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAILED]
     assert report.standing.trials[2].measurements == ()

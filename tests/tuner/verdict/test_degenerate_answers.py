@@ -69,7 +69,7 @@ def test_a_fork_leaves_degenerate_trials_out(sweep, call, monkeypatch):
     sweep({"kind": "garbage", "when": {"num_steps": 2}})
     monkeypatch.setenv("TUNER_SIM_MISBEHAVE", "[]")
     out, err = call("resume", "--study", "small", "--fork", "again", "--launches", "3", "--json")
-    assert "1 invalid, not judged" in err
+    assert "1 invalid, without a result" in err
     assert {t["state"] for t in json.loads(out)["trials"]} == {"complete"}
 
 

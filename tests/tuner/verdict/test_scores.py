@@ -240,12 +240,12 @@ def test_judge():
 def test_the_verdict_says_no_more_than_was_measured():
     running = Trial(0, Purpose.BASELINE, TrialState.RUNNING, NONE)
     nothing = verdict(Leaderboard.of([running], BASELINES))
-    assert (nothing.kind, nothing.reason) == ("unconfirmed", "nothing was judged yet")
+    assert (nothing.kind, nothing.reason) == ("unconfirmed", "no trial has a result yet")
     none = trial(0, NONE, 90.0)
     assert "this baseline" in verdict(Leaderboard.of([none], BASELINES)).reason
     faster = trial(2, Configuration.of(Speculation("EAGLE3", 2, 1, 3)), 99.0)
     best = verdict(Leaderboard.of([none, trial(1, DEFAULT, 72.0), faster], BASELINES))
-    assert (best.kind, "not launched again" in best.reason) == ("unconfirmed", True)
+    assert (best.kind, "not yet confirmed" in best.reason) == ("unconfirmed", True)
     bad = Trial(0, Purpose.BASELINE, TrialState.INFEASIBLE, NONE)
     assert verdict(Leaderboard.of([bad], BASELINES)).kind == "infeasible"
 
@@ -253,12 +253,12 @@ def test_the_verdict_says_no_more_than_was_measured():
 @pytest.mark.parametrize(
     ("states", "words"),
     [
-        ({TrialState.INVALID: "invalid_measurement"}, "measured that can be believed"),
-        ({TrialState.INFEASIBLE: "cuda_oom"}, "measured that runs"),
-        ({TrialState.INFEASIBLE: "constraint"}, "measured that meets the constraints"),
+        ({TrialState.INVALID: "invalid_measurement"}, "no configuration has valid windows"),
+        ({TrialState.INFEASIBLE: "cuda_oom"}, "no configuration runs"),
+        ({TrialState.INFEASIBLE: "constraint"}, "no configuration meets the constraints"),
         (
             {TrialState.INVALID: "invalid_measurement", TrialState.INFEASIBLE: "cuda_oom"},
-            "measured that runs and can be believed",
+            "no configuration runs with valid windows",
         ),
     ],
 )
