@@ -267,7 +267,7 @@ def version_note(version: str) -> str | None:
     if is_between(version, READ_VERSIONS[0], READ_VERSIONS[-1]):
         return None
     return (
-        f"SGLang {version} is unknown: figures may have other names and meanings than in "
+        f"SGLang {version}: version not known; figures may have other names and meanings than in "
         f"{', '.join(READ_VERSIONS)}"
     )
 

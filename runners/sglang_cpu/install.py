@@ -3,8 +3,8 @@
     python -m runners.sglang_cpu [DIR]        (default: .sglang-cpu)
 
 creates `DIR/venv` and `DIR/models`. The interpreter of `DIR/venv` runs `-m sglang.launch_server`
-with `SGLANG_USE_CPU_ENGINE=1`. Each step writes a stamp with the digest of its inputs, so that another
-call repeats only changed steps.
+with `SGLANG_USE_CPU_ENGINE=1`. Each step writes a stamp with the digest of its inputs, so that
+another call repeats only changed steps.
 
 No file in site-packages is edited. SGLang's CPU kernels are not in the package registry, so
 `stand_in/` has replacements in plain torch, correct but slow. They are copied to `DIR/stand-in`,
