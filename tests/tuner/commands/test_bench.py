@@ -188,7 +188,7 @@ def test_a_server_that_is_not_ready(tuner):
         finally:
             starting.shutdown()
             thread.join()
-    assert "the server says that it is not ready (/health 503)" in done.stderr
+    assert "the server is not ready (/health answers HTTP 503)" in done.stderr
 
 
 @pytest.mark.parametrize(
