@@ -14,10 +14,10 @@ from results.records import Failure, Measurement, ProcessIdentity, Resolved
 from runners.base import LaunchCommand, Runner, RunnerError, Session, StartProgress
 
 if TYPE_CHECKING:
-    from runners.replay.table import ReplayEntry, ReplayRow, ReplayTable
     from collections.abc import Callable
 
     from results.records import LaunchIntent
+    from runners.replay.table import ReplayEntry, ReplayRow, ReplayTable
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint, Workload
