@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import orjson
 
-from results.records import RequestSample
 from runners.load.http.acceptance import accept_length
 from runners.load.http.connection import ResponseParser
-from runners.load.http.endpoint import Answer
 from runners.load.http.generate import GenerateReader
 from runners.load.http.in_flight import InFlightRequest
+from runners.load.window.measurement import sample_of
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import Callable
-    from types import TracebackType
+
+    from results.records import RequestSample
 
 _PIECE = 1 << 20
 _NO_TEXT = b'{"text":"",'
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class TappedFlight(InFlightRequest):
     """A request as it passed.
 
@@ -123,12 +123,7 @@ class Tap:
         self._listener = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(30)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
@@ -211,19 +206,10 @@ class _Ear:
 
 
 def _sample(flight: InFlightRequest, first: float) -> RequestSample:
-    answer = flight.answer or Answer()
-    return RequestSample(
-        prompt=str(orjson.loads(flight.body[flight.body.index(b"\r\n\r\n") :])["text"]),
-        sent_s=flight.sent - first,
-        ttft_s=flight.first - flight.sent,
-        e2e_s=flight.last - flight.sent,
-        prompt_tokens=answer.prompt_tokens or 0,
-        completion_tokens=answer.completion_tokens or flight.tokens,
-        cached_tokens=answer.cached_tokens or 0,
-        verify_calls=answer.verify_calls,
-        correct_drafts=answer.correct_drafts,
-        histogram=answer.histogram,
-        error=None if answer.error is None and flight.answer is not None else "no whole answer",
-        proposed_drafts=answer.proposed_drafts,
-        chunks=len(flight.chunk_times),
+    text = orjson.loads(flight.body[flight.body.index(b"\r\n\r\n") :])["text"]
+    is_whole = flight.answer is not None and flight.answer.error is None
+    return dataclasses.replace(
+        sample_of(flight, first),
+        prompt=str(text),
+        error=None if is_whole else "no whole answer",
     )

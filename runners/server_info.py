@@ -22,20 +22,20 @@ _ENDPOINTS = ("/server_info", "/get_server_info")  # the second is the older spe
 _GONE = frozenset({502, 503, 504})
 
 READ_VERSIONS = ("0.5.9", "0.5.17", "0.5.23")
-"""Those whose field names, meanings and messages were read, oldest first."""
+"""Versions whose source was read for field names, meanings and messages, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a running server says it is.
+    """Facts that a running server reports.
 
     Attributes:
-        version: SGLang's version; `"unknown"` where the server does not say.
-        speculation: Its speculation as resolved.
-        simulated: Whether it is a simulation.
+        version: SGLang's version, or `"unknown"`.
+        speculation: Resolved speculation.
+        simulated: Whether the server is a simulation.
         time_scale: Simulated seconds per real second; 1.0 for a real server.
-        raw: The whole `/server_info` body; empty where there is none.
-        is_sglang: Whether it is SGLang, or a simulation of it.
+        raw: The whole `/server_info` body, or empty.
+        is_sglang: Whether the server is SGLang, or simulates SGLang.
     """
 
     version: str
@@ -47,13 +47,13 @@ class ServerFacts:
 
 
 UNKNOWN_SERVER = ServerFacts("unknown", Speculation(), False, 1.0, {}, is_sglang=False)  # noqa: FBT003
-"""A server that is not SGLang: nothing is known but that it answers."""
+"""A server that answers but is not SGLang."""
 
 
 def read_server(
     base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
 ) -> ServerFacts:
-    """Reads and interprets `/server_info`; raises as `read_server_info` does."""
+    """Read and interpret `/server_info`; raises like `read_server_info`."""
     info = read_server_info(base_url, timeout_s=timeout_s, api_key=api_key)
     simulated, time_scale = simulated_of(info)
     return ServerFacts(
@@ -78,18 +78,18 @@ def read_any_server(
 
 
 def refuse_unready(base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None) -> None:
-    """Raises where an SGLang server says that it is starting, stopping or hung (`/health` 503).
+    """Refuse a server that reports that it is starting, stopping or hung (`/health` 503).
 
-    Any other answer is taken for ready: what stands before a server may not pass `/health` on.
+    Any other answer counts as ready, because a proxy may not forward `/health`.
 
     Raises:
-        RunnerError: It is not ready, or nobody answers.
+        RunnerError: The server is not ready, or does not answer.
     """
     response = _get(base_url, ("/health",), timeout_s=timeout_s, api_key=api_key)
     if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
         message = (
-            f"{base_url}: the server says that it is not ready (/health 503): wait until it is, "
-            "or read its log"
+            f"{base_url}: the server is not ready (/health answers HTTP 503); wait, or read the "
+            "server's log"
         )
         raise _error("not_ready", "configuration", message)
 
@@ -97,10 +97,10 @@ def refuse_unready(base_url: str, *, timeout_s: float = 30.0, api_key: str | Non
 def read_models(
     base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
 ) -> tuple[str, ...]:
-    """The names of the models that a server serves, from OpenAI's `/v1/models`.
+    """Names of the served models, from OpenAI's `/v1/models`.
 
     Raises:
-        RunnerError: Nobody answers, the key is refused, or the answer is no list of models.
+        RunnerError: No answer, the key is refused, or the answer does not list models.
     """
     response = _get(base_url, ("/v1/models",), timeout_s=timeout_s, api_key=api_key)
     _refuse_unserved(base_url, response)
@@ -117,16 +117,15 @@ def read_models(
 def read_server_info(
     base_url: str, *, timeout_s: float = 30.0, api_key: str | None = None
 ) -> dict[str, Any]:
-    """The raw body of `/server_info`.
+    """Read the raw body of `/server_info`.
 
     Args:
         base_url: `http://host:port`, with or without a trailing slash.
         timeout_s: Real seconds; a hung scheduler makes this endpoint hang too (0.5.23).
-        api_key: Sent as bearer token where given.
+        api_key: Bearer token, if any.
 
     Raises:
-        RunnerError: Nobody answers, the key is refused, or the answer is not SGLang's or a
-            simulation's.
+        RunnerError: No answer, the key is refused, or the server is not SGLang.
     """
     return _info(base_url, _get(base_url, _ENDPOINTS, timeout_s=timeout_s, api_key=api_key))
 
@@ -137,7 +136,7 @@ def _get(
     """The first answer that is not HTTP 404, or the last one."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        # trust_env off: a proxy of the user's environment must not stand before a loopback server.
+        # Without trust_env, because a proxy of the user must not handle a loopback server.
         with httpx.Client(headers=headers, timeout=timeout_s, trust_env=False) as client:
             for path in paths:
                 response = client.get(base_url.rstrip("/") + path)
@@ -157,12 +156,10 @@ def _get(
 
 def _refuse_unserved(base_url: str, response: httpx.Response) -> None:
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-        message = (
-            f"{base_url} refused the API key (HTTP {response.status_code}): give the right one"
-        )
+        message = f"{base_url} refused the API key (HTTP {response.status_code}); use the right key"
         raise _error("unauthorized", "client", message)
     if response.status_code in _GONE:
-        message = f"{base_url} answers HTTP {response.status_code}: it is not serving"
+        message = f"{base_url} answers HTTP {response.status_code}; the server is not serving"
         raise _error("server_gone", "configuration", message)
 
 
@@ -182,11 +179,11 @@ def _info(base_url: str, response: httpx.Response) -> dict[str, Any]:
 
 
 def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
-    """The speculation that a server runs, in canonical spelling.
+    """Speculation that a server runs, in canonical spelling.
 
-    The scheduler's own state (`internal_states`) comes before the HTTP process's copy of the
-    arguments at the top level: it is what runs after a switch. Where our plugin switches it, the
-    plugin's word counts, which has it from the worker that drafts.
+    The scheduler's state (`internal_states`) has priority over the arguments at the top level,
+    which do not change after a hot switch. The status of the tuner's plugin has priority over both,
+    because it comes from the draft worker.
     """
     states = server_info.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
@@ -214,11 +211,11 @@ def speculation_of(server_info: Mapping[str, Any]) -> Speculation:
 
 
 def running_limit_of(server_info: Mapping[str, Any]) -> int | None:
-    """Requests that the server runs at once; `None` where it does not say.
+    """Largest number of running requests; `None` if the server does not report it.
 
-    The scheduler's own limit, resolved and cut to its memory, of all its replicas together
-    (`effective_max_running_requests_per_dp` of every internal state, 0.5.9 to 0.5.23); else what
-    was asked for at the top level.
+    This is the sum of the schedulers' limits, which memory may reduce
+    (`effective_max_running_requests_per_dp` of every internal state, 0.5.9 to 0.5.23), or else the
+    argument at the top level.
     """
     states = server_info.get("internal_states")
     limits = [
@@ -240,7 +237,7 @@ def simulated_of(server_info: Mapping[str, Any]) -> tuple[bool, float]:
     """Whether the server is a simulation, and its simulated seconds per real second.
 
     Raises:
-        ValueError: The server states a time scale that is no finite number above 0.
+        ValueError: The time scale is not a finite number above 0.
     """
     simulated = server_info.get("simulated")
     if not simulated:
@@ -266,17 +263,17 @@ def _not_sglang(base_url: str, response: httpx.Response) -> RunnerError:
 
 
 def version_note(version: str) -> str | None:
-    """What is not known of a server of this version; `None` from the oldest to the newest read."""
+    """Note on a version outside of the known range; `None` for a known version."""
     if is_between(version, READ_VERSIONS[0], READ_VERSIONS[-1]):
         return None
     return (
-        f"SGLang {version}: names and meanings of its figures were read in "
-        f"{', '.join(READ_VERSIONS)}; in other versions they may differ"
+        f"SGLang {version}: version not known; figures may have other names and meanings than in "
+        f"{', '.join(READ_VERSIONS)}"
     )
 
 
 def is_between(version: str, oldest: str, newest: str) -> bool:
-    """Whether a version is one of these or between them; one that is not understood is not."""
+    """Whether a version is in a range, limits included. An unreadable version is not."""
     numbers = [_numbers(one) for one in (oldest, version, newest)]
     known = [one for one in numbers if one is not None]
     return len(known) == len(numbers) and known == sorted(known)

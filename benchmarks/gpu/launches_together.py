@@ -42,15 +42,15 @@ from benchmarks.noise.disturbances import PausedServer
 from benchmarks.noise.files import QUIET, Files, about_launch
 from benchmarks.noise.study import configuration_of, label
 from results.records import LaunchIntent
-from runners.base import RunnerError
+from runners.base import RunnerError, machine_of
 from runners.load.generator import LoadGenerator
 from runners.registry import make_runner
+from runners.sglang.process_runner import ProcessRunner
 from search_spaces.study_file.load import load_study
 
 if TYPE_CHECKING:
     from results.records import Measurement, ProcessIdentity
     from runners.base import LaunchCommand, Session
-    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint, Workload
@@ -173,7 +173,7 @@ class Sitting:
         self._args = args
         self._runner = runner
         self._study = study
-        self._machine = runner.machine()
+        self._machine = machine_of(runner)
         self._workload = study.to_workload()
         self._points = self._workload.points
         self._files = {
@@ -223,13 +223,14 @@ class Sitting:
         mark = uuid.uuid4().hex
         log = self._args.logs / f"launch-{number:03d}-{mark[:8]}.log"
         session = self._runner.start(LaunchIntent(configuration, (), mark, str(log)), born)
-        stack.callback(session.kill)
+        stack.callback(session.close)
         paused = PausedServer(processes[0].pid)
+        stack.callback(paused.wake)  # before `close`: a stopped process cannot end
         paused.pause()
         about = about_launch(
             configuration,
             self._study.name,
-            self._runner.machine(),
+            machine_of(self._runner),
             simulated=self._runner.simulated,
         )
         about |= {"launch": number, "launch_s": session.ready_s, "ready_s": session.ready_s}
@@ -384,6 +385,8 @@ def main() -> None:
     args.logs = args.logs.absolute()
     study = load_study(args.study)
     runner = make_runner(study.runner, study, seed=args.seed, log_dir=args.logs)
+    if not isinstance(runner, ProcessRunner):
+        sys.exit(f"the runner {runner.name} starts no server processes; use sglang")
     if (missing := runner.check()) is not None:
         sys.exit(missing)
     Sitting(args, runner, study).run()

@@ -37,14 +37,14 @@ from benchmarks.noise.sitting import Sitting, TooManyFailuresError
 from benchmarks.noise.study import UsageError, configuration_of, is_of, label, study_of
 from benchmarks.noise.summary import summarize
 from benchmarks.noise.tables import tables
-from runners.base import RunnerError
+from runners.base import RunnerError, devices_of, machine_of
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.registry import make_runner, runner_names
+from runners.sglang.process_runner import ProcessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runners.sglang.process_runner import ProcessRunner
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
 
@@ -100,7 +100,7 @@ def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
         UsageError: It was measured with something else.
     """
     facts = files.facts()
-    machine = runner.machine()
+    machine = machine_of(runner)
     now = {
         "study": study.name,
         "sglang": machine.sglang or "",
@@ -127,6 +127,30 @@ def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
         points.pop(block.concurrency, None)
 
 
+def process_runner(args: argparse.Namespace, study: Study, files: Files) -> ProcessRunner:
+    """Make the runner of the launches.
+
+    Raises:
+        UsageError: The runner cannot be used on this machine, or for these disturbances.
+    """
+    runner = make_runner(
+        args.runner or study.runner,
+        study,
+        seed=args.seed,
+        log_dir=args.logs,
+        first_launch=files.next_launch(),
+    )
+    if not isinstance(runner, ProcessRunner):
+        raise UsageError(f"the runner {runner.name} starts no server processes; use sglang")
+    if (missing := runner.check()) is not None:
+        raise UsageError(missing)
+    if IDLE_SERVER in args.disturb and not runner.environment.sees_processes:
+        raise UsageError(
+            "--disturb idle_server: a server behind a command prefix cannot be paused from here"
+        )
+    return runner
+
+
 def measure(args: argparse.Namespace, files: Files, began: float) -> int:
     """Makes the launches; the exit code.
 
@@ -139,21 +163,9 @@ def measure(args: argparse.Namespace, files: Files, began: float) -> int:
     for configuration in configurations:
         if not is_of(configuration, study):
             say(f"note: {label(configuration)} is no point of the study's space, nor a baseline")
-    runner = make_runner(
-        args.runner or study.runner,
-        study,
-        seed=args.seed,
-        log_dir=args.logs,
-        first_launch=files.next_launch(),
-    )
-    if (missing := runner.check()) is not None:
-        raise UsageError(missing)
-    if IDLE_SERVER in args.disturb and not runner.environment.sees_processes:
-        raise UsageError(
-            "--disturb idle_server: a server behind a command prefix cannot be paused from here"
-        )
+    runner = process_runner(args, study, files)
     check_same(files, study, runner)
-    with DeviceLocks(runner.devices(), study.name) as locks:
+    with DeviceLocks(devices_of(runner), study.name) as locks:
         sitting = Sitting(
             runner,
             study,

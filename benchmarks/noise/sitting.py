@@ -21,7 +21,7 @@ from benchmarks.noise.files import DRIFT, QUIET, about_launch
 from benchmarks.noise.study import label
 from benchmarks.noise.unstreamed import unstreamed
 from results.records import LaunchIntent
-from runners.base import RunnerError
+from runners.base import RunnerError, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -196,7 +196,7 @@ class Sitting:
         about = about_launch(
             configuration,
             self.study.name,
-            self.runner.machine(),
+            machine_of(self.runner),
             simulated=self.runner.simulated,
         ) | {"launch": number}
         processes: list[ProcessIdentity] = []

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from runners.base import EnvironmentUnusableError, LaunchCommand, with_variables
 from runners.load.prompts.server_python import ServerPython
@@ -193,6 +193,16 @@ class CommandPrefix(ServerEnvironment):
         unset = [word for name in command.unset for word in ("-u", name)]
         middle = ["env", *unset, *variables] if variables or unset else []
         return LaunchCommand((*self.prefix, *middle, *command.argv), command.env, command.unset)
+
+
+@runtime_checkable
+class Preflight(Protocol):
+    """Capability of a runner: SGLang can check its configurations without a launch."""
+
+    @property
+    def preflight_environment(self) -> ServerEnvironment:
+        """Environment with the SGLang installation to ask."""
+        ...
 
 
 def served_name(mark: str) -> str:

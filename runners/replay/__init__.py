@@ -1,1 +1,1 @@
-"""A runner that answers from a table of recorded measurements."""
+"""Runner that replays recorded measurements."""

@@ -12,24 +12,15 @@ from typing import TYPE_CHECKING
 
 from results.records import Failure, Measurement, ProcessIdentity, Resolved
 from runners.base import LaunchCommand, Runner, RunnerError, Session, StartProgress
-from runners.replay.table import ReplayEntry, ReplayRow, ReplayTable, read_replay_table, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from results.records import LaunchIntent
+    from runners.replay.table import ReplayEntry, ReplayRow, ReplayTable
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint, Workload
-
-__all__ = [
-    "ReplayEntry",
-    "ReplayRow",
-    "ReplayRunner",
-    "ReplayTable",
-    "read_replay_table",
-    "table_of",
-]
 
 _PREFILL_SHARE = 0.05
 """Assumed share of a request's time before its first token, since tables have no latencies."""

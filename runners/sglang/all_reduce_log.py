@@ -1,7 +1,7 @@
-"""What a server's log says of SGLang's own all-reduce kernel.
+"""Find SGLang's own all-reduce kernel in a server's log.
 
-`/server_info` tells only whether it was asked for (`disable_custom_all_reduce`), not whether the
-GPUs let it run. The log does, at SGLang's usual log level.
+`/server_info` reports only whether the kernel was requested (`disable_custom_all_reduce`). The log
+reports whether the GPUs support the kernel, at SGLang's default log level.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _V2 = re.compile(r"\] All Reduce config: symmetric_memory = (?!.*\bpull = False)")
-"""`custom_all_reduce_v2.py`, first rank: 0.5.17 and 0.5.23 (there also for some models' kernels
-of another purpose, which have no pull half)."""
+"""`custom_all_reduce_v2.py`, first rank, 0.5.17 and 0.5.23. Kernels with another purpose
+have no pull half and are excluded."""
 
 _V1 = re.compile(r"\] Registering [1-9]\d* cuda graph addresses")
-"""`custom_all_reduce.py`, first rank, 0.5.9 to 0.5.23: the captured graphs use it."""
+"""`custom_all_reduce.py`, first rank, 0.5.9 to 0.5.23: captured graphs use the kernel."""
 
 _REFUSED = re.compile(r"Setup Custom allreduce failed with|disable_custom_all_reduce=True")
-"""`parallel_state.py`, and the arguments as SGLang resolved them: deterministic inference switches
-the kernel off."""
+"""`parallel_state.py`, and SGLang's resolved arguments (deterministic inference disables the
+kernel)."""
 
 _REFUSES = re.compile(r"Custom[Aa]ll[Rr]educe\w* is disabled (?:because|due to)")
-"""Warnings of `custom_all_reduce.py` and `custom_all_reduce_utils.py`. The newer kernel's may come
-before the older one runs, so they count only where neither was seen."""
+"""Warnings of `custom_all_reduce.py` and `custom_all_reduce_utils.py`. The newer kernel may warn
+before the older kernel runs, so these warnings count only if no kernel was found."""
 
 _TELLS = "server_args="
-"""`engine.py`, at level `info`: without it the kernel would not be told of either."""
+"""`engine.py` at level `info`. Logs without this line do not report the kernel either."""
 
 _READY = "The server is fired up and ready to roll"
 _MOST_BYTES = 32 * MIB
@@ -40,15 +40,13 @@ _MOST_BYTES = 32 * MIB
 def own_kernel_in(
     log: Path | str, environment: Mapping[str, str] | None = None, *, nvlink: bool = False
 ) -> OwnKernel | None:
-    """SGLang's own kernel, where the log of a server shows that it runs.
-
-    `None` where it does not, and where that cannot be told.
+    """SGLang's own kernel, if the log shows that it runs; `None` if it does not, or if unknown.
 
     Args:
-        log: The server's log file.
-        environment: The server's variables, of which one sets the limit.
-        nvlink: Whether the server served, on a machine where NVLink joins all GPUs: then it is
-            enough that a log above level `info` holds no warning that the kernel is off.
+        log: Log file of the server.
+        environment: Variables of the server; one of them sets the kernel's limit.
+        nvlink: Whether the server served with NVLink between all GPUs. Then a log above level
+            `info` without a warning is enough.
     """
     try:
         with Path(log).open("rb") as file:
@@ -68,6 +66,6 @@ def own_kernel_in(
 
 
 def _v2_limit(environment: Mapping[str, str]) -> int:
-    """Never above the usual limit: the tuned thresholds of some GPUs are no higher."""
+    """Limit of v2, at most the default, because no GPU has a higher tuned threshold."""
     text = environment.get(V2_LIMIT, "")
     return min(V2_BYTES, int(text) * 1024) if text.isascii() and text.isdigit() else V2_BYTES

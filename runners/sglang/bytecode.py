@@ -1,10 +1,10 @@
-"""Compiled modules where a server's installation has none and may write none.
+"""Bytecode cache for installations that have no bytecode and cannot write any.
 
-SGLang's launcher and its scheduler import some thousands of modules each. Compiled at every import
-they take more than twice as long (SGLang 0.5.23 on a CPU: 24 processor seconds where 11 do, in
-each of the two). That is so in images whose packages were installed without `__pycache__` (uv does
-not compile; copied files may be older than their bytecode says) and whose Python may not write
-any (PYTHONDONTWRITEBYTECODE, or a folder that is not ours). Then it is kept in a folder beside.
+SGLang's launcher and scheduler import thousands of modules each. Without bytecode the imports take
+more than twice as long (24 instead of 11 processor seconds each, SGLang 0.5.23 on a CPU). Packages
+lack bytecode if they were installed without `__pycache__` (uv's default, or copied files with new
+times) and Python cannot write it (PYTHONDONTWRITEBYTECODE, or a read-only folder). Their bytecode
+goes to a folder in the user's cache.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from runners.process.environment import ServerEnvironment
 
-# Runs in the server's interpreter, so standard library only. Three modules stand for their
-# packages: a file of each that every start imports.
+# Runs in the server's interpreter, so standard library only. Checks one module of each of three
+# packages that every start imports.
 _SCRIPT = r"""
 import importlib.util, json, os, sys
 found = {"kept": True, "writes": not sys.dont_write_bytecode}
@@ -57,14 +57,14 @@ print(json.dumps(found))
 def bytecode_variables(
     environment: ServerEnvironment, variables: Mapping[str, str | None]
 ) -> dict[str, str | None]:
-    """Variables by which a server's modules are compiled once, not at every launch.
+    """Variables that make a server compile its modules once, not at every launch.
 
     Args:
-        environment: Where the server runs.
-        variables: Those that it is given.
+        environment: Environment of the server.
+        variables: Other variables of the server.
 
     Returns:
-        Nothing where bytecode is there, or is written at the first launch.
+        Empty if bytecode exists, or if Python can write it.
     """
     if not environment.sees_processes or "PYTHONPYCACHEPREFIX" in variables:
         return {}
@@ -74,11 +74,11 @@ def bytecode_variables(
         if found["kept"] or found["writes"]:
             return {}
     except (EnvironmentUnusableError, IndexError, ValueError, KeyError, TypeError):
-        return {}  # what is wrong with it, the start says
+        return {}  # the launch reports the error
     return {"PYTHONPYCACHEPREFIX": str(bytecode_folder()), "PYTHONDONTWRITEBYTECODE": None}
 
 
 def bytecode_folder() -> Path:
-    """Where servers' bytecode is kept; Python makes it, and tells versions apart."""
+    """Folder of the servers' bytecode. Python creates it and separates versions."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "sglang-tuner" / "bytecode"

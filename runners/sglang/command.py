@@ -1,4 +1,4 @@
-"""A configuration as SGLang's command line: for a trial's server, and for export."""
+"""Build SGLang's command line of a configuration, for a trial or for export."""
 
 from __future__ import annotations
 
@@ -41,24 +41,22 @@ def sglang_command(
     env: Mapping[str, str | None] | None = None,
     for_export: bool | None = None,
 ) -> LaunchCommand:
-    """The command that starts `configuration`.
+    """Build the command that starts `configuration`.
 
-    Flags are written in full, in a fixed order: model, speculation, the study's fixed flags, the
-    flags that it varies, address. A configuration's flag or variable replaces a fixed one of its
-    name; `None` leaves it out.
+    Flags have a fixed order: model, speculation, fixed flags of the study, varied flags, address.
+    A flag or variable of the configuration replaces a fixed one; `None` removes it.
 
     Args:
-        study: Gives the fixed part.
-        configuration: Gives what the study varies.
+        study: Has the fixed flags and variables.
+        configuration: Has the varied flags and variables.
         python: The interpreter.
-        module: What it runs: SGLang, or the simulated server.
+        module: Module to run: SGLang, or the simulated server.
         host: The address; `None` takes the study's, or SGLang's default.
         port: The port; `None` takes the study's, or SGLang's default.
-        extra: Further words, after all flags.
-        env: Further variables (`None`: removed); they win.
-        for_export: Whether it is to serve, with the study's keys and TLS, and secrets by reference
-            only where the study has them so. A trial's server gets no keys, and its secret
-            variables are filled in. `None`: where no `host` is given.
+        extra: Words after all flags.
+        env: Variables that override all others (`None`: removed).
+        for_export: Include the study's keys and TLS, and keep references to secrets. A trial has
+            no keys, and references are replaced by the secrets. [default: if `host` is `None`]
     """
     exported = host is None if for_export is None else for_export
     flags = server_flags(study, configuration, host=host, port=port, for_export=exported)
@@ -80,14 +78,14 @@ def server_flags(
     port: int | None = None,
     for_export: bool,
 ) -> dict[str, Any]:
-    """Every flag of a configuration's server, without dashes, in the order of its command line.
+    """Flags of a configuration without dashes, in the order of the command line.
 
     Args:
-        study: Gives the fixed part.
-        configuration: Gives what the study varies.
+        study: Has the fixed flags and variables.
+        configuration: Has the varied flags and variables.
         host: See `sglang_command`.
         port: See `sglang_command`.
-        for_export: Whether keys and TLS are among them.
+        for_export: Include keys and TLS.
     """
     given = {**study.server.flags, **dict(configuration.flags)}
     own_host, own_port = given.pop("host", None), given.pop("port", None)
@@ -105,13 +103,13 @@ def server_flags(
 
 
 def with_prefix(command: LaunchCommand, study: Study) -> LaunchCommand:
-    """`command` with what of `server.prefix` pins a server on this machine."""
+    """Add the words of `server.prefix` that pin a server on this machine."""
     names = {*dict(command.env), *command.unset}
     return replace(command, prefix=prefix_here(study.server.prefix, names))
 
 
 def redacted(command: LaunchCommand) -> LaunchCommand:
-    """`command` as it may be stored and shown: `$NAME` in place of each secret. Idempotent."""
+    """Replace each secret by `$NAME`, for storage and display. Idempotent."""
     argv: list[str] = []
     secret_flag: str | None = None
     for word in command.argv:
@@ -123,7 +121,7 @@ def redacted(command: LaunchCommand) -> LaunchCommand:
 
 
 def _takes_secret(word: str) -> bool:
-    """Whether the word behind this one is a secret."""
+    """Whether the next word is a secret."""
     return word.startswith("--") and "=" not in word and is_secret(word)
 
 
@@ -141,7 +139,7 @@ def _redacted_value(name: str, value: str) -> str:
 
 
 def flag_words(name: str, value: Any) -> list[str]:  # noqa: ANN401 - any value that YAML can hold
-    """A flag and its value as words of a command line."""
+    """Words of a flag and its value."""
     flag = f"--{name}"
     if value is None or value is False:
         return []
@@ -155,18 +153,18 @@ def flag_words(name: str, value: Any) -> list[str]:  # noqa: ANN401 - any value 
 
 
 def flag_destination(name: str) -> str:
-    """The name under which `/server_info` shows a flag."""
+    """Name of a flag in `/server_info`."""
     return canonical_flag(name).replace("-", "_")
 
 
 def tp_size(study: Study, configuration: Configuration | None = None) -> int:
-    """The target's tensor-parallel size: a configuration's own, or that of every launch."""
+    """Tensor-parallel size of the target, for a configuration or for the study."""
     flags = {**study.server.flags, **dict(configuration.flags if configuration else ())}
     return int(flags.get("tp-size") or 1)
 
 
 def shell(command: LaunchCommand) -> str:
-    """`command` as one line to paste into a POSIX shell, secrets as `"$NAME"`."""
+    """One line for a POSIX shell, with secrets as `"$NAME"`."""
     shown = redacted(command)
     words = [f"{name}={_quoted(value, secret=is_secret(name))}" for name, value in shown.env]
     if shown.unset:

@@ -25,13 +25,13 @@ _LAYOUT = (
     *("base-gpu-id", "gpu-id-step"),
 )
 
-# Runs in the server's interpreter, so standard library only: what is imported for its version
-# alone (torch, sglang) takes seconds, and the distributions' metadata says the same.
+# Runs in the server's interpreter, so standard library only. Versions come from the metadata of the
+# distributions, because importing torch or sglang takes seconds.
 #
-# PyTorch's wheels state their build as a local version where they come from its own index
-# ("2.9.1+cu128") and leave it out on PyPI; there the CUDA that they bring names it.
-# `CUDA_VISIBLE_DEVICES` selects by number, or by the beginning of a UUID, and ends at the first
-# entry that names none (CUDA's programming guide, "CUDA environment variables").
+# PyTorch's own wheels have their build in the local version ("2.9.1+cu128"). Wheels from PyPI do
+# not, so the CUDA runtime package gives the build. `CUDA_VISIBLE_DEVICES` selects by number or by
+# the start of a UUID, and ends at the first invalid entry (CUDA's programming guide, "CUDA
+# environment variables").
 _SCRIPT = r"""
 import importlib.metadata, json, os, platform, re, socket, subprocess
 
@@ -116,11 +116,11 @@ _TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """A machine, and the GPUs on it that its servers may use.
+    """A machine and the GPUs that servers may use.
 
     Attributes:
-        machine: What is stored with every launch.
-        uuids: Of the GPUs in `machine.gpus`, in their order.
+        machine: Record that is stored with every launch.
+        uuids: UUIDs of the GPUs, in the order of `machine.gpus`.
     """
 
     machine: Machine
@@ -130,14 +130,14 @@ class MachineFacts:
 def read_machine(
     environment: ServerEnvironment, variables: Mapping[str, str | None] | None = None
 ) -> MachineFacts:
-    """Asks a server environment's interpreter for versions, GPUs and topology.
+    """Read versions, GPUs and topology in a server environment.
 
-    NVIDIA's driver is asked through `nvidia-smi`, also behind a command prefix; without it the
-    GPUs, driver and topology stay empty (ROCm, a CPU).
+    `nvidia-smi` gives GPUs, driver and topology, also behind a command prefix. Without it they stay
+    empty (ROCm, CPU).
 
     Args:
-        environment: Where servers run.
-        variables: Those that servers are given (`CUDA_VISIBLE_DEVICES` among them).
+        environment: Environment of the servers.
+        variables: Variables of the servers, for example `CUDA_VISIBLE_DEVICES`.
 
     Raises:
         EnvironmentUnusableError: The interpreter could not be run.
@@ -156,41 +156,40 @@ def read_machine(
 
 
 def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
-    """What of a machine the servers of a study have to themselves, sorted: its GPUs, or its CPU."""
+    """Devices that the servers of a study need for themselves, sorted: GPUs, or the CPU."""
     layouts = list(_layouts(study))
     used = sorted({number for flags in layouts for number in _gpus_of(flags)})
     if not used:
         return ("cpu",)
     visible = facts.uuids
-    if not visible:  # no NVIDIA driver to ask, or slices of GPUs: by what was chosen, or by number
+    if not visible:  # no NVIDIA driver, or MIG slices
         chosen = study.server.env.get("CUDA_VISIBLE_DEVICES") or os.environ.get(
             "CUDA_VISIBLE_DEVICES", ""
         )
         visible = tuple(word.strip() for word in str(chosen).split(",") if word.strip())
     if "CUDA_VISIBLE_DEVICES" in {*study.space.env, *_production(study, "env")}:
-        # Which it is changes from launch to launch.
+        # The GPUs differ between launches.
         return tuple(sorted(f"gpu-{name}" for name in visible)) or ("gpus",)
     names = (visible[n] if n < len(visible) else str(n) for n in used)
     return tuple(sorted(f"gpu-{name.removeprefix('GPU-')}" for name in names))
 
 
 def gpus_used(study: Study) -> tuple[int, ...]:
-    """Numbers, among those that can be seen, of the GPUs that a launch of a study uses.
+    """Numbers of the GPUs that the study's fixed flags use, among the visible GPUs.
 
-    Those of its fixed flags; a configuration may have others. Empty for a server on another device
-    than CUDA.
+    A configuration may use others. Empty for a server without CUDA.
     """
     return _gpus_of(study.server.flags)
 
 
 def _gpus_of(flags: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of one node, from `base-gpu-id` on by `gpu-id-step` (0.5.23, data_parallel_controller)."""
+    """GPUs of one node, by `base-gpu-id` and `gpu-id-step` (0.5.23, data_parallel_controller)."""
     first, step = flags.get("base-gpu-id") or 0, flags.get("gpu-id-step") or 1
     return tuple(int(first) + int(step) * n for n in range(gpus_of_node(flags)))
 
 
 def _layouts(study: Study) -> Iterator[dict[str, Any]]:
-    """The flags that say where a launch runs, in every way that a study may set them."""
+    """Every combination of the flags that choose GPUs."""
     fixed = study.server.flags
     yield dict(fixed)
     lists = (study.space.flags, *(part.flags for part in study.space.speculation))
@@ -205,7 +204,7 @@ def _layouts(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def _production(study: Study, what: Literal["flags", "env"]) -> dict[str, Any]:
-    """What today's command has otherwise; nothing where it is none of this study's."""
+    """Flags or variables of the production command; empty without a usable command."""
     try:
         configuration = production_configuration(study)
     except ValueError:
@@ -265,4 +264,4 @@ def caches():
             os.path.join(moved, "nv") if moved else under(".nv", "ComputeCache")),
     }
 """
-"""Defines `caches()`: the folder of each cache, as the server's variables have it."""
+"""Defines `caches()`, which returns the folder of each cache."""

@@ -1,11 +1,11 @@
-"""Weights read into the page cache while the server still imports.
+"""Read weights into the page cache while the server imports.
 
-Before a server reads a byte of its weights it imports for ten seconds or more, with the disk idle.
-They are read meanwhile, for the page cache to have them; what is there already is left alone. Not
-where they would not fit into free memory: then they would only push each other out.
+A server imports for ten seconds or more before it reads weights, and the disk is idle. Cached parts
+are skipped. Weights that do not fit into the available memory are not read, since they would evict
+each other.
 
-They are read, not announced: of a range that `posix_fadvise` says will be needed, Linux reads no
-more than one read-ahead's worth (`mm/readahead.c`, force_page_cache_readahead).
+`posix_fadvise` is not enough: Linux reads only one read-ahead window of an announced range
+(`mm/readahead.c`, force_page_cache_readahead).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 _SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf"})
 _CHUNK = 4 << 20
-"""Bytes read at a time, so that it can be told to stop in between."""
+"""Bytes per read; the thread can stop between two reads."""
 
 _SHARE = 0.8
-"""Of the memory that is available: the server and its loading need some as well."""
+"""Share of the available memory that weights may use, since the server needs memory too."""
 
 
 class ReadAhead:
-    """Reads files ahead in a thread, for as long as the context lasts."""
+    """Context manager that reads weight files in a thread."""
 
     def __init__(self, folders: Iterable[str | Path]) -> None:
-        """Looks for weights; reads nothing yet.
+        """Look for weights without reading them.
 
         Args:
-            folders: Of models, on this machine; what is none is passed over.
+            folders: Folders of models on this machine. Missing folders are skipped.
         """
         self.files = weight_files(folders)
         self._stop = threading.Event()
@@ -51,7 +51,7 @@ class ReadAhead:
 
     @property
     def reads(self) -> bool:
-        """Whether it is still at it."""
+        """Whether the thread still reads."""
         return self._thread is not None and self._thread.is_alive()
 
     def __exit__(
@@ -60,7 +60,7 @@ class ReadAhead:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends it: nothing reads beside a measurement."""
+        """Stop the thread, so that no measurement is disturbed."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -78,16 +78,16 @@ class ReadAhead:
 
 
 def _cached(file: int, offset: int) -> bool:
-    """Whether a byte can be had without the disk; past the end, too."""
+    """Whether a byte is in the page cache; also true past the end of the file."""
     try:
         os.preadv(file, [bytearray(1)], offset, os.RWF_NOWAIT)
-    except OSError:  # not now, or this file system does not tell
+    except OSError:  # not cached, or not supported by the file system
         return False
     return True
 
 
 def weight_files(folders: Iterable[str | Path]) -> tuple[Path, ...]:
-    """The files of weights in these folders, in the order in which they are likely loaded."""
+    """Weight files in these folders, in the likely order of loading."""
     found: dict[Path, None] = {}
     for folder in folders:
         with suppress(OSError):

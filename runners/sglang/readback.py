@@ -1,4 +1,4 @@
-"""What a running server says it runs, in the shape of what was asked for."""
+"""Read a server's configuration back, in the form of the requested configuration."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _ABSENT = object()
 def resolved_of(
     asked: Configuration, study: Study, info: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Resolved:
-    """Reads a configuration back.
+    """Read a configuration back.
 
-    Flags come from `/server_info`, variables from the process's environment. A flag that the
-    server does not show cannot be read back and is left out. A flag that was not given shows the
-    value that the server chose by itself. Where the server changes its draft steps as it runs
-    (`speculative-adaptive`), the steps are those that it began with.
+    Flags come from `/server_info`, variables from the environment of the process. A flag that the
+    server does not report is left out. A flag that was not given has the server's default. With
+    `speculative-adaptive`, the steps are those at the start.
 
-    Flags and variables that the study does not vary are those of today's command. They stay as
-    asked: whatever SGLang makes of them (a context length of `128k`), it makes of them today.
+    Flags and variables that the study does not vary come from the production command. They keep the
+    requested value, since SGLang treats them the same way in production (a context length of
+    `128k`).
 
     Args:
-        asked: What was asked for.
-        study: The study that it belongs to.
-        info: The `/server_info` body.
-        environ: The server process's environment; empty where it can't be seen, then no variable
-            is read back.
+        asked: Requested configuration.
+        study: Study of the configuration.
+        info: Body of `/server_info`.
+        environ: Environment of the server process. Empty if not visible; then no variable is read
+            back.
     """
     speculation = _canonical(_at_start(speculation_of(info), info), study)
     has_draft = (
@@ -75,9 +75,9 @@ def resolved_of(
 
 
 def _without_clock(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The body without what the plugin's clock has counted so far: of no window, and large.
+    """Remove the counts of the plugin's clock: they are large and belong to no window.
 
-    That there is a clock, and whether it failed, stays.
+    The state of the clock stays.
     """
     kept = dict(info)
     states = info.get("internal_states")
@@ -94,11 +94,10 @@ def _without_clock(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _found(name: str, asked: Configuration, study: Study, info: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """What the server shows of a flag, in the flag's own words; `_ABSENT` if nothing.
+    """Reported value of a flag; `_ABSENT` if the server does not report it.
 
-    0.5.23 counts replicas with `dp_size`, and moves the groups that `--dp-size` asks for beside
-    `--enable-dp-attention` to `attn_dp_size` (`parallel_hook.py`; `deepseek_v4_hook.py` does it
-    without the flag).
+    In 0.5.23, `dp_size` counts replicas. With `--enable-dp-attention`, SGLang moves the value of
+    `--dp-size` to `attn_dp_size` (`parallel_hook.py`; `deepseek_v4_hook.py` without the flag).
     """
     found = info.get(flag_destination(name), _ABSENT)
     if canonical_flag(name) == "dp-size" and found == 1:
@@ -109,10 +108,10 @@ def _found(name: str, asked: Configuration, study: Study, info: Mapping[str, Any
 
 
 def _at_start(speculation: Speculation, info: Mapping[str, Any]) -> Speculation:
-    """The steps that adaptive speculation began with: those of now are a moment's.
+    """Replace the current steps of adaptive speculation by those at the start.
 
-    The scheduler (`internal_states`) tells the steps of now, the HTTP process those that it was
-    started with (0.5.23: `eagle_worker_v2.py:1898-1903`, `http_server.py:864-892`).
+    The scheduler (`internal_states`) reports the current steps, the HTTP process those at the start
+    (0.5.23: `eagle_worker_v2.py:1898-1903`, `http_server.py:864-892`).
     """
     if not speculation.enabled or not info.get("speculative_adaptive"):
         return speculation
@@ -124,7 +123,7 @@ def _at_start(speculation: Speculation, info: Mapping[str, Any]) -> Speculation:
 
 
 def _canonical(speculation: Speculation, study: Study) -> Speculation:
-    """NGRAM and the block algorithms show steps and topk that follow from the rest."""
+    """Remove the derived steps and topk that NGRAM and the block algorithms report."""
     algorithm = ALGORITHMS.get(speculation.algorithm)
     if algorithm is not None and algorithm.shape in {Shape.LOOKUP, Shape.BLOCK}:
         return canonical_speculation(speculation, study)
@@ -132,7 +131,7 @@ def _canonical(speculation: Speculation, study: Study) -> Speculation:
 
 
 def _as_asked(asked: Value, found: Any) -> Value:  # noqa: ANN401 - JSON
-    """`found`, in the type that was asked for where both mean the same."""
+    """The requested value if the reported value means the same, else the reported value."""
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
     if asked is not None and not isinstance(asked, bool) and _means(str(asked), found):
@@ -140,13 +139,13 @@ def _as_asked(asked: Value, found: Any) -> Value:  # noqa: ANN401 - JSON
     if isinstance(found, (list, dict)):
         return json.dumps(found, separators=(",", ":"))
     if found is False:
-        return None  # a switch that is off is one that is not given
+        return None  # a switch that is off equals one that is not given
     value: Value = found
     return value
 
 
 def _means(word: str, found: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether a word of the command line gives this value; `1e-5` and `{"a": 1}` have others."""
+    """Whether a word of the command line has this value, also as JSON (`1e-5`, `{"a": 1}`)."""
     if str(found) == word:
         return True
     try:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
     from runners.plugin.cycle_times import CycleWatch
+    from runners.process.environment import ServerEnvironment
     from runners.sglang.machine import MachineFacts
     from runners.sglang.phases import StartTimeouts
     from search_spaces.configuration import Configuration, Setting
@@ -199,6 +200,11 @@ class SGLangRunner(ProcessRunner):
     def server_python(self) -> ServerPython:
         """See `ProcessRunner.server_python`."""
         return server_python(self._study, self.environment)
+
+    @property
+    def preflight_environment(self) -> ServerEnvironment:
+        """See `Preflight`."""
+        return self.environment
 
     def machine(self) -> Machine:
         """See `MachineFacts.machine`."""

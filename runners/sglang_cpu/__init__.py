@@ -1,4 +1,4 @@
-"""The real SGLang on a CPU: installed with a kernel stand-in and tiny models, for tests."""
+"""Install the real SGLang on a CPU, with replacement kernels and tiny models, for tests."""
 
 from runners.sglang_cpu.install import DEFAULT_DIR, CpuServer, install
 

@@ -1,4 +1,4 @@
-"""`python -m runners.sglang_cpu [DIR]`: installs the real SGLang for a CPU, with tiny models."""
+"""`python -m runners.sglang_cpu [DIR]`: install the real SGLang for a CPU, with tiny models."""
 
 import sys
 

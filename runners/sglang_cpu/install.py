@@ -1,14 +1,14 @@
-"""Installs the real SGLang for a CPU, with tiny models, into a folder of its own.
+"""Install the real SGLang for a CPU, with tiny models, into a separate folder.
 
     python -m runners.sglang_cpu [DIR]        (default: .sglang-cpu)
 
-makes `DIR/venv`, whose interpreter runs `-m sglang.launch_server` with `SGLANG_USE_CPU_ENGINE=1`
-and nothing else, and `DIR/models`. Every step leaves a stamp with the digest of its inputs: a
-second call does only what has changed, and nothing takes well under a second.
+creates `DIR/venv` and `DIR/models`. The interpreter of `DIR/venv` runs `-m sglang.launch_server`
+with `SGLANG_USE_CPU_ENGINE=1`. Each step writes a stamp with the digest of its inputs, so that
+another call repeats only changed steps.
 
-Nothing in site-packages is edited. SGLang's CPU kernels are not in the package registry, so
-`stand_in/` holds a plain-torch replacement (for tests with tiny models: slow, and honest about
-everything but speed). It is copied to `DIR/stand-in` and found through a `.pth` file.
+No file in site-packages is edited. SGLang's CPU kernels are not in the package registry, so
+`stand_in/` has replacements in plain torch, correct but slow. They are copied to `DIR/stand-in`,
+and a `.pth` file adds them to the path.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class CpuServer:
     """An installed SGLang for a CPU.
 
     Attributes:
-        root: The folder that holds it.
+        root: Folder of the installation.
     """
 
     root: Path
 
     @property
     def python(self) -> Path:
-        """The interpreter that runs `-m sglang.launch_server`."""
+        """Interpreter that runs `-m sglang.launch_server`."""
         return self.root / "venv" / "bin" / "python"
 
     @property
     def models(self) -> Path:
-        """The folder with `tiny`, `noisy`, `draft` and `eagle3`."""
+        """Folder with `tiny`, `noisy`, `draft` and `eagle3`."""
         return self.root / "models"
 
 
@@ -69,11 +69,11 @@ class _Step:
 
 
 def install(root: Path, say: Callable[[str], None] = lambda _: None) -> CpuServer:
-    """Makes what is missing under `root`.
+    """Run the missing or changed steps under `root`.
 
     Raises:
         subprocess.CalledProcessError: A step failed; its output is on stderr. The next call
-            begins with that step.
+            repeats that step.
     """
     server = CpuServer(root.absolute())
     server.root.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def install(root: Path, say: Callable[[str], None] = lambda _: None) -> CpuServe
 def _steps(server: CpuServer) -> tuple[_Step, ...]:
     root = server.root
     packages = _digest(_REQUIREMENTS, f"{sys.version_info.major}.{sys.version_info.minor}")
-    # The .pth file lives in the venv and the models need its torch: both follow the packages.
+    # The .pth file is in the venv, and the models need its torch, so both depend on the packages.
     stand_in = _digest(sorted(_STAND_IN.rglob("*.py")), packages, str(root))
     models = _digest([_MAKE_MODELS], packages)
     return (
@@ -126,7 +126,7 @@ def _stand_in(server: CpuServer) -> None:
     shutil.copytree(_STAND_IN, folder, ignore=shutil.ignore_patterns("__pycache__"))
     asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = _call(str(server.python), "-c", asked).strip()
-    # "zz": after the distributions' own .pth files; the second line runs the import hook.
+    # "zz" sorts after other .pth files; the second line runs the import hook.
     pth = Path(site) / "zz_sglang_cpu_stand_in.pth"
     pth.write_text(f"{folder}\nimport sglang_cpu_stand_in\n")
 
@@ -143,7 +143,7 @@ def _call(*argv: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line: installs into the folder that is named, or the default."""
+    """Install into the folder of the first argument, or into the default folder."""
     root = Path(arguments[0]) if arguments else DEFAULT_DIR
     server = install(root, lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201 - a command line's own progress
     print(server.python)  # noqa: T201 - a command line's result

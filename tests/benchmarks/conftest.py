@@ -26,11 +26,11 @@ study: noisy
 model: {{path: moonshotai/Kimi-K2.5, draft: lightseekorg/kimi-k2.5-eagle3}}
 server: {{flags: {{tp-size: 8, trust-remote-code: true, max-running-requests: 64}}}}
 space: {{speculation: [{{algorithm: none}}, {{algorithm: EAGLE3, num_steps: [2, 5], topk: 1}}]}}
-workload: {{prompts: {{chat: 0.5, code: 0.5}}, output_tokens: 24, requests: 6,
+workload: {{prompts: {{chat: 0.5, code: 0.5}}, output_tokens: 16, requests: 6,
            points: [{{concurrency: 1}}]}}
 budget: {{launches: 4}}
 runner: simulated
-simulated: {{profile: {profile}, time_scale: 4.0}}
+simulated: {{profile: {profile}, time_scale: 6.0}}
 """
 
 

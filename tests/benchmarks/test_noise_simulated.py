@@ -98,7 +98,7 @@ def test_disturbances_take_turns_with_quiet_blocks_and_leave_nothing(noise, mark
     noise.plant(launch=0.0, block=0.0, prompt=0.0)
     kinds = ("idle_server", "imports", "busy_core", "pinned_client", "unstreamed")
     out, _ = noise.run(
-        *("--configuration", "EAGLE3:2", "--launches", "0", "--drift-minutes", "0.06"),
+        *("--configuration", "EAGLE3:2", "--launches", "0", "--drift-minutes", "0.03"),
         *("--cycles", "2", "--disturb", *kinds, "--json"),
     )
     assert not marked()

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.table import OpenLoopError, of_cycle, rows, shown
 from results.records import BatchCycles, CycleTimes, Failure, PartTime
 from results.store import Store
-from runners.replay.runner import ReplayEntry, ReplayRow, read_replay_table, table_of
+from runners.replay.table import ReplayEntry, ReplayRow, read_replay_table, table_of
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study

@@ -1,7 +1,7 @@
-"""What a simulated answer has in common with the real one to the same question, and what not.
+"""Comparison of a simulated and a real answer to the same request.
 
-Refusals must be equal to the letter, answers in their keys, the order of these and their types,
-and in the values that do not depend on the model; streams event by event, one event to a chunk.
+Error texts must be equal. Answers must have equal keys, key order, types, and values that do not
+depend on the model. Streams are compared event by event, with one event per chunk.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from .exchange import Answer, Exchange
 
 SOMETIMES = {"cached_tokens_details", "decode_moments", "accelerator", "prompt_tokens_details"}
-"""Null on a cold cache or before the first decode, and not otherwise."""
+"""Keys that are null on a cold cache or before the first decode."""
 
 SAME = (
     *("completion_tokens", "finish_reason", "object", "role", "owned_by", "weight_version"),
     *("num_retractions", "reasoning_tokens", "dp_rank", "weight_versions"),
 )
-"""Keys whose values follow from the request, whatever the model says."""
+"""Keys whose values depend only on the request."""
 
 OF_THEIR_OWN = ("server_info", "metrics", "prometheus")
-"""Paths whose bodies have comparisons of their own."""
+"""Paths whose bodies other modules compare."""
 
 DONE = b"data: [DONE]\n\n"
 
 
 def compare(exchange: Exchange, real: Answer, simulated: Answer) -> list[str]:
-    """What is different, in words; empty where the contract holds."""
+    """Describe the differences; an empty list means equal."""
     if real.status != simulated.status:
         return [f"status {simulated.status}, not {real.status}: {simulated.text[:300]}"]
     return [*_headers(real, simulated), *_bodies(exchange, real, simulated)]
@@ -44,7 +44,7 @@ def _headers(real: Answer, simulated: Answer) -> Iterator[str]:
     allowed = [set(re.split(r",\s*", one.headers.get("allow", ""))) for one in (real, simulated)]
     if allowed[0] != allowed[1]:
         yield f"allow {simulated.headers.get('allow')}, not {real.headers.get('allow')}"
-    # A recorded answer has no more than these two.
+    # A recorded answer has only the two headers above.
     if "date" in real.headers and real.headers.keys() != simulated.headers.keys():
         yield f"headers {sorted(simulated.headers)}, not {sorted(real.headers)}"
 
@@ -62,9 +62,9 @@ def _bodies(exchange: Exchange, real: Answer, simulated: Answer) -> Iterator[str
 
 
 def words(text: str) -> str:
-    """A refusal without what is not the same on two machines.
+    """Remove the parts of an error text that depend on the machine.
 
-    Numbers count another tokenizer's tokens, and names of files begin where SGLang is installed.
+    Token counts depend on the tokenizer, and file names on the installation of SGLang.
     """
     text = re.sub(r'File \\"[^"]*/sglang/', r'File \\"sglang/', text)
     return re.sub(r"\d+ tokens", "N tokens", text)
@@ -84,9 +84,12 @@ def _values(real: list[Any], simulated: list[Any]) -> Iterator[str]:
 
 
 def _same(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of keys that must have the same ones, by their places."""
+    """Yield the values of `SAME` by their places."""
     if isinstance(value, dict) and _aborted(value):
-        yield f"{place}.finish_reason", value["finish_reason"]  # how far it came is chance
+        yield (
+            f"{place}.finish_reason",
+            value["finish_reason"],
+        )  # its length depends on timing
     elif isinstance(value, dict):
         for key, one in value.items():
             if key in SAME:
@@ -109,7 +112,7 @@ def _streams(real: Answer, simulated: Answer) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
         return
-    # What begins, goes on and ends a stream; how many events go on depends on what is accepted.
+    # First, middle and last events; the number of middle events depends on the acceptance.
     first = _with_tokens_of(theirs[0], ours[0])
     for name, one, other in (("first", first, ours[0]), ("last", theirs[-1], ours[-1])):
         yield from (f"{name} event: {what}" for what in _values([one], [other]))
@@ -118,15 +121,15 @@ def _streams(real: Answer, simulated: Answer) -> Iterator[str]:
             return
     elif theirs[1:-1]:
         yield from (f"an event between: {what}" for what in _kinds(theirs[1:-1], ours[1:-1]))
-    if len(real.chunks) > 1:  # not recorded, but as it came
+    if len(real.chunks) > 1:  # a live answer, not a recorded one
         yield from (f"frames: {what}" for what in _frames(real, simulated))
 
 
 def _with_tokens_of(real: Any, simulated: Any) -> Any:
-    """A first event of the real server that has no more tokens than the simulated one's.
+    """Limit the first event of the real server to the simulated event's number of tokens.
 
-    A busy machine sends the first ones together (seen with NGRAM, and in OpenAI's continuous usage:
-    2, where 1 is usual).
+    A busy machine may send the first two tokens together (observed with NGRAM and in OpenAI's
+    continuous usage).
     """
     for part in ("meta_info", "usage"):
         counts = [
@@ -143,7 +146,7 @@ def _kinds(theirs: list[Any], ours: list[Any]) -> Iterator[str]:
 
 
 def _frames(real: Answer, simulated: Answer) -> Iterator[str]:
-    """HTTP chunks: a client that reads chunk by chunk sees the same."""
+    """Compare the HTTP chunks, for clients that read chunk by chunk."""
     whole = [one_event_to_a_chunk(answer) for answer in (real, simulated)]
     if whole[0] != whole[1]:
         yield f"{'one event' if whole[1] else 'not one event'} to a chunk"
@@ -153,10 +156,10 @@ def _frames(real: Answer, simulated: Answer) -> Iterator[str]:
 
 
 def one_event_to_a_chunk(answer: Answer) -> bool:
-    """Whether each chunk before the last one is one event."""
+    """Return whether every chunk except the last is one event."""
     return all(map(is_one_event, answer.chunks[:-1]))
 
 
 def is_one_event(chunk: bytes) -> bool:
-    """Whether a chunk is one server-sent event, and all of it."""
+    """Return whether a chunk is exactly one server-sent event."""
     return chunk.startswith(b"data: ") and chunk.find(b"\n\n") == len(chunk) - 2

@@ -1,4 +1,4 @@
-"""A simulated server that has drifted: its verify calls count the prefill, as its steps do not."""
+"""A simulated server with a drift: its verify calls include the prefill."""
 
 from __future__ import annotations
 

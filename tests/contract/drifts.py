@@ -1,7 +1,6 @@
-"""Drifts: ways in which a server could become another one without anybody's noticing.
+"""Drifts: changes of a server that the contract must detect.
 
-Each changes what came over the wire, so that it is the comparison that is tried, and says which
-words the comparison must have for it.
+A drift changes a received answer, and has a pattern that the comparison must report.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class Drift:
     """One drift.
 
     Attributes:
-        name: What has changed.
-        change: Makes an answer of before one of after; given the path that was asked.
-        caught: A pattern that is found in one of the breaches.
+        name: Description of the change.
+        change: Returns the changed answer, given the path and the answer.
+        caught: Pattern that one of the breaches must contain.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Drift:
 
 
 def _json(paths: tuple[str, ...], edit: Callable[[Any], None]) -> Change:
-    """Edits decoded bodies: a whole answer, or each event of a stream."""
+    """Make a change that edits decoded bodies: a whole answer, or each event of a stream."""
 
     def change(path: str, answer: Answer) -> Answer:
         if not path.startswith(paths) or answer.status != 200:
@@ -65,7 +64,7 @@ def _metas(value: Any) -> list[dict[str, Any]]:
 
 
 def _of_meta(edit: Callable[[dict[str, Any]], None]) -> Change:
-    """Edits `meta_info` of finished answers of `/generate` that have accounts of acceptance."""
+    """Make a change that edits `meta_info` of finished answers with acceptance counts."""
 
     def each(value: Any) -> None:
         for meta in _metas(value):
@@ -104,7 +103,7 @@ def _refusal(path: str, refused: int, /, **changes: Any) -> Change:
 
 
 def _only_new(value: Any) -> None:
-    """`--incremental-streaming-output`'s kind of event."""
+    """Keep only the new tokens, as `--incremental-streaming-output` does."""
     if any(meta["finish_reason"] is None for meta in _metas(value)):
         value["output_ids"] = value["output_ids"][-1:]
 

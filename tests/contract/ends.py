@@ -1,7 +1,7 @@
-"""How servers end: the exit statuses and last words that both servers must have.
+"""Exit statuses and last log lines that both servers must have.
 
-The real one is held to them by `tests/sglang/test_live_end.py`, `test_port_taken.py`
-and `test_failed_starts.py`, which starts again what is recorded in `tests/data/failed`.
+`tests/sglang/test_live_end.py`, `test_port_taken.py` and `test_failed_starts.py` check the real
+server.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One way to end.
+    """End of a server.
 
     Attributes:
-        status: As `Popen` has it: negative for a signal.
-        says: Patterns that the log has then.
-        never: One that it has not.
+        status: Exit status as in `Popen`: negative for a signal.
+        says: Patterns that the log must have.
+        never: Pattern that the log must not have.
     """
 
     status: int
@@ -26,7 +26,7 @@ class End:
     never: str | None = None
 
     def breaches(self, status: int, log: str) -> list[str]:
-        """What is different, in words."""
+        """Describe the differences."""
         found = [] if status == self.status else [f"exit status {status}, not {self.status}"]
         found += [f"never says {one!r}" for one in self.says if not re.search(one, log)]
         if self.never is not None and re.search(self.never, log):
@@ -34,17 +34,17 @@ class End:
         return found
 
 
-TOLD_TO_END = End(0, (r"SIGTERM received", r"Gracefully exiting"), never="crashed")
-"""By SIGTERM, whether idle or not: what it has begun to answer it answers."""
+SIGTERM_RECEIVED = End(0, (r"SIGTERM received", r"Gracefully exiting"), never="crashed")
+"""SIGTERM, idle or busy: the server completes its requests first."""
 
 SCHEDULER_KILLED = End(
     -signal.SIGKILL,
     (r"Subprocess scheduler_0 \(pid=\d+\) crashed with exit code -9", r"SIGQUIT received"),
 )
-"""137 to a shell: it kills its own process group, which says nothing of memory."""
+"""137 in a shell: the server kills its own process group; this is not an out-of-memory kill."""
 
 PORT_TAKEN = End(3, (r"error while attempting to bind on address", r"fired up and ready to roll"))
-"""It binds last, and its warm-up has reached whoever holds the port."""
+"""The server binds last; its warm-up request reaches the server that holds the port."""
 
 UNKNOWN_FLAG = End(2, (r"sglang serve: error: unrecognized arguments: --nosuch-flag",))
 REFUSED_FLAGS = End(

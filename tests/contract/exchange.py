@@ -1,4 +1,4 @@
-"""One HTTP exchange with a server, kept as it came over the wire: chunk by chunk."""
+"""One HTTP exchange with a server, with the chunks of the answer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 _FEW_EVENTS = 3  # a verify has run by then
 TIMEOUT_S = 240.0
-"""Real seconds: a real server on a CPU that it shares with everything else."""
+"""Real seconds; the real server may share its CPU with other processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is asked.
+    """A request.
 
     Attributes:
-        name: Its name among the exchanges.
-        method: Of HTTP.
-        path: With its query.
-        body: What is sent; `None` is no body at all.
-        headers: Beside those that every request has.
+        name: Name of the exchange.
+        method: HTTP method.
+        path: Path with the query.
+        body: Body of the request; `None`: no body.
+        headers: Headers in addition to the common ones.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Exchange:
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> Exchange:
-        """An exchange as `exchanges_*.json` has it."""
+        """Make the exchange of an entry of `exchanges_*.json`."""
         headers = dict(entry.get("headers", {}))
         body = None
         if "raw" in entry:
@@ -49,23 +49,23 @@ class Exchange:
 
 
 def post(name: str, path: str, body: dict[str, Any]) -> Exchange:
-    """A request with a body of JSON."""
+    """Make a request with a JSON body."""
     return Exchange.of({"name": name, "method": "POST", "path": path, "json": body})
 
 
 def get(name: str, path: str) -> Exchange:
-    """A request without a body."""
+    """Make a request without a body."""
     return Exchange(name, "GET", path)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """An answer.
 
     Attributes:
-        status: Of HTTP.
-        headers: Names in lower case.
-        chunks: The chunks of HTTP's chunked encoding; one for a body of known length.
+        status: HTTP status.
+        headers: Headers with names in lower case.
+        chunks: Chunks of HTTP's chunked encoding; one chunk for a body of known length.
     """
 
     status: int
@@ -74,30 +74,30 @@ class Answer:
 
     @property
     def body(self) -> bytes:
-        """All of it."""
+        """The whole body."""
         return b"".join(self.chunks)
 
     @property
     def text(self) -> str:
-        """The same as text."""
+        """The whole body as text."""
         return self.body.decode()
 
     @property
     def content_type(self) -> str | None:
-        """As the server says it."""
+        """The `content-type` header."""
         return self.headers.get("content-type")
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is made of server-sent events."""
+        """Whether the answer has server-sent events."""
         return (self.content_type or "").startswith("text/event-stream")
 
     def json(self) -> Any:
-        """The decoded body."""
+        """Return the decoded body."""
         return json.loads(self.body)
 
     def events(self) -> list[Any]:
-        """The decoded events of a stream, without `[DONE]`."""
+        """Return the decoded events of a stream, without `[DONE]`."""
         parts = self.text.split("\n\n")
         if parts[-2:] != ["data: [DONE]", ""]:
             raise ValueError(f"the stream does not end with [DONE]: {parts[-2:]}")
@@ -107,7 +107,7 @@ class Answer:
 
     @classmethod
     def recorded(cls, entry: dict[str, Any]) -> Answer:
-        """An answer as `exchanges_*.json` has it; where its chunks began is not recorded."""
+        """Make the answer of an entry of `exchanges_*.json`, as one chunk."""
         headers = {"content-type": entry["content_type"], "allow": entry.get("allow")}
         kept = {name: value for name, value in headers.items() if value}
         return cls(entry["status"], kept, (entry["body"].encode(),))

@@ -1,4 +1,4 @@
-"""What is asked of both servers: everything that was asked of the real one when it was recorded."""
+"""Requests to both servers: the recorded exchanges with the real server."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NEEDS_A_MODEL = {
     # No logits.
     *("generate_logprob", "generate_logprob_stream", "generate_top_logprobs"),
     *("completions_logprobs", "chat_logprobs"),
-    # How these end depends on what the model says.
+    # The ends depend on the model's text.
     *("generate_no_params", "generate_stop", "completions_stop", "chat_stop"),
 }
 _BY_CHANCE = {
-    "completions_default_tokens",  # sampled: once in a while it ends by itself
-    "chat_bad_role",  # lists the roles in the order of a set
+    "completions_default_tokens",  # sampled: may end early
+    "chat_bad_role",  # lists the roles in random order
 }
 _NEEDS_A_BUSY_SERVER = ("busy", "abort_")
 _NOT_SIMULATED = (
@@ -44,12 +44,12 @@ FOR_EVERY_KIND = (
     *("flush post", "flush timeout", "flush bad timeout", "abort nobody", "abort bad"),
     *("set state", "set state unknown", "set state none", "ready"),
 )
-"""Those that a kind of speculation could change, and one of everything else: the rest is asked of
-one kind only, because each costs the real server a tenth of a second."""
+"""Exchanges that depend on the speculation, and one of each other kind. All others run with one
+server only, because each takes the real server 0.1 s."""
 
 
 def recorded_exchanges(name: str) -> list[dict[str, Any]]:
-    """The recorded exchanges that a simulated server can be asked.
+    """Return the recorded exchanges that the simulated server supports.
 
     Args:
         name: `standalone` (metrics, a tree of three steps) or `plain` (keys, other streams).
@@ -66,7 +66,7 @@ def recorded_exchanges(name: str) -> list[dict[str, Any]]:
 
 
 def exchanges(*, every: bool) -> list[Exchange]:
-    """What is asked of both servers; all of it, or `FOR_EVERY_KIND`."""
+    """Return all exchanges, or `FOR_EVERY_KIND`."""
     found = [Exchange.of(entry) for entry in recorded_exchanges("standalone")]
     if every:
         return found

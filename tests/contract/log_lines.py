@@ -1,4 +1,4 @@
-"""The lines of a log, without what differs from one start and machine to the next."""
+"""Log lines without the parts that differ between starts and machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runners.sglang.phases import phase_begun
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What only a CPU says, or this machine; and what its clients asked for.
+# Lines of a CPU or of this machine only, and lines of requests.
 _ELSEWHERE = re.compile(
     r"init_threads_binding|init_cpu_threads_env|CUDA architecture|RLIMIT|OpenAI Responses API"
     r"|Ignore import error|GET /|POST /|Prefill batch|Decode batch|server_args=|numba|ngram_cache"
@@ -21,7 +21,7 @@ _SERVES = ("Uvicorn running", "Application startup complete")
 
 
 def start_words(text: str) -> list[str]:
-    """The lines of a log until it serves, their numbers and names replaced."""
+    """Return the lines of a start-up with numbers and names replaced."""
     found = []
     for line in text.splitlines():
         if not line.startswith("[") or _ELSEWHERE.search(line):
@@ -33,12 +33,12 @@ def start_words(text: str) -> list[str]:
 
 
 def batch_words(text: str) -> set[str]:
-    """The lines of batches, their numbers replaced."""
+    """Return the lines of batches with numbers replaced."""
     return {_words(line) for line in text.splitlines() if _BATCH.search(line)}
 
 
 def phases(text: str) -> list[str]:
-    """The phases of a start-up as our runner reads them, in the order of their beginnings."""
+    """Return the phases of a start-up that the runner reads, in order."""
     found: list[str] = []
     for line in text.splitlines():
         phase = phase_begun(line)
@@ -48,7 +48,7 @@ def phases(text: str) -> list[str]:
 
 
 def compare(real: str, simulated: str) -> Iterator[str]:
-    """What two logs of a start and of the same requests say differently, in words."""
+    """Describe the differences of two logs of equal requests."""
     theirs, ours = start_words(real), start_words(simulated)
     for line in theirs:
         if line not in ours:

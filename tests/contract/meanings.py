@@ -1,7 +1,6 @@
-"""What every server's numbers must mean, whichever of the two it is.
+"""Rules for the numbers of both servers.
 
-One client, one request at a time, from an emptied cache on: then everything that is counted can be
-counted by the client too. Each broken rule is told in words.
+One client sends one request at a time after a flush, so the client can compute all counts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 TOKENS = 64
 INTERVAL = 40
-"""Decode iterations between two looks at the gauges: `--decode-log-interval`'s default."""
+"""Default of `--decode-log-interval`: decode iterations per update of the gauges."""
 
 FLUSH = Exchange("flush", "POST", "/flush_cache")
 INFO = get("info", "/server_info")
@@ -32,11 +31,11 @@ _LINE = re.compile(r"Decode batch, .*accept len: ([\d.]+), accept rate: ([\d.]+)
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How a server speculates.
+    """Shape of the speculation.
 
     Attributes:
-        deepest: Most drafts that a verify can accept.
-        width: Tokens that a verify checks.
+        deepest: Maximum accepted drafts per verify.
+        width: Tokens per verify.
     """
 
     deepest: int
@@ -45,15 +44,15 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a client saw of one server.
+    """Answers of one server.
 
     Attributes:
         depth: `None` without speculation.
-        answers: To requests of `TOKENS` tokens each, streamed and not by turns.
-        infos: `/server_info` before them, after them, and after a flush.
-        pages: `/metrics` at the same moments.
-        flushes: Answers to the flushes before and after.
-        log: What was logged in between.
+        answers: Answers of `TOKENS` tokens, alternately streamed and not streamed.
+        infos: `/server_info` before and after the requests, and after a flush.
+        pages: `/metrics` at the same times.
+        flushes: Answers to the flushes before and after the requests.
+        log: Log of the requests.
     """
 
     depth: Depth | None
@@ -65,12 +64,12 @@ class Evidence:
 
 
 def prompt(n: int) -> list[int]:
-    """A prompt's token ids; no two begin with the same one."""
+    """Return the token ids of a prompt; no two prompts share a prefix."""
     return list(range(100 + 7 * n, 160 + 7 * n))
 
 
 def generation(n: int, tokens: int = TOKENS, **more: Any) -> Exchange:
-    """A request for an answer of fixed length."""
+    """Make a request for an answer of fixed length."""
     sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
     body = {"input_ids": prompt(n), "sampling_params": sampling, **more}
     return post(f"generation {n}", "/generate", body)
@@ -79,7 +78,7 @@ def generation(n: int, tokens: int = TOKENS, **more: Any) -> Exchange:
 def gather(
     url: str, read_log: Callable[[], str], depth: Depth | None, requests: int = 6
 ) -> Evidence:
-    """Asks a server; nobody else may ask it meanwhile."""
+    """Send the requests; the server must have no other clients."""
 
     def look() -> tuple[Answer, Answer]:
         return ask(url, INFO), ask(url, PAGE)
@@ -97,7 +96,7 @@ def gather(
 
 
 def broken(evidence: Evidence) -> list[str]:
-    """The rules that the server breaks, in words."""
+    """Describe the rules that the server breaks."""
     found: list[str] = []
     for n, answer in enumerate(evidence.answers):
         try:
@@ -115,7 +114,7 @@ def broken(evidence: Evidence) -> list[str]:
 
 
 def _last(answer: Answer) -> dict[str, Any]:
-    """The whole answer: a stream's last event."""
+    """Return the whole answer: the last event of a stream."""
     reply: dict[str, Any] = answer.events()[-1] if answer.is_stream else answer.json()
     return reply
 
@@ -139,21 +138,21 @@ def _reply(reply: dict[str, Any], depth: Depth | None) -> Iterator[str]:
         ("correct drafts in it", sum(k * n for k, n in enumerate(histogram)), correct),
         ("proposed drafts", meta["spec_num_proposed_drafts"], calls * (depth.width - 1)),
         ("accept rate", meta["spec_accept_rate"], correct / (calls * (depth.width - 1))),
-        # Biased: the first token was made by the prefill, not by a verify.
+        # SGLang counts the prefill's token too.
         ("accept length", meta["spec_accept_length"], TOKENS / calls),
     ):
         if is_ != should_be:
             yield f"{what}: {is_}, not {should_be}"
     if len(histogram) > depth.deepest + 1:
         yield f"a verify accepted {len(histogram) - 1} drafts of {depth.deepest}"
-    # The last verify's drafts count also beyond the limit.
+    # Drafts of the last verify count beyond the limit too.
     beyond = 1 + calls + correct - TOKENS
     if not 0 <= beyond <= depth.deepest:
         yield f"{calls} verify calls and {correct} correct drafts make {TOKENS} tokens + {beyond}"
 
 
 def _times(meta: dict[str, Any]) -> Iterator[str]:
-    """Seconds, all of one clock; most of them are told with `--enable-metrics` only."""
+    """Check the times; most of them need `--enable-metrics`."""
     if "request_finished_ts" not in meta:
         return
     whole, first = meta["e2e_latency"], meta["first_token_latency"]
@@ -185,13 +184,13 @@ def _stream(answer: Answer) -> Iterator[str]:
 
 
 def _next_event(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Each has all that the one before had, and more; only the last one has the accounts."""
+    """Check that each event extends the event before, and only the last one has counts."""
     ids = before["output_ids"]
     if after["output_ids"][: len(ids)] != ids:
         yield "the ids of an event do not begin with those of the one before"
     elif len(after["output_ids"]) == len(ids):
         yield "an event brings no token"
-    # A character may need the next token to be whole.
+    # A character may need the next token.
     if not after["text"].startswith(before["text"].rstrip("\ufffd")):
         yield "the text of an event does not begin with that of the one before"
     meta = before["meta_info"]
@@ -200,7 +199,7 @@ def _next_event(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 
 
 def _counters(evidence: Evidence) -> Iterator[str]:
-    """What `/metrics` counted is what the client was given."""
+    """Check that the counts of `/metrics` equal the client's counts."""
     before, after, flushed = (page.text for page in evidence.pages)
     metas = [_last(answer)["meta_info"] for answer in evidence.answers]
     counted: list[tuple[str, dict[str, str], float]] = []
@@ -230,7 +229,7 @@ def _counters(evidence: Evidence) -> Iterator[str]:
 
 
 def _gauges(evidence: Evidence) -> Iterator[str]:
-    """`/metrics` shows the last window, `/server_info` all of them since the flush."""
+    """Check that `/metrics` shows the last window, and `/server_info` all since the flush."""
     averages = [_average(info.json()) for info in evidence.infos]
     after, flushed = (page.text for page in evidence.pages[1:])
     if evidence.depth is None:
@@ -254,7 +253,7 @@ def _gauges(evidence: Evidence) -> Iterator[str]:
     average = averages[1] or 0.0
     if abs(average - sum(windows) / len(windows)) > 0.0051:
         yield f"the average is {average}, the windows were {windows}"
-    # What no window has yet: less than one, each verify of it with 1 to `deepest + 1` tokens.
+    # Verifies after the last window: fewer than one window, each with 1 to `deepest + 1` tokens.
     rest_calls = calls - INTERVAL * len(windows)
     rest = accepted - average * INTERVAL * len(windows)
     if not rest_calls - 0.01 <= rest <= rest_calls * (evidence.depth.deepest + 1) + 0.01:

@@ -1,4 +1,4 @@
-"""`/metrics`: what a page has, and what its numbers are."""
+"""`/metrics`: families and values of a page."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 NOT_SIMULATED = {
     *("sglang:process_cpu_seconds_total", "sglang:cuda_graph_passes_total"),
 }
-"""What SGLang counts of its own processes and graphs; the simulation has neither."""
+"""Counts of SGLang's processes and graphs; the simulation has neither."""
 
 OFTEN_EMPTY = {
     *("sglang:num_aborted_requests_total", "sglang:get_loads_duration_seconds"),
     *("sglang:cached_tokens_total", "sglang:http_responses_total", "sglang:http_requests_total"),
 }
-"""There once something happened that need not."""
+"""Families that appear with their first count."""
 
 
 @dataclass(slots=True)
@@ -28,10 +28,10 @@ class Family:
 
     Attributes:
         kind: Counter, gauge or histogram.
-        help: Its line of help.
-        labels: The label names of its series.
+        help: The `# HELP` line.
+        labels: Label names of the series.
         bounds: Upper bounds of a histogram's buckets.
-        values: Of each series, by name and labels.
+        values: Values by name and labels.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Family:
 
 @lru_cache(maxsize=32)
 def families(page: str) -> dict[str, Family]:
-    """The families of a page; shared, so nobody may change them."""
+    """Return the families of a page; the result is shared and must not be changed."""
     found: dict[str, Family] = {}
     helps: dict[str, str] = {}
     for line in page.splitlines():
@@ -69,7 +69,7 @@ def _add(found: dict[str, Family], line: str) -> None:
 
 
 def total(page: str, name: str, **labels: str) -> float:
-    """The sum of a family's series that have these labels; 0 where there is none."""
+    """Return the sum of the series with these labels; 0 without series."""
     family = families(page).get(f"sglang:{name}")
     if family is None:
         return 0.0
@@ -78,7 +78,7 @@ def total(page: str, name: str, **labels: str) -> float:
 
 
 def compare(real: str, simulated: str) -> Iterator[str]:
-    """What is different, in words; of two pages after the same requests."""
+    """Describe the differences of two pages after equal requests."""
     theirs, ours = families(real), families(simulated)
     for name in sorted(theirs.keys() | ours.keys()):
         if name in NOT_SIMULATED or (name in OFTEN_EMPTY and not (name in theirs and name in ours)):

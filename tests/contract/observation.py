@@ -1,4 +1,4 @@
-"""All that a client and a reader of the log see of one server, and what the contract says of it."""
+"""Observation of one server, and comparison of two observations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ABORTED = generation(50, _LONG, rid=_RID, stream=True)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of one server.
+    """Observation of one server.
 
     Attributes:
-        answers: To each exchange, by its name.
-        evidence: What its numbers are judged by.
-        log: From its start on.
+        answers: Exchanges and answers by name.
+        evidence: Evidence for the rules of the numbers.
+        log: The log since the start.
     """
 
     answers: dict[str, tuple[Exchange, Answer]]
@@ -44,7 +44,7 @@ class Observation:
     log: str
 
     def changed(self, change: Change) -> Observation:
-        """The same with every answer changed; `change` is given its path."""
+        """Return the observation with every answer changed."""
         evidence = self.evidence
         return Observation(
             {
@@ -62,7 +62,7 @@ class Observation:
         )
 
     def with_log(self, change: Callable[[str], str]) -> Observation:
-        """The same with its log changed."""
+        """Return the observation with a changed log."""
         evidence = replace(self.evidence, log=change(self.evidence.log))
         return replace(self, log=change(self.log), evidence=evidence)
 
@@ -70,7 +70,7 @@ class Observation:
 def observe(
     url: str, read_log: Callable[[], str], depth: Depth | None, exchanges: Sequence[Exchange]
 ) -> Observation:
-    """Asks a server everything. It must be idle, and nobody else may ask it meanwhile."""
+    """Observe an idle server without other clients."""
     evidence = meanings.gather(url, read_log, depth)
     answers = {exchange.name: (exchange, ask(url, exchange)) for exchange in exchanges}
     answers |= _while_busy(url)
@@ -78,7 +78,7 @@ def observe(
 
 
 def _while_busy(url: str) -> dict[str, tuple[Exchange, Answer]]:
-    """What it says while a request runs, and of a request that is aborted."""
+    """Return the answers while a request runs, and the answer of the aborted request."""
     for _ in range(_ATTEMPTS):
         begun = threading.Event()
         with ThreadPoolExecutor(1) as pool:
@@ -93,7 +93,7 @@ def _while_busy(url: str) -> dict[str, tuple[Exchange, Answer]]:
 
 
 def breaches(real: Observation, simulated: Observation) -> list[str]:
-    """Where the simulated server is another one than the real, in words; empty: nowhere."""
+    """Describe the differences of the servers; an empty list means equal."""
     found = [f"the real one: {what}" for what in meanings.broken(real.evidence)]
     found += [f"simulated: {what}" for what in meanings.broken(simulated.evidence)]
     for name, (exchange, answer) in real.answers.items():

@@ -1,4 +1,4 @@
-"""`/server_info` of two servers with the same flags: the same keys, and what follows from flags."""
+"""Comparison of `/server_info`: keys, and values that depend on the flags."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 OF_ONE_START = {
     *("port", "random_seed", "startup_time", "launch_command"),
     *("last_gen_throughput", "avg_spec_accept_length"),
-    "tuner_plugin",  # what its clock has counted; both have it (`tests/sglang/test_plugin.py`)
+    "tuner_plugin",  # counts of the cycle clock, see `tests/sglang/test_plugin.py`
 }
-"""What differs from one start or moment to the next."""
+"""Keys that differ between starts or times."""
 
 OF_THE_MACHINE = {
-    "context_length",  # given to the simulated one, which does not read the model's files
-    *("mem_fraction_static", "chunked_prefill_size", "memory_usage"),  # by how much memory there is
+    "context_length",  # a flag of the simulated server, which does not read model files
+    *("mem_fraction_static", "chunked_prefill_size", "memory_usage"),  # depends on the memory
 }
-"""What the simulated server cannot know."""
+"""Keys that the simulated server cannot know."""
 
 ITS_OWN = {"simulated"}
-"""What marks it."""
+"""Keys that mark the simulated server."""
 
 
 def compare(real: dict[str, Any], simulated: dict[str, Any]) -> list[str]:
-    """What is different, in words."""
+    """Describe the differences."""
     return [*_shapes(real, simulated), *_values(real, simulated)]
 
 
 def _shapes(real: dict[str, Any], simulated: dict[str, Any]) -> Iterator[str]:
-    # Keys are told by name: whoever reads 500 of them does not go by their order.
+    # The order of the 500 keys does not matter.
     shapes = [Shape().add(_without_types(one)) for one in (real, simulated)]
     for shape in shapes:
         shape.orders.clear()
@@ -40,11 +40,11 @@ def _shapes(real: dict[str, Any], simulated: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_types(info: dict[str, Any]) -> dict[str, Any]:
-    """What may be null or not by the machine has no type to compare."""
+    """Return the shape without keys that may be null."""
     states = [_without_types(state) for state in info.get("internal_states", [])]
     kept = {key: None if key in OF_THE_MACHINE else value for key, value in info.items()}
     kept = {key: None if key in OF_ONE_START else value for key, value in kept.items()}
-    for key in (*ITS_OWN, "avg_spec_accept_length"):  # there once it was counted: see `meanings`
+    for key in (*ITS_OWN, "avg_spec_accept_length"):  # appears with its first count, see `meanings`
         kept.pop(key, None)
     return kept | ({"internal_states": states} if states else {})
 

@@ -1,4 +1,4 @@
-"""What a JSON value is made of: the keys of its objects in order, and the types at every place."""
+"""Shape of a JSON value: keys in order, and the types at every place."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Shape:
-    """One or more values, seen together.
+    """Combined shape of one or more values.
 
     Attributes:
-        types: The types at each place; a place in a list is `name[]`.
-        orders: The orders of keys that an object had.
-        lengths: The longest list at each place.
+        types: Types at each place; a place in a list is `name[]`.
+        orders: Orders of the keys of each object.
+        lengths: Longest list at each place.
     """
 
     types: dict[str, set[str]] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Shape:
     lengths: dict[str, int] = field(default_factory=dict)
 
     def add(self, value: Any, place: str = "") -> Shape:
-        """Takes another value in; returns itself."""
+        """Add a value; return the shape."""
         self.types.setdefault(place, set()).add(type(value).__name__)
         if isinstance(value, dict):
             self.orders.setdefault(place, set()).add(tuple(value))
@@ -37,24 +37,24 @@ class Shape:
         return self
 
     def known(self, place: str) -> bool:
-        """Whether nothing above this place is an empty list, which tells nothing of it."""
+        """Return whether no list above this place is empty."""
         parts = place.split("[]")
         above = ("[]".join(parts[:i]) for i in range(1, len(parts)))
         return all(self.lengths.get(part, 0) for part in above)
 
 
 def differences(real: Shape, simulated: Shape, ignored: Collection[str] = ()) -> Iterator[str]:
-    """Where the simulated one differs, in words.
+    """Describe the differences of two shapes.
 
     Args:
-        real: What the real server gave.
-        simulated: What the simulated one gave.
-        ignored: Last parts of places that may be null on one side and not on the other.
+        real: Shape of the real server's values.
+        simulated: Shape of the simulated server's values.
+        ignored: Last parts of places that may be null in one shape only.
     """
     gone: list[str] = []
     for place in [*real.types, *(p for p in simulated.types if p not in real.types)]:
         if any(place.startswith((f"{one}.", f"{one}[")) for one in gone):
-            continue  # told by what is above it
+            continue  # reported at a place above
         if not (real.known(place) and simulated.known(place)):
             continue
         theirs, ours = real.types.get(place), simulated.types.get(place)
@@ -68,7 +68,7 @@ def differences(real: Shape, simulated: Shape, ignored: Collection[str] = ()) ->
     for place, orders in real.orders.items():
         ours_too = simulated.orders.get(place)
         if ours_too is None or _same_keys(orders) != _same_keys(ours_too):
-            continue  # told above
+            continue  # reported above
         if orders != ours_too:
             order = f"{_listed(ours_too)}, not {_listed(orders)}"
             yield f"{place or 'the body'}: keys in the order {order}"

@@ -1,4 +1,4 @@
-"""A simulated server with the flags of a real one, without noise and up at once."""
+"""Simulated servers without noise and with a start-up of 0 s."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Simulated:
     """A running simulated server.
 
     Attributes:
-        process: It.
-        port: Where it listens.
-        log_path: Its log.
+        process: The process.
+        port: Port of the server.
+        log_path: Path of the log.
     """
 
     process: subprocess.Popen[bytes]
@@ -43,16 +43,16 @@ class Simulated:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> str:
-        """What it has logged."""
+        """Text of the log."""
         return self.log_path.read_text()
 
     def wait_ready(self) -> Simulated:
-        """Waits until `/health` says so; returns itself."""
+        """Wait until `/health` is 200; return the server."""
         deadline = time.monotonic() + START_S
         while True:
             assert self.process.poll() is None, self.log[-2000:]
@@ -64,7 +64,7 @@ class Simulated:
 
 
 def quick_profile(folder: Path) -> Path:
-    """The Kimi machine without noise, up at once."""
+    """Write the Kimi profile without noise and with a start-up of 0 s."""
     data = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
     data["noise"] = dict.fromkeys(data["noise"], 0.0)
     data["startup"] = dict.fromkeys(data["startup"], 0.0)
@@ -81,14 +81,14 @@ def simulated(
     port: int | None = None,
     program: Sequence[str] = ("-m", "runners.simulated_server"),
 ) -> Iterator[Simulated]:
-    """Starts one; it is gone afterwards.
+    """Start a server, and end it afterwards.
 
     Args:
-        flags: Its command line; a port in it gives way to one of its own.
-        folder: For its profile and its log.
-        env: More variables.
-        port: Where it is to listen; a free one unless given.
-        program: What the interpreter runs.
+        flags: Command line; its port is replaced.
+        folder: Folder for profile and log.
+        env: Further variables.
+        port: Port; a free one by default.
+        program: Arguments of the interpreter.
     """
     port = port or free_port_block()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TUNER_", "NCCL", "SGLANG"))}

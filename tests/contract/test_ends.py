@@ -1,4 +1,4 @@
-"""The simulated server ends as the real one does."""
+"""Ends of the simulated server equal those of the real one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_S = 120
 
 
 def died(flags, folder, *, env=None, port=None, program=None):
-    """Exit status and log of a server that ends by itself."""
+    """Return exit status and log of a server that ends without a signal."""
     more = {} if program is None else {"program": program}
     with simulated((*FLAGS, *flags), folder, env, port, **more) as server:
         return server.process.wait(WAIT_S), server.log
@@ -45,7 +45,7 @@ def misbehaviour(**trouble):
     ],
     ids=["unknown flag", "refused flags", "no draft"],
 )
-def test_a_start_that_its_flags_end(end, flags, tmp_path):
+def test_flags_that_end_the_start(end, flags, tmp_path):
     assert end.breaches(*died(flags, tmp_path)) == []
 
 
@@ -58,7 +58,7 @@ def test_a_taken_port(tmp_path):
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-def test_told_to_end(tmp_path, busy):
+def test_sigterm(tmp_path, busy):
     with simulated(FLAGS, tmp_path) as server:
         server.wait_ready()
         answers = []
@@ -71,7 +71,7 @@ def test_told_to_end(tmp_path, busy):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
-        assert ends.TOLD_TO_END.breaches(server.process.wait(WAIT_S), server.log) == []
+        assert ends.SIGTERM_RECEIVED.breaches(server.process.wait(WAIT_S), server.log) == []
         if busy:
             thread.join()
             (answer,) = answers
@@ -79,7 +79,7 @@ def test_told_to_end(tmp_path, busy):
             assert reason == {"type": "length", "length": 900}
 
 
-def test_a_scheduler_that_is_killed_while_it_serves(tmp_path):
+def test_a_scheduler_killed_while_serving(tmp_path):
     env = misbehaviour(phase="serving", cause="killed", after_requests=1)
     with simulated(FLAGS, tmp_path, env) as server:
         server.wait_ready()
@@ -100,6 +100,6 @@ def test_another_exit_status_is_caught(tmp_path):
     assert ends.UNKNOWN_FLAG.breaches(status, log) == ["exit status 64, not 2"]
 
 
-def test_other_last_words_are_caught():
+def test_a_missing_log_line_is_caught():
     log = "error while attempting to bind on address"
     assert ends.PORT_TAKEN.breaches(3, log) == ["never says 'fired up and ready to roll'"]

@@ -1,4 +1,4 @@
-"""The simulated server plays 0.5.23 and no other version: how far it is from two older ones."""
+"""Differences between the simulated server (0.5.23) and two older versions of SGLang."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ONLY_0_5_9 = {
 
 
 def recorded(name):
-    """The JSON of a recording, which may have the request and headers around it."""
+    """Return the JSON of a recording, without request and headers."""
     text = (BODIES / name).read_text()
     return json.loads(text[text.index("{") : text.rindex("}") + 1])
 
 
 @pytest.fixture(scope="module")
 def simulated_answers(tmp_path_factory):
-    """`meta_info` of an answer, and `/server_info`."""
+    """Return `meta_info` of an answer, and `/server_info`."""
     with simulated(FLAGS, tmp_path_factory.mktemp("server")) as server:
         server.wait_ready()
         meta = ask(server.url, generation(0)).json()["meta_info"]
@@ -55,7 +55,7 @@ def simulated_answers(tmp_path_factory):
     ],
     ids=["0.5.17", "0.5.9"],
 )
-def test_the_accounts_of_a_request(simulated_answers, name, not_there_yet, only_there):
+def test_names_of_the_counts(simulated_answers, name, not_there_yet, only_there):
     ours, _ = simulated_answers
     theirs = set(recorded(name)["meta_info"])
     if not any(key.startswith("spec_") for key in theirs):  # recorded without speculation
@@ -64,13 +64,13 @@ def test_the_accounts_of_a_request(simulated_answers, name, not_there_yet, only_
     assert theirs - ours == only_there
 
 
-def test_it_says_which_version_it_plays(simulated_answers):
+def test_reported_version(simulated_answers):
     _, info = simulated_answers
     assert info["version"] == "0.5.23"
 
 
 def test_0_5_17_means_the_same_by_the_same_names():
-    """The names that were new then; the older ones beside them are the same numbers."""
+    """0.5.17 has old and new names with equal numbers."""
     meta = recorded("0.5.17-h200/e3_1gpu_POST_generate.txt")["meta_info"]
     calls, correct = meta["spec_verify_ct"], meta["spec_num_correct_drafts"]
     histogram = meta["spec_correct_drafts_histogram"]

@@ -1,6 +1,6 @@
-"""The contract catches a drift: planted between two simulated servers, which are one otherwise.
+"""The contract detects drifts between two otherwise equal simulated servers.
 
-That the simulated server is the real one is `tests/sglang/test_contract.py`.
+`tests/sglang/test_contract.py` compares the simulated server with the real one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def observed(folder, program=("-m", "runners.simulated_server")):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """In the real one's place."""
+    """A simulated server in place of the real one."""
     return observed(tmp_path_factory.mktemp("real"))
 
 

@@ -43,7 +43,7 @@ OUTPUT_TOKENS = 48
 LOADS = [(1, 5), (8, 40)]
 AIPERF = ROOT / "build" / "aiperf" / "bin" / "aiperf"
 # Without noise, and slow enough that what a client itself takes does not count. Prefills are short:
-# a quicker client's next requests share fewer of them (docs/bench.md, "Beside other tools").
+# a quicker client's next requests share fewer of them (docs/bench.md).
 PROFILE = {
     "name": "agreement",
     "decode_ms": 60.0,

@@ -6,7 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from runners.plugin.package import same_but_setting
-from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
+from runners.replay.runner import ReplayRunner
+from runners.replay.table import ReplayEntry, ReplayRow, table_of
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.progress import Silent

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tuner.commands.bench_options import BenchOptions
 
 
-# Failures that another option would have prevented are wrong usage, as are faults of the study.
+# Failures that another option prevents; these and faults of the study are wrong usage.
 _USAGE = frozenset(
     {
         "bad_url",
@@ -42,12 +42,12 @@ _USAGE = frozenset(
 
 
 _CACHED = (
-    "the prefix cache of this server is not emptied between windows: switch the cache off, or the "
-    "prompts of later windows may come from it"
+    "the prefix cache of this server is not emptied between windows, so prompts of later windows "
+    "may come from the cache: switch the cache off"
 )
 _UNSEEN = (
-    "compiled: the server's log is not seen, so what it compiled in the window is not known",
-    "prompt_tokens: the number of a text's tokens is only checked against its length in bytes",
+    "compiled: the bench does not read the server's log, so compiling in the window is not found",
+    "prompt_tokens: the tokens of a text are only checked against the text's length in bytes",
 )
 
 
@@ -55,7 +55,7 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
     """Measure one window or several and print them.
 
     Raises:
-        CommandError: The server failed, or Ctrl-C came. The windows finished before are printed.
+        CommandError: The server failed, or Ctrl-C was pressed. Finished windows are printed first.
     """
     workload, arrivals = _with_arrivals(options, options.workload())
     notes = [arrivals.note] if arrivals is not None and arrivals.note is not None else []
@@ -120,7 +120,7 @@ def bench(options: BenchOptions, *, as_json: bool) -> Exit:
 
 @contextlib.contextmanager
 def _command_errors(url: str) -> Iterator[None]:
-    """Turn what ends a measurement into an error of the command, with its exit code."""
+    """Turn errors of a measurement into a `CommandError` with an exit code."""
     from runners.base import RunnerError  # noqa: PLC0415 - the transport is heavy
     from runners.load.prompts.prompts import (  # noqa: PLC0415
         NotEnoughPromptsError,
@@ -138,11 +138,11 @@ def _command_errors(url: str) -> Iterator[None]:
 
 
 def _error_of(failure: Failure, url: str) -> CommandError:
-    """The message and the exit code of a failure: wrong usage, or a fault of the server."""
+    """Return message and exit code of a failure: wrong usage, or a fault of the server."""
     is_usage = failure.fault == "study" or failure.kind in _USAGE
     message = failure.message
     if failure.kind == "not_sglang":
-        message += "; other servers are measured with --endpoint completions or chat"
+        message += "; for other servers use --endpoint completions or chat"
     where = "" if url in message else f"{url}: "
     return CommandError(f"{where}{message}", Exit.USAGE if is_usage else Exit.FAULT)
 
@@ -150,7 +150,9 @@ def _error_of(failure: Failure, url: str) -> CommandError:
 def _with_arrivals(
     options: BenchOptions, workload: Workload
 ) -> tuple[Workload, ArrivalProcess | None]:
-    """The arrivals of an open loop; without `--requests` all of a trace. None in a closed loop.
+    """Return the workload and the arrivals of an open loop (`None` in a closed loop).
+
+    Without `--requests` the workload gets all arrivals of the trace.
 
     Raises:
         CommandError: The trace or the rate cannot be used.
@@ -173,13 +175,13 @@ def _with_arrivals(
         if point.trace is None:
             raise CommandError(f"--request-rate: {error}") from error
         path = workload.path(point.trace)
-        what = str(error).replace(f"the trace {path}", "it")
-        what = f"--trace {what}" if what.startswith(f"{path}") else f"--trace {path}: {what}"
-        raise CommandError(what) from error
+        message = str(error).replace(f"the trace {path}", "the file")
+        where = "--trace" if message.startswith(f"{path}") else f"--trace {path}:"
+        raise CommandError(f"{where} {message}") from error
 
 
 def _announce(url: str, target: Target, workload: Workload, arrivals: Sequence[float]) -> None:
-    """Says what begins, on stderr: a long load is then no mystery."""
+    """Describe the load on stderr before it starts."""
     point = workload.points[0]
     line = f"{url}{target.endpoint.path}, {point.name}: {workload.requests_at(point)} requests"
     if arrivals:
@@ -209,7 +211,7 @@ def _server_dict(url: str, target: Target) -> dict[str, Any]:
 
 
 def _version(target: Target) -> str | None:
-    """As the server states it; `None` of a server that is not SGLang."""
+    """Return the version that an SGLang server reports; `None` for other servers."""
     return target.facts.version if target.facts.is_sglang else None
 
 
@@ -224,7 +226,7 @@ def _print(
 ) -> None:
     first = windows[0]
     kind = "" if options.window_kind == "steady" else f", {options.window_kind.replace('_', ' ')}"
-    mark = "; all figures simulated, times included" if first.simulated else ""
+    mark = "; all figures and times are simulated" if first.simulated else ""
     rows = [
         ("server", f"{url}{target.endpoint.path}, {first.point.name}{kind}{mark}"),
         ("SGLang", _version(target) or "no"),
@@ -266,12 +268,12 @@ _FIGURES = {
 def to_dict(
     windows: Sequence[Measurement], repeat: int, *, ended_early: Exception | None = None
 ) -> dict[str, Any]:
-    """The JSON of several windows; `docs/contract.md` has its shape.
+    """Return the JSON of several windows, as `docs/contract.md` describes it.
 
     Args:
-        windows: The finished ones, at least one.
-        repeat: How many were asked for.
-        ended_early: Why there are fewer; `None` if there are not.
+        windows: Finished windows, at least one.
+        repeat: Requested number of windows.
+        ended_early: Error that prevented further windows; `None` if all windows are finished.
     """
     return {
         "repeat": repeat,
@@ -284,14 +286,14 @@ def to_dict(
 
 
 def describe_progress(windows: Sequence[Measurement], repeat: int) -> str:
-    """`"window 2 of 3: 93.8 tok/s"`."""
+    """Describe the newest window: `"window 2 of 3: 93.8 tok/s"`."""
     last = windows[-1]
     invalid = ", invalid" if last.invalid else ""
     return f"window {len(windows)} of {repeat}: {last.output_tok_s:.1f} tok/s{invalid}"
 
 
 def describe_windows(windows: Sequence[Measurement]) -> list[str]:
-    """A table with a row for each window, the mean, and the limits of its interval."""
+    """Return a table with a row for each window, the mean, and the limits of its interval."""
     names = [name for name in _FIGURES if any(map(math.isfinite, _values(windows, name)))]
     rows = [
         (f"window {n}{' (invalid)' if window.invalid else ''}", [getattr(window, x) for x in names])
@@ -324,7 +326,7 @@ def describe_windows(windows: Sequence[Measurement]) -> list[str]:
 
 
 def describe_all_reasons(windows: Sequence[Measurement]) -> list[str]:
-    """Reasons and warnings of all windows, each with the number of its window."""
+    """Return reasons and warnings of all windows, each with the number of its window."""
     return [
         f"window {n}: {reason}"
         for n, window in enumerate(windows, 1)
@@ -337,7 +339,7 @@ def _valid(windows: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _values(windows: Sequence[Measurement], name: str) -> list[float]:
-    """A figure of each window; NaN where it was not measured."""
+    """Return a figure of each window; NaN if the figure was not measured."""
     values = (getattr(window, name) for window in windows)
     return [math.nan if value is None else float(value) for value in values]
 
@@ -348,7 +350,7 @@ def _mean(windows: Sequence[Measurement], name: str) -> float | None:
 
 
 def _interval(windows: Sequence[Measurement], name: str) -> tuple[float, float] | None:
-    """Limits of the mean over the valid windows; `None` unless at least two have the figure."""
+    """Return the limits of the mean over the valid windows; `None` for fewer than two values."""
     values = _values(_valid(windows), name)
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return None

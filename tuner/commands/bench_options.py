@@ -1,4 +1,4 @@
-"""What `tuner bench` is asked to do: from its options to a workload and an operating point."""
+"""Options of `tuner bench`, and the workload and operating point that they define."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_VARIABLES = ("SGLANG_API_KEY", "OPENAI_API_KEY")
-"""Where the API key is looked for when none is given."""
+"""Environment variables with the API key, if `--api-key` is not given."""
 
 _OPEN_LOOP_REQUESTS = 64
 _LIMITS = ("ttft", "tpot", "e2e")
@@ -33,32 +33,32 @@ _PREFIX = re.compile(r"([1-9][0-9]{0,11})(?::([1-9][0-9]{0,11}))?")
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """The options, as the command line gave them; `None` where it gave none.
+    """Options of the command line; `None` for options that are not given.
 
     Attributes:
-        url: `http://host:port`, perhaps with OpenAI's `/v1`.
-        endpoint: What is loaded.
+        url: `http://host:port`; may end with OpenAI's `/v1`.
+        endpoint: Endpoint that receives the load.
         model: The model's name at the server.
         concurrency: Requests in flight.
         request_rate: Requests per second.
         trace: File of arrival times.
-        requests: Requests of the window.
+        requests: Number of requests in the window.
         burst: Whether all lanes start at once, with whole answers.
         whole_run: Whether the figures cover the run from the first send to the last token.
-        repeat: Windows.
+        repeat: Number of windows.
         output_tokens: Mean tokens per answer.
         output_spread: Largest deviation of an answer's length, as a share of the mean.
-        natural_length: Whether answers end where the model ends them.
+        natural_length: Whether the model ends its answers.
         temperature: Sampling temperature.
         sampling: Further sampling parameters, each as `name=value`.
         prompts: Prompt sources and shares.
         shared_prefix: `tokens` or `tokens:groups`.
         goodput: `ttft:200,tpot:50,e2e:9000`, in milliseconds.
         api_key: Bearer token.
-        python: The Python of the environment that knows the model.
+        python: Python of an environment with SGLang and the model's tokenizer.
         seed: Selects prompts, lengths of answers and arrivals.
         processes: Client processes.
-        timeout_s: Real seconds for one request.
+        timeout_s: Limit of one request in real seconds.
     """
 
     url: str
@@ -87,7 +87,7 @@ class BenchOptions:
 
     @property
     def base_url(self) -> str:
-        """The server's address, without what its endpoints' paths begin with."""
+        """Address of the server without the paths of its endpoints."""
         return self.url.rstrip("/").removesuffix("/v1")
 
     @property
@@ -98,10 +98,10 @@ class BenchOptions:
         return "burst" if self.burst else "steady"
 
     def key(self) -> str | None:
-        """The API key: the one given, else that of the environment.
+        """Return the API key of the command line, else of the environment.
 
         Raises:
-            CommandError: It holds what no HTTP header can.
+            CommandError: An HTTP header cannot contain the key.
         """
         found = {"--api-key": self.api_key} | {name: os.environ.get(name) for name in KEY_VARIABLES}
         for name, key in found.items():
@@ -109,13 +109,13 @@ class BenchOptions:
                 continue
             if not (key.isascii() and key.isprintable()):
                 raise CommandError(
-                    f"{name} holds a line break or a letter that no HTTP header can carry"
+                    f"{name} has a line break or a character that is not ASCII; correct the key"
                 )
             return key
         return None
 
     def point(self) -> OperatingPoint:
-        """The operating point.
+        """Return the operating point.
 
         Raises:
             CommandError: More than one kind of load is given, or `burst` with an open loop.
@@ -128,7 +128,7 @@ class BenchOptions:
         }
         named = [name for name, value in given.items() if value is not None]
         if len(named) > 1:
-            raise CommandError(f"{' and '.join(named)} exclude each other: give one of them")
+            raise CommandError(f"{' and '.join(named)} exclude each other; use one of them")
         if not named:
             concurrency = 1
         elif self.burst and concurrency is None:
@@ -149,10 +149,10 @@ class BenchOptions:
         )
 
     def workload(self) -> Workload:
-        """What is sent.
+        """Return the requested load.
 
         Raises:
-            CommandError: An option's value cannot be understood.
+            CommandError: An option has an invalid value.
         """
         try:
             shares = parse_shares(self.prompts)
@@ -184,15 +184,14 @@ class BenchOptions:
         if self.natural_length:
             if spread:
                 raise CommandError(
-                    "--output-spread has no effect where the model ends its answers; remove it or "
-                    "--natural-length"
+                    "--output-spread and --natural-length exclude each other; remove one of them"
                 )
             return 0.0
         return DEFAULT_OUTPUT_SPREAD if spread is None else spread
 
 
 def parse_sampling(pairs: Sequence[str]) -> tuple[tuple[str, float | int], ...]:
-    """`["top_p=0.9", "top_k=40"]` as a workload has it; names as SGLang calls them.
+    """Parse sampling parameters such as `["top_p=0.9", "top_k=40"]`, with SGLang's names.
 
     Raises:
         CommandError: A name is unknown, or its value is not in SGLang's range.
@@ -210,7 +209,10 @@ def parse_sampling(pairs: Sequence[str]) -> tuple[tuple[str, float | int], ...]:
         except ValueError:
             number = float("nan")
         if not equals or number != number or name in parameters:  # noqa: PLR0124 - not a number
-            raise CommandError(f"--sampling {pair}: write each once, like --sampling top_p=0.9")
+            raise CommandError(
+                f"--sampling {pair}: not a parameter; write NAME=NUMBER once per name, for example "
+                "--sampling top_p=0.9"
+            )
         parameters[name] = int(value) if value.lstrip("-").isdigit() else number
     try:
         TypeAdapter(SamplingParameters).validate_python(parameters)
@@ -218,23 +220,23 @@ def parse_sampling(pairs: Sequence[str]) -> tuple[tuple[str, float | int], ...]:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
         context = first.get("ctx", {}) if first else {}
         name = str(context.get("at") or " ".join(parameters))
-        what = first["msg"] if first else str(error)
-        raise CommandError(f"--sampling {name}: {what}") from error
+        message = first["msg"] if first else str(error)
+        raise CommandError(f"--sampling {name}: {message}") from error
     return tuple(sorted(parameters.items()))
 
 
 def parse_shared_prefix(text: str | None) -> SharedPrefix | None:
-    """`"512"` or `"512:4"`.
+    """Parse a shared prefix: `"512"` tokens, or `"512:4"` tokens and groups.
 
     Raises:
-        CommandError: It is neither.
+        CommandError: The text has another form.
     """
     if text is None:
         return None
     if (matched := _PREFIX.fullmatch(text)) is None:
         raise CommandError(
-            f"--shared-prefix {text}: write the tokens, and the groups where there are several: "
-            "512 or 512:4"
+            f"--shared-prefix {text}: not a prefix; write TOKENS or TOKENS:GROUPS, for example 512 "
+            "or 512:4"
         )
     tokens, groups = int(matched[1]), int(matched[2] or 1)
     if tokens > MOST_PREFIX_TOKENS or groups > MOST_PREFIX_GROUPS:
@@ -246,10 +248,10 @@ def parse_shared_prefix(text: str | None) -> SharedPrefix | None:
 
 
 def parse_goodput(text: str | None) -> Goodput | None:
-    """`"ttft:200,tpot:50"`, in milliseconds, as `sglang.bench_serving --goodput` has it.
+    """Parse limits in milliseconds: `"ttft:200,tpot:50"`, as in `sglang.bench_serving --goodput`.
 
     Raises:
-        CommandError: A limit is unknown, stands twice, or is no number above 0.
+        CommandError: A limit is unknown, is given twice, or is not a number above 0.
     """
     if text is None:
         return None
@@ -262,8 +264,8 @@ def parse_goodput(text: str | None) -> Goodput | None:
             limit = 0.0
         if name not in _LIMITS or name in limits or not 0 < limit < float("inf"):
             raise CommandError(
-                f"--goodput {text}: write limits in milliseconds, like ttft:200,tpot:50; "
-                f"the names are {', '.join(_LIMITS)}"
+                f"--goodput {text}: not limits in milliseconds; write for example "
+                f"ttft:200,tpot:50 with the names {', '.join(_LIMITS)}"
             )
         limits[name] = limit
     return Goodput(limits.get("ttft"), limits.get("tpot"), limits.get("e2e"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from results.store import Store
-    from runners.replay.runner import ReplayTable
+    from runners.replay.table import ReplayTable
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from tuner.reports.report import StudyReport

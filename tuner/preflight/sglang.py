@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from runners.base import EnvironmentUnusableError, devices_of
-from runners.process.environment import server_environment
+from runners.process.environment import Preflight, server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.gpus import GPUS, gpu_named
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from runners.base import Runner
+    from runners.process.environment import ServerEnvironment
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
@@ -83,7 +84,7 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
     known = baselines(study)
     try:
         _nothing_is_measured(make_servers("sglang", study, seed=0), study.name)
-        judgement = _ask(study, space, known.values(), _LOOK, gpu)
+        judgement = _ask(study, space, known.values(), _LOOK, environment, gpu=gpu)
     except NotAskedError as error:
         return Word(why_not=str(error))
     return Word(judgement, refused=refused_for_all(space, known, judgement))
@@ -113,13 +114,13 @@ def heeded(
     Raises:
         CommandError: What every launch has, or a baseline, is refused.
     """
-    if servers.name != "sglang":
+    if not isinstance(servers, Preflight):
         return problem
     known, limits = problem.baselines.values(), _LOOK if quick else _SWEEP
     try:
         if not held:
             _nothing_is_measured(servers, study or problem.study.name, storage)
-        judgement = _ask(problem.study, problem.space, known, limits, None)
+        judgement = _ask(problem.study, problem.space, known, limits, servers.preflight_environment)
     except NotAskedError as error:
         return replace(problem, notes=(*problem.notes, not_asked(str(error))))
     return _without_refused(problem, judgement, servers)
@@ -158,7 +159,9 @@ def _ask(
     space: Space,
     known: Iterable[Configuration],
     limits: tuple[int, float],
-    gpu: str | None,
+    environment: ServerEnvironment,
+    *,
+    gpu: str | None = None,
 ) -> Judgement:
     most, seconds = limits
     sys.stderr.write("checking the configurations with SGLang\n")
@@ -166,7 +169,7 @@ def _ask(
         study,
         space,
         known,
-        server_environment(study),
+        environment,
         most=most,
         seconds=seconds,
         gpu_names=(gpu,) if gpu is not None else _gpus_of_profile(study),

@@ -19,7 +19,6 @@ from runners.load.http.generate import GenerateEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from results.records import Fault
     from runners.load.http.endpoint import Endpoint, StreamReader
@@ -95,12 +94,7 @@ class LoadClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._pool.close()
 
     def prepare(self, flight: InFlightRequest) -> bytes:

@@ -31,7 +31,6 @@ from runners.load.schedule.worker import ALIVE_S, INDEX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from types import TracebackType
 
     from runners.load.http.client import ClientSettings
     from runners.load.http.in_flight import InFlightRequest
@@ -102,12 +101,7 @@ class WorkerPool:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._end()
 
     async def run(self, stall_timeout_s: float) -> list[LoopReport]:
@@ -243,13 +237,8 @@ class Driver:
         await self.client.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.client.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.__aexit__(*error)
 
     async def run(self, plan: Plan, flights: Sequence[InFlightRequest]) -> LoopReport:
         """Run a load in this process.

@@ -81,16 +81,16 @@ def measurement_of(
     if whole_run:
         window = window.whole_run()
     flights = window.flights
-    samples = tuple(_sample(flight, window.opened, time_scale) for flight in flights)
+    samples = tuple(sample_of(flight, window.opened, time_scale) for flight in flights)
     good = [sample for sample in samples if sample.error is None]
     window_s = window.seconds * time_scale
-    counted = [_sample(flight, window.opened, time_scale) for flight in window.counted()]
+    counted = [sample_of(flight, window.opened, time_scale) for flight in window.counted()]
     ttft = [1000 * sample.ttft_s for sample in counted]
     e2e = [1000 * sample.e2e_s for sample in counted]
     tpot = [1000 * pace for sample in counted if (pace := _tpot_s(sample)) is not None]
     speeds = [1000 / pace for pace in tpot if pace > 0]
     gaps = [1000 * gap * time_scale for gap in window.chunk_gaps()]
-    finished = [_sample(flight, window.opened, time_scale) for flight in window.finished()]
+    finished = [sample_of(flight, window.opened, time_scale) for flight in window.finished()]
     correct = sum(sample.correct_drafts for sample in good)
     verify_calls = sum(sample.verify_calls for sample in good)
     adaptive_steps = adaptive_steps_of(server_info or {}) if speculation.enabled else ()
@@ -184,7 +184,8 @@ def _findings(checks: dict[str, Check], evidence: Evidence) -> tuple[str, ...]:
     return tuple(f"{code}: {finding}" for code, finding in findings if finding is not None)
 
 
-def _sample(flight: InFlightRequest, opened: float, time_scale: float) -> RequestSample:
+def sample_of(flight: InFlightRequest, opened: float, time_scale: float = 1.0) -> RequestSample:
+    """Return the record of a request, in server seconds from the opening of the window."""
     # TTFT starts at `sent`, also in an open loop. The client's own delay is `late_s`; a large delay
     # makes the window invalid.
     answer = flight.answer or Answer()

@@ -178,7 +178,7 @@ def test_only_503_is_not_ready(server, status):
     if status != 503:
         refuse_unready(server.url)
         return
-    with pytest.raises(RunnerError, match="says that it is not ready") as caught:
+    with pytest.raises(RunnerError, match="the server is not ready") as caught:
         refuse_unready(server.url)
     assert caught.value.failure.kind == "not_ready"
 

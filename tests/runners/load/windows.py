@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from results.records import RequestSample
 from runners.load.checks.evidence import Evidence
 from runners.load.http.endpoint import Answer
 from runners.load.http.in_flight import InFlightRequest
 from runners.load.prompts.prompts import Prompt
+from runners.load.window.measurement import sample_of
 from search_spaces.configuration import Speculation
 from search_spaces.workload import OperatingPoint, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from results.records import RequestSample
 
 EAGLE3 = Speculation("EAGLE3", 3, 1, 4)
 PLAIN = Speculation()
@@ -160,20 +163,4 @@ def _varied(n: int) -> list[int]:
 
 
 def _sample(flight: InFlightRequest, request: Request) -> RequestSample:
-    answer = flight.answer or Answer()
-    return RequestSample(
-        prompt=flight.prompt,
-        sent_s=flight.sent,
-        ttft_s=flight.first - flight.sent,
-        e2e_s=flight.last - flight.sent,
-        prompt_tokens=answer.prompt_tokens or 0,
-        completion_tokens=answer.completion_tokens or flight.tokens,
-        cached_tokens=answer.cached_tokens or 0,
-        verify_calls=answer.verify_calls,
-        correct_drafts=answer.correct_drafts,
-        histogram=answer.histogram,
-        error=request.error,
-        proposed_drafts=answer.proposed_drafts,
-        chunks=len(flight.chunk_times),
-        late_s=request.late,
-    )
+    return dataclasses.replace(sample_of(flight, 0.0), error=request.error, late_s=request.late)

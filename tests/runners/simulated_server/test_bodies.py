@@ -104,9 +104,13 @@ def test_metrics_have_the_real_families(tree, recorded):
     assert 1.0 < float(gauge[1]) <= 4.0
 
 
-def test_metrics_before_the_first_request(start, recorded):
-    served = start("--enable-metrics").wait_ready()
-    ours = families(served.client.get("/metrics").text)
+@pytest.fixture(scope="module")
+def fresh(start):
+    return start("--enable-metrics").wait_ready()
+
+
+def test_metrics_before_the_first_request(fresh, recorded):
+    ours = families(fresh.client.get("/metrics").text)
     page = recorded("plain_metrics_before.txt")
     theirs = families(page[page.index("# HELP") :])  # the recording begins within a histogram
     assert set(theirs) - set(ours) <= NOT_SIMULATED
@@ -114,11 +118,10 @@ def test_metrics_before_the_first_request(start, recorded):
     assert {"sglang:prompt_tokens_total", "sglang:num_requests_total"} <= set(theirs)
 
 
-def test_histograms_add_up(start):
-    served = start("--enable-metrics").wait_ready()
+def test_histograms_add_up(fresh):
     for i in range(3):
-        served.generate(f"a histogram {i}", 40, stream=True)
-    page = served.client.get("/metrics").text
+        fresh.generate(f"a histogram {i}", 40, stream=True)
+    page = fresh.client.get("/metrics").text
     # The warm-up request is not in the series of streams.
     for family, total, count in (
         ("generation_tokens_histogram", 120.0 + 8.0, 4.0),

@@ -115,7 +115,7 @@ def test_in_words(bench):
     assert "accept length" in text
     assert "TPOT p50 / p95 / p99" in text
     assert "not inter-token latency, use TPOT" in text
-    assert "all figures simulated, times included" in text.splitlines()[0]
+    assert "all figures and times are simulated" in text.splitlines()[0]
     assert text.count("see docs/validity.md") == 1  # two requests are few
 
 
@@ -163,7 +163,7 @@ def test_bench_says_that_a_mooncake_trace_is_in_milliseconds(bench, tuner):
     ("line", "says"),
     [
         ("noon", "--trace day.jsonl, line 3: "),
-        ("240000", "--trace day.jsonl: the first 3 arrivals of it take"),
+        ("240000", "--trace day.jsonl: the first 3 arrivals of the file take"),
     ],
 )
 def test_a_trace_that_cannot_be_used(bench, tuner, line, says):
@@ -188,7 +188,7 @@ def test_a_server_that_is_not_ready(tuner):
         finally:
             starting.shutdown()
             thread.join()
-    assert "the server says that it is not ready (/health 503)" in done.stderr
+    assert "the server is not ready (/health answers HTTP 503)" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_everything_else():
         ({"shared_prefix": "5:99999999999"}, "at most"),
         ({"shared_prefix": "9" * 5000}, "512:4"),
         ({"sampling": ("top_p",)}, "top_p=0.9"),
-        ({"sampling": ("top_p=0.5", "top_p=0.6")}, "each once"),
+        ({"sampling": ("top_p=0.5", "top_p=0.6")}, "once per name"),
         ({"sampling": ("top_p=7",)}, "at most 1"),
         ({"sampling": ("top_k=" + "9" * 20,)}, "top_k"),
         ({"sampling": ("tpo_p=0.5",)}, "top_p"),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.records import BatchCycles, CycleTimes, PartTime, RequestSample
-from runners.replay.runner import ReplayRow, _measurement
+from runners.replay.runner import _measurement
+from runners.replay.table import ReplayRow
 from search_spaces.study_file.load import load_study
 from tuner.hot_switch.faithful import (
     ACCEPT_LENGTH_AT_MOST,

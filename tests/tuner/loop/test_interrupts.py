@@ -16,7 +16,8 @@ import tuner.loop.launching
 import tuner.loop.sweep
 from results.records import LaunchState, TrialState
 from results.store import Store
-from runners.replay.runner import ReplayEntry, ReplayRow, ReplayRunner, table_of
+from runners.replay.runner import ReplayRunner
+from runners.replay.table import ReplayEntry, ReplayRow, table_of
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from tuner.loop.interrupts import Interrupts, noted
