@@ -75,7 +75,7 @@ def test_production_comes_first_then_default_then_none():
     assert found(trials, 0, {"none": NONE, "default": chain(3)}).baseline == "default"
     assert found(trials, 1, {"none": NONE}).baseline == "none"
     assert found(trials, 1, all_three, against="none").baseline_trial == 0
-    # Never measured: nothing can be said against it.
+    # Never measured: not checked against it.
     assert found(trials, 0, {"none": NONE, "production": chain(4)}).baseline == "none"
     lines = describe_changes(found(trials, 0, {}), simulated=False)
     assert lines == ["No baseline was measured."]

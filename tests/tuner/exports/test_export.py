@@ -96,10 +96,12 @@ def test_a_figure_of_a_switched_server_says_so_and_one_of_its_own_launch_does_no
         judged = next(x for x in report.launches if x.id == trial.judged_in)
         head = format_of("shell").write(exported_of(study, report, trial)).splitlines()
         told = json.loads(format_of("json").write(exported_of(study, report, trial)))
-        found = [line for line in head if "a server prepared for" in line]
+        found = [line for line in head if "whose server was switched between" in line]
         if settings := len(judged.intent.settings):
             [line] = found
-            assert f"launch {judged.id}, a server prepared for {settings} settings" in line
+            assert (
+                f"launch {judged.id}, whose server was switched between {settings} settings" in line
+            )
             assert told["switched"] == {"launch": judged.id, "settings": settings}
         else:
             assert not found
@@ -132,8 +134,8 @@ def test_a_limit_that_only_the_study_has_is_told(store):
     report = play(study, store, Replayed(study))
     for name in FORMATS:
         told = format_of(name).write(exported_of(study, report))
-        assert "--max-running-requests 64 is pinned" in told, name
-        assert "raise it if you serve more at a time" in told, name
+        assert "--max-running-requests 64 is set" in told, name
+        assert "Raise it if you serve more requests" in told, name
 
 
 def test_every_format_tells_the_whole_story_and_no_secret(today, store):
@@ -145,11 +147,13 @@ def test_every_format_tells_the_whole_story_and_no_secret(today, store):
         assert TOKEN not in text, name
         assert "SGLANG_API_KEY" in text, name
         assert "TEAM_SECRET" in text, name
-        assert "not measured on any GPU" in text or name == "json", name
+        assert "not on a GPU" in text or name == "json", name
         assert "Verdict: unconfirmed" in text or '"unconfirmed"' in text, name
         assert "SGLang" in text or "sglang" in text, name
         assert "OMP_NUM_THREADS: 8 -> not set" in text, name
-        assert "Against baseline 'production'" in text or '"baseline": "production"' in text, name
+        assert (
+            "Changes against baseline 'production'" in text or '"baseline": "production"' in text
+        ), name
 
 
 def test_no_secret_of_a_launch_is_stored(today, store, monkeypatch):
@@ -199,7 +203,7 @@ def test_containers_take_the_versions_image_or_the_one_that_is_named(today, stor
         text = format_of(name).write(named)
         assert 'image: "mine:1"' in text
         assert '"0.0.0.0"' in text
-        assert "the study has 10.0.0.5" in text
+        assert "in the study on 10.0.0.5" in text
     assert named.start_s >= 600
 
 
@@ -215,11 +219,13 @@ def test_a_trial_that_cannot_be_relied_on_says_so(small, store):
     trial = next(t for t in report.standing.trials if t.configuration.speculation.enabled)
     server = exported_of(study, report, trial)
     for name in set(FORMATS) - {"json"}:
-        assert "DO NOT RELY ON IT: the trial is invalid" in format_of(name).write(server), name
+        assert "DO NOT USE IN PRODUCTION: the trial is invalid" in format_of(name).write(server), (
+            name
+        )
     document = json.loads(format_of("json").write(server))
     assert document["state"] == "invalid"
     assert document["verdict"] is None
-    assert "Do not rely on it" in document["notes"][0]
+    assert "Do not use this in production" in document["notes"][0]
 
 
 def test_what_the_server_made_of_it_is_told(small, store):
@@ -230,7 +236,9 @@ def test_what_the_server_made_of_it_is_told(small, store):
     ran = Configuration.of(best.configuration.speculation, flags={"page-size": 64})
     changed = replace(best, resolved=ran)
     told = exported_of(study, report, changed).remarks
-    assert any(r.startswith("The server said that it ran: ") and "page-size" in r for r in told)
+    assert any(
+        r.startswith("Configuration that the server reported: ") and "page-size" in r for r in told
+    )
 
 
 def test_a_prefix_that_pins_is_in_the_command_and_one_that_leaves_is_a_note(store):
@@ -257,14 +265,14 @@ def test_a_prefix_that_pins_is_in_the_command_and_one_that_leaves_is_a_note(stor
     assert "numactl -N 0 env 'A=a b' python -m" in format_of("sglang-config").write(server)
     for name in ("compose", "k8s"):
         text = format_of(name).write(server)
-        assert "Measured behind `numactl -N 0 env A=a b`, left out" in text
+        assert "Measured with the prefix `numactl -N 0 env A=a b`, which is not exported" in text
         assert text.count("numactl") == 1
     assert "started behind" not in script + unit
     away = with_prefix("[docker, exec, sglang]")
     for name in FORMATS:
         text = format_of(name).write(exported_of(away, report))
         assert text.count("docker exec") == 1, name
-        assert "started behind `docker exec sglang`" in text, name
+        assert "started with the prefix `docker exec sglang`" in text, name
 
 
 @pytest.fixture
@@ -307,7 +315,7 @@ def export(tuner, monkeypatch, capsys):
 
 def test_the_command_line_shows_the_difference(stored, export):
     table = export("--diff").out
-    assert "Against baseline 'production'" in table
+    assert "Changes against baseline 'production'" in table
     assert "every figure simulated" in table
     assert "NCCL_PROTO" in table
     assert "All together: +" in table
