@@ -80,7 +80,7 @@ class TestConformance(HotSwitchConformance):
         return eagle3(1, topk=2, tokens=16)  # the tree has 3 nodes
 
 
-def test_commands_are_the_real_ones_and_the_simulated_ones(study, tmp_path, monkeypatch):
+def test_command_is_real_and_simulated_command_is_simulated(study, tmp_path, monkeypatch):
     monkeypatch.delenv("TUNER_SGLANG_PYTHON", raising=False)
     runner = SimulatedRunner(study, seed=3, log_dir=tmp_path)
     real, simulated = runner.command(eagle3(2)), runner.simulated_command(eagle3(2))
@@ -94,7 +94,7 @@ def test_commands_are_the_real_ones_and_the_simulated_ones(study, tmp_path, monk
     }
 
 
-def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path, intent):
+def test_server_starts_at_the_largest_setting_and_launches_are_numbered(study, tmp_path, intent):
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path, first_launch=7)
     argv = {}
     for steps in ((1, 5, 2), ()):
@@ -109,9 +109,7 @@ def test_it_starts_with_the_most_steps_and_numbers_its_launches(study, tmp_path,
     assert argv[()][at] == "1"
 
 
-def test_the_clock_is_turned_off_in_the_tuners_own_environment(
-    study, tmp_path, intent, monkeypatch
-):
+def test_clock_variable_of_the_tuner_turns_the_clock_off(study, tmp_path, intent, monkeypatch):
     monkeypatch.setenv("TUNER_CYCLE_CLOCK", "0")
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
     assert runner.no_clock(eagle3(1)) == "TUNER_CYCLE_CLOCK=0 is set"
@@ -139,16 +137,16 @@ def test_the_clock_is_turned_off_in_the_tuners_own_environment(
         (PLAIN, PLAIN, True),
     ],
 )
-def test_only_what_differs_in_its_setting_shares_a_launch(study, tmp_path, a, b, together):
+def test_configurations_that_differ_in_setting_only_share_a_launch(study, tmp_path, a, b, together):
     assert SimulatedRunner(study, seed=0, log_dir=tmp_path).can_switch(a, b) is together
 
 
-def test_it_switches_on_the_servers_on_which_the_plugin_does():
+def test_can_switch_agrees_with_the_plugin():
     assert {name.replace("-", "_") for name in MUST_BE_ONE} == set(conditions.ONE)
     assert {name.replace("-", "_") for name in MUST_BE_UNSET} == set(conditions.NEVER)
 
 
-def test_times_are_the_servers_own(study, tmp_path):
+def test_times_are_in_server_seconds(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     outer, before, inner = time.monotonic(), launcher.runner.now(), time.monotonic()
     with launcher.start(eagle3(2)) as session:
@@ -192,7 +190,7 @@ def test_a_server_that_dies_in_its_start(study, tmp_path, phase, reported):
     launcher.assert_nothing_left()
 
 
-def test_a_flag_that_the_server_does_not_know_is_the_studys_fault(study, tmp_path):
+def test_unknown_server_flag_is_a_study_fault(study, tmp_path):
     flags = study.server.flags | {"no-such-flag": 1}
     server = study.server.model_copy(update={"flags": flags})
     broken = study.model_copy(update={"server": server})
@@ -230,7 +228,7 @@ def test_a_server_that_was_killed_between_windows(study, tmp_path):
     launcher.assert_nothing_left()
 
 
-def test_a_server_that_is_killed_just_before_it_is_read_back(study, tmp_path, monkeypatch):
+def test_server_killed_before_readback(study, tmp_path, monkeypatch):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
 
     def kill_first(*arguments, **more):
@@ -245,7 +243,7 @@ def test_a_server_that_is_killed_just_before_it_is_read_back(study, tmp_path, mo
     launcher.assert_nothing_left()
 
 
-def test_a_server_that_somebody_else_stops_is_the_hosts_fault(study, tmp_path):
+def test_server_stopped_by_another_process_is_a_host_fault(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     with launcher.start(eagle3(2)) as session:
         server = psutil.Process(launcher.processes[0].pid)
@@ -257,7 +255,7 @@ def test_a_server_that_somebody_else_stops_is_the_hosts_fault(study, tmp_path):
     assert (caught.value.failure.kind, caught.value.failure.fault) == ("server_ended", "host")
 
 
-def test_a_setting_that_the_server_was_not_started_for(study, tmp_path):
+def test_setting_outside_of_the_launch_is_refused(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     with launcher.start(eagle3(2), (Setting(1), Setting(2))) as session:
         with pytest.raises(RunnerError) as caught:
@@ -266,7 +264,7 @@ def test_a_setting_that_the_server_was_not_started_for(study, tmp_path):
         assert session.apply(Setting(1)).configuration.speculation == eagle3(1).speculation
 
 
-def test_trees_are_switched_in_a_server_that_has_room_for_all_of_them(study, tmp_path):
+def test_trees_are_switched_in_a_server_started_for_all(study, tmp_path):
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     shapes = ((2, 6), (3, 4))
     with launcher.start(eagle3(2, 2, 6), [Setting(*shape) for shape in shapes]) as session:
@@ -289,7 +287,7 @@ def test_trees_are_switched_in_a_server_that_has_room_for_all_of_them(study, tmp
         )
 
 
-def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):
+def test_port_of_another_process_is_refused(study, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr("runners.sglang.process_runner.free_port_block", lambda: port)
@@ -300,7 +298,7 @@ def test_a_port_that_somebody_else_holds(study, tmp_path, monkeypatch):
     launcher.assert_nothing_left()
 
 
-def test_another_server_on_the_port_is_not_taken_for_ours(study, tmp_path, monkeypatch):
+def test_another_server_on_the_port_is_not_accepted(study, tmp_path, monkeypatch):
     """The other answers /health and /generate well, and ours has reported that it is ready."""
     launcher = Launcher(SimulatedRunner(study, seed=0, log_dir=tmp_path), tmp_path)
     with launcher.start(eagle3(2)):
@@ -315,7 +313,7 @@ def test_another_server_on_the_port_is_not_taken_for_ours(study, tmp_path, monke
         second.assert_nothing_left()
 
 
-def test_behind_a_prefix_the_server_is_known_by_its_model_name(study, tmp_path):
+def test_prefix_server_is_identified_by_model_name(study, tmp_path):
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
     runner.environment = CommandPrefix(("nice", "-n", "0"), sys.executable)
     launcher = Launcher(runner, tmp_path)
@@ -329,7 +327,7 @@ def test_behind_a_prefix_the_server_is_known_by_its_model_name(study, tmp_path):
     launcher.assert_nothing_left()
 
 
-def test_behind_a_prefix_that_goes_elsewhere_the_servers_address_is_the_studys(study, tmp_path):
+def test_prefix_to_another_node_uses_the_studys_host(study, tmp_path):
     server = study.server.model_copy(update={"flags": study.server.flags | {"host": "127.0.0.2"}})
     study = study.model_copy(update={"server": server})
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
@@ -356,7 +354,7 @@ time.sleep(60)
 """
 
 
-def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, monkeypatch):
+def test_failed_start_reports_a_server_left_behind_a_prefix(study, tmp_path, monkeypatch):
     monkeypatch.setattr("runners.sglang.session._PORT_FREE_S", 0.2)
     timeouts = StartTimeouts(phases=(), floor_s=5.0)
     how = {"kind": "hang", "phase": "warmup"}
@@ -373,7 +371,7 @@ def test_a_failed_start_behind_a_prefix_that_leaves_the_server(study, tmp_path, 
         os.kill(int((tmp_path / "hidden").read_text()), signal.SIGKILL)
 
 
-def test_a_server_that_outlives_its_prefix_is_found_by_its_mark(study, tmp_path, monkeypatch):
+def test_server_that_outlives_its_prefix_is_found_by_mark(study, tmp_path, monkeypatch):
     monkeypatch.setattr("runners.sglang.session.GRACE_S", 0.5)
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
     prefix = (sys.executable, "-c", DETACHING, str(tmp_path), "seen")
@@ -419,7 +417,7 @@ def test_a_trial_listens_on_loopback_without_the_studys_keys_and_tls(study, tmp_
     assert exported[exported.index("--port") + 1] == "8000"
 
 
-def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):
+def test_interrupt_during_start_leaves_no_process(study, tmp_path, intent):
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)
     wanted = intent(eagle3(2))
 
@@ -431,7 +429,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing(study, tmp_path, intent):
     assert not marked_pids(wanted.mark)
 
 
-def test_an_interrupt_right_after_the_birth_of_the_process(study, tmp_path, intent, monkeypatch):
+def test_interrupt_right_after_fork_leaves_no_process(study, tmp_path, intent, monkeypatch):
     """Between the fork and the first line that knows the process: its mark has to do."""
 
     def interrupt(_self) -> float:
@@ -463,7 +461,7 @@ def test_end_leftover_ends_a_server_that_is_measured(study, tmp_path):
     launcher.assert_nothing_left()
 
 
-def test_what_a_killed_tuner_leaves_is_ended(study, tmp_path):
+def test_leftovers_of_a_killed_tuner_are_ended(study, tmp_path):
     """A tuner that is killed with -9 while its server runs, and the next one that cleans up."""
     script = (
         "import sys\n"
@@ -506,7 +504,7 @@ def test_what_a_killed_tuner_leaves_is_ended(study, tmp_path):
     assert runner.end_leftover(left) == ()
 
 
-def test_a_draft_tp_that_stock_sglang_does_not_have(study, tmp_path, intent):
+def test_unsupported_draft_tp_is_refused(study, tmp_path, intent):
     from dataclasses import replace
 
     runner = SimulatedRunner(study, seed=0, log_dir=tmp_path)

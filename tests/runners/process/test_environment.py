@@ -19,7 +19,7 @@ from runners.process.environment import (
 pytestmark = pytest.mark.slow
 
 
-def test_the_interpreter_is_the_studys_then_the_variables_then_the_tuners(study, monkeypatch):
+def test_interpreter_order_is_study_variable_tuner(study, monkeypatch):
     monkeypatch.delenv("TUNER_SGLANG_PYTHON", raising=False)
     assert server_environment(study).python == sys.executable
     assert server_environment(study, default_python="python").python == "python"
@@ -32,7 +32,7 @@ def test_the_interpreter_is_the_studys_then_the_variables_then_the_tuners(study,
     assert environment.prefix == ("srun", "-n1")
 
 
-def test_a_local_server_is_known_by_its_processes():
+def test_local_servers_are_identified_by_process():
     environment = LocalEnvironment(sys.executable)
     command = LaunchCommand(("python",), (("A", "1"),), ("B",))
     assert environment.wrap(command) == command
@@ -40,7 +40,7 @@ def test_a_local_server_is_known_by_its_processes():
     assert environment.ownership_flags("m") == ()
 
 
-def test_behind_a_prefix_variables_go_through_env_and_a_name_tells_the_server():
+def test_prefix_passes_variables_by_env_and_identifies_servers_by_name():
     environment = CommandPrefix(("docker", "exec", "sgl"), "python3")
     command = LaunchCommand(("python3", "-m", "m"), (("A", "1"),), ("B",))
     assert environment.wrap(command).argv == (
@@ -67,20 +67,20 @@ def test_behind_a_prefix_variables_go_through_env_and_a_name_tells_the_server():
         (["docker", "exec", "sgl"], None, "127.0.0.1"),
     ],
 )
-def test_a_trials_server_is_reached_on_loopback_or_on_its_own_node(study, prefix, host, expected):
+def test_trial_host_is_loopback_or_the_prefix_node(study, prefix, host, expected):
     flags = study.server.flags | ({} if host is None else {"host": host})
     server = study.server.model_copy(update={"prefix": tuple(prefix), "flags": flags})
     study = study.model_copy(update={"server": server})
     assert server_environment(study).trial_host(study) == expected
 
 
-def test_helpers_run_where_the_server_would():
+def test_helpers_run_in_the_server_environment():
     environment = CommandPrefix(("env", "T_INSIDE=yes"), sys.executable)
     script = "import os, sys; print(os.environ['T_INSIDE'], sys.stdin.read())"
     assert environment.run(["-c", script], stdin="given").stdout.split() == ["yes", "given"]
 
 
-def test_what_is_there_is_found(tmp_path):
+def test_facts_find_sglang_gpus_and_paths(tmp_path):
     facts = LocalEnvironment(sys.executable).facts((str(tmp_path), str(tmp_path / "none")))
     assert facts.missing_paths == (str(tmp_path / "none"),)
     assert facts.gpus >= 0
@@ -105,32 +105,32 @@ _WITHOUT_SITE = (
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "false", "echo"])
-def test_an_interpreter_that_does_not_run(python):
+def test_missing_interpreter_is_an_error(python):
     environment = LocalEnvironment(python)
     with pytest.raises(EnvironmentUnusableError, match=python):
         environment.facts()
     assert python in (environment.missing() or "")
 
 
-def test_an_interpreter_whose_words_are_not_utf8():
+def test_interpreter_output_may_be_invalid_utf8():
     environment = LocalEnvironment(sys.executable)
     done = environment.run(["-c", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xfe')"])
     assert (done.stdout, done.stderr) == ("\ufffd", "\ufffd")
 
 
-def test_an_interpreter_that_hangs():
+def test_hung_interpreter_times_out():
     environment = LocalEnvironment(sys.executable)
     with pytest.raises(EnvironmentUnusableError, match="did not end"):
         environment.run(["-c", "import time; time.sleep(30)"], timeout_s=0.2)
 
 
-def test_output_before_the_facts_does_no_harm(tmp_path):
+def test_facts_ignore_earlier_output(tmp_path):
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\necho "welcome"\nexec {sys.executable} "$@"\n')
     script.chmod(0o755)
     assert json.dumps(LocalEnvironment(str(script)).facts().gpus)
 
 
-def test_a_script_that_does_not_end_is_not_quoted():
+def test_timeout_message_omits_the_script():
     with pytest.raises(EnvironmentUnusableError, match=r"^\S+ -c \.\.\. did not end within 1 s$"):
         LocalEnvironment(sys.executable).run(["-c", "import time\ntime.sleep(600)"], timeout_s=1)

@@ -65,7 +65,7 @@ def hold():
         process.communicate()
 
 
-def test_a_device_in_use_is_refused_with_who_has_it(hold):
+def test_busy_device_names_its_holder(hold):
     process = hold("kimi", "gpu-a", "gpu-b")
     with pytest.raises(DeviceBusyError) as caught, DeviceLocks(["gpu-c", "gpu-b"], "other"):
         pass
@@ -76,7 +76,7 @@ def test_a_device_in_use_is_refused_with_who_has_it(hold):
         pass
 
 
-def test_kill_9_frees_a_device_although_a_child_lives(hold, locks):
+def test_kill_9_releases_a_device_while_a_child_lives(hold, locks):
     process = hold("kimi", "gpu-a")
     with pytest.raises(DeviceBusyError), DeviceLocks(["gpu-a"], "next"):
         pass
@@ -86,7 +86,7 @@ def test_kill_9_frees_a_device_although_a_child_lives(hold, locks):
         assert json.loads((locks / "gpu-a.lock").read_text())["pid"] == os.getpid()
 
 
-def test_a_server_that_a_killed_tuner_left_keeps_other_studies_away(hold, locks):
+def test_leftover_server_blocks_other_studies(hold, locks):
     process = hold("kimi", "gpu-a", "gpu-b")
     # As the launcher does: the mark first, then the server.
     server = subprocess.Popen(
@@ -129,7 +129,7 @@ def test_a_lock_of_an_earlier_version_is_read(locks):
     assert (holder["study"], holder["storage"], holder["launch"]) == ("s", "sqlite:///t.db", "")
 
 
-def test_who_waits_is_told_once_and_gets_it_when_the_other_dies(hold):
+def test_waiting_reports_once_and_gets_the_device_after_the_holder_dies(hold):
     process = hold("kimi", "gpu-a")
     told: list[DeviceBusyError] = []
     heard = threading.Event()
@@ -151,7 +151,7 @@ def test_who_waits_is_told_once_and_gets_it_when_the_other_dies(hold):
     assert [busy.device for busy in told] == ["gpu-a"]
 
 
-def test_the_folder_and_its_files_are_everybodys(locks):
+def test_lock_folder_and_files_are_writable_for_all_users(locks):
     with DeviceLocks(["gpu-a"], "s"):
         assert stat.S_IMODE(locks.stat().st_mode) == 0o1777
         (file,) = locks.iterdir()
@@ -172,7 +172,7 @@ def test_a_link_in_the_folder_is_not_followed(locks, tmp_path):
     assert victim.read_text() == "precious"
 
 
-def test_a_file_that_was_removed_is_not_a_lock(hold, locks):
+def test_removed_lock_file_is_locked_again(hold, locks):
     hold("kimi", "gpu-a")
     (locks / "gpu-a.lock").unlink()
     # Whoever cleans the folder up under a tuner loses that lock, but not the next one.
@@ -180,6 +180,6 @@ def test_a_file_that_was_removed_is_not_a_lock(hold, locks):
         pass
 
 
-def test_nothing_to_lock_locks_nothing(locks):
+def test_no_devices_need_no_lock(locks):
     with DeviceLocks([], "s"):
         assert not locks.exists()

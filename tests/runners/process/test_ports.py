@@ -30,7 +30,7 @@ def only_block(monkeypatch):
     return first
 
 
-def test_a_block_that_another_tuner_has_chosen_is_not_chosen(only_block):
+def test_port_block_of_another_tuner_is_skipped(only_block):
     other = subprocess.Popen(
         [sys.executable, "-c", CHOOSE, str(only_block)],
         stdin=subprocess.PIPE,
@@ -45,12 +45,12 @@ def test_a_block_that_another_tuner_has_chosen_is_not_chosen(only_block):
     assert ports.free_port_block() == only_block
 
 
-def test_one_port_in_use_spoils_its_block(only_block):
+def test_port_block_with_one_busy_port_is_skipped(only_block):
     with socket.create_server(("127.0.0.1", only_block + 7)), pytest.raises(ports.NoFreePortError):
         ports.free_port_block()
 
 
-def test_launch_after_launch_keeps_no_more_than_two_blocks():
+def test_process_keeps_two_port_blocks_at_most():
     blocks = [ports.free_port_block() for _ in range(5)]
     assert len(set(blocks[-2:])) == 2
     assert len(ports._claimed) == 2

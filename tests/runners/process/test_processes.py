@@ -62,7 +62,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
         process.stop(0.0)
 
 
-def test_a_launch_leads_its_own_session_and_carries_its_mark(start):
+def test_launch_leads_its_session_and_has_its_mark(start):
     process = start(tree(SLEEP))
     pid = process.identity.pid
     assert os.getsid(pid) == os.getpgid(pid) == pid
@@ -100,7 +100,7 @@ def test_stop_ends_the_whole_tree(start, child, new_session, grace):
     assert process.stop(grace) == (), "idempotent"
 
 
-def test_a_leader_that_is_killed_leaves_no_orphans_after_stop(start):
+def test_stop_ends_orphans_of_a_killed_leader(start):
     process = start(tree(STUBBORN))
     os.kill(process.identity.pid, signal.SIGKILL)
     while process.poll() is None:
@@ -110,7 +110,7 @@ def test_a_leader_that_is_killed_leaves_no_orphans_after_stop(start):
     assert marked_pids(process.identity.mark) == []
 
 
-def test_sigterm_goes_to_the_leader_so_that_it_ends_in_order(start, tmp_path):
+def test_sigterm_goes_to_the_leader_only(start, tmp_path):
     told = tmp_path / "told"
     child = (
         "import signal, sys, time, pathlib\n"
@@ -135,7 +135,7 @@ def test_sigterm_goes_to_the_leader_so_that_it_ends_in_order(start, tmp_path):
     assert not told.exists()
 
 
-def test_others_of_the_same_name_are_left_alone(start):
+def test_stop_ignores_other_processes_of_the_same_name(start):
     other = subprocess.Popen([sys.executable, "-c", SLEEP])
     try:
         process = start(tree(SLEEP))
@@ -155,7 +155,7 @@ def test_leftovers_are_found_by_mark_and_by_the_recorded_leader(start):
     assert end_leftover(process.identity) == ()
 
 
-def test_a_reused_pid_is_not_ours(start):
+def test_reused_pid_is_not_ended(start):
     process = start(tree(SLEEP))
     stale = replace(process.identity, mark="another", started=process.identity.started - 1000)
     assert end_leftover(stale) == ()
@@ -165,7 +165,7 @@ def test_a_reused_pid_is_not_ours(start):
 
 
 @pytest.mark.parametrize("end", [lambda p: p.kill(), lambda p: p.stop(0.0)], ids=["kill", "stop"])
-def test_a_stranger_that_was_given_the_pid_of_a_dead_leader_is_left_alone(start, end):
+def test_session_of_a_reused_leader_pid_is_not_ended(start, end):
     stranger = start(tree(SLEEP))
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
@@ -178,7 +178,7 @@ def test_a_stranger_that_was_given_the_pid_of_a_dead_leader_is_left_alone(start,
     assert len(stranger.members()) == 2
 
 
-def test_what_the_first_look_misses_is_killed_too(start, monkeypatch):
+def test_processes_forked_during_kill_are_killed(start, monkeypatch):
     """As a process that was forked, outside the group, while the others were being killed."""
     process = start(tree(STUBBORN, new_session=True))
     kill, missed = psutil.Process.kill, []
@@ -193,7 +193,7 @@ def test_what_the_first_look_misses_is_killed_too(start, monkeypatch):
     assert marked_pids(process.identity.mark) == []
 
 
-def test_what_does_not_die_is_no_silent_success(start, monkeypatch):
+def test_surviving_process_is_an_error(start, monkeypatch):
     process = start(tree(SLEEP))
     with monkeypatch.context() as patch:
         patch.setattr(psutil.Process, "kill", lambda _self: None)
@@ -205,7 +205,7 @@ def test_what_does_not_die_is_no_silent_success(start, monkeypatch):
     assert len(end_leftover(process.identity)) == 2
 
 
-def test_leftovers_of_another_machine_are_not_looked_for(start):
+def test_leftovers_of_another_machine_are_skipped(start):
     process = start(tree(SLEEP))
     assert end_leftover(replace(process.identity, host="elsewhere")) == ()
     assert len(process.members()) == 2
@@ -221,7 +221,7 @@ def test_the_log_holds_both_streams(start, tmp_path):
     assert log.read_text().split() == ["out", "err"]
 
 
-def test_a_port_belongs_to_who_listens_on_it(start):
+def test_port_owner_is_the_listening_process(start):
     port = free_port_block()
     script = (
         "import socket, time\n"
@@ -246,7 +246,7 @@ def test_blocks_of_ports_are_free_and_apart():
         assert not is_free(taken.getsockname()[1])
 
 
-def test_members_survive_processes_that_vanish_meanwhile(start):
+def test_members_ignore_processes_that_end_meanwhile(start):
     process = start("import sys; sys.exit(3)")
     while process.poll() is None:
         time.sleep(0.01)

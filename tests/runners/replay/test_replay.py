@@ -66,7 +66,7 @@ class TestConformance(HotSwitchConformance):
         return FAILING
 
 
-def test_launches_and_windows_move_the_clock_and_nothing_sleeps(table, study, tmp_path):
+def test_launches_and_windows_advance_the_virtual_clock(table, study, tmp_path):
     runner = ReplayRunner(table, study, can_switch=chains)
     began = time.monotonic()
     assert runner.now() == 0.0
@@ -88,7 +88,7 @@ def test_launches_and_windows_move_the_clock_and_nothing_sleeps(table, study, tm
     assert time.monotonic() - began < 60.0
 
 
-def test_repeats_come_in_turn(table, study, tmp_path):
+def test_repeats_are_used_in_order(table, study, tmp_path):
     runner = ReplayRunner(table, study)
     speeds = []
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_noise_is_seeded(table, study, tmp_path):
     assert all(80 < speed < 100 for speed in speeds(1))
 
 
-def test_what_the_table_lacks_is_the_studys_fault(table, study, tmp_path):
+def test_missing_row_is_a_study_fault(table, study, tmp_path):
     runner = ReplayRunner(table, study)
     with pytest.raises(RunnerError) as caught:
         Launcher(runner, tmp_path).start(eagle3(2, topk=2, tokens=4))
@@ -153,14 +153,14 @@ def test_reading_a_table(tmp_path, study):
         (HEAD + "k,1\n", "line 2"),
     ],
 )
-def test_a_table_that_is_none(tmp_path, text, said):
+def test_invalid_table_is_refused(tmp_path, text, said):
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=said):
         read_replay_table(path)
 
 
-def test_a_window_that_was_not_believed_is_passed_over_where_there_are_others(tmp_path):
+def test_invalid_window_is_skipped_if_others_are_valid(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(
         HEAD

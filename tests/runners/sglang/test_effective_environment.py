@@ -49,7 +49,7 @@ def server(tmp_path):
     process.stop(0.0)
 
 
-def test_the_schedulers_own_environment_without_secrets(server):
+def test_effective_environment_is_the_schedulers_without_secrets(server):
     found = effective_environment(server.members())
     assert found["NCCL_CUMEM_ENABLE"] == "0"  # which the started process does not show
     assert "NCCL_CUMEM_ENABLE" not in psutil.Process(server.identity.pid).environ()
@@ -59,7 +59,7 @@ def test_the_schedulers_own_environment_without_secrets(server):
     assert "very-secret" not in str(found)
 
 
-def test_a_server_that_is_one_process_shows_its_own(server):
+def test_effective_environment_of_a_single_process(server):
     leader = psutil.Process(server.identity.pid)
     assert effective_environment([leader])["NCCL_PROTO"] == "LL"
     assert effective_environment([]) == {}
@@ -78,7 +78,7 @@ class Shown:
         return [self._title]
 
 
-def test_a_scheduler_whose_environment_was_written_over_tells_nothing():
+def test_overwritten_environment_is_skipped():
     leader = Shown(1, "python", {"NCCL_PROTO": "LL", "PATH": "/bin"})
     wiped = Shown(2, "sglang::scheduler_TP0", {})
     assert effective_environment([leader, wiped]) == {"NCCL_PROTO": "LL"}
@@ -105,5 +105,5 @@ def test_a_scheduler_whose_environment_was_written_over_tells_nothing():
         ("AWS_SECRET_ACCESS_KEY", False),
     ],
 )
-def test_what_bears_on_serving_is_recorded_and_no_secret(name, expected):
+def test_recorded_variables_affect_serving_and_are_not_secret(name, expected):
     assert is_recorded(name) is expected

@@ -61,7 +61,7 @@ def test_lines(line, phase):
     assert phase_begun(line) == phase
 
 
-def test_a_phase_that_comes_back_adds_up():
+def test_repeated_phase_adds_up():
     clock = PhaseClock(10.0)
     assert clock.enter("weights", 15.0)
     assert clock.enter("kv_cache", 18.0)

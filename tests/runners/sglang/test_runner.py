@@ -72,7 +72,7 @@ def test_what_is_missing(tmp_path, found, flags, model, said):
         assert "--runner simulated" in message
 
 
-def test_a_flag_that_this_sglang_has_not_is_told_before_any_launch(tmp_path):
+def test_unsupported_flag_is_reported_before_a_launch(tmp_path):
     fake_python(tmp_path, version="0.5.23", gpus=1)
     study = study_of(tmp_path, flags="{cuda-graph-max-bs: 8}")
     message = SGLangRunner(study, seed=0, log_dir=tmp_path).check()
@@ -80,13 +80,13 @@ def test_a_flag_that_this_sglang_has_not_is_told_before_any_launch(tmp_path):
     assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in message
 
 
-def test_an_interpreter_that_does_not_exist(tmp_path):
+def test_check_reports_a_missing_interpreter(tmp_path):
     message = SGLangRunner(study_of(tmp_path), seed=0, log_dir=tmp_path).check()
     assert message is not None
     assert "--runner simulated" in message
 
 
-def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tmp_path):
+def test_without_sglang_no_configurations_share_a_launch(study, tmp_path):
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     assert runner.can_switch(eagle3(2), eagle3(2))
     assert not runner.can_switch(eagle3(2), eagle3(1))
@@ -98,7 +98,7 @@ def test_without_sglang_only_a_configuration_and_itself_share_a_launch(study, tm
 OURS = {"PYTHONPATH", "TUNER_SWITCHABLE_STEPS", "TUNER_CYCLE_CLOCK"}
 
 
-def test_a_server_has_nothing_of_the_plugin_where_neither_part_is_wanted(
+def test_server_without_plugin_parts_has_no_plugin(
     study, tmp_path, intent, with_sglang, monkeypatch
 ):
     with_sglang("0.5.23")
@@ -114,7 +114,7 @@ def test_a_server_has_nothing_of_the_plugin_where_neither_part_is_wanted(
     assert remark.endswith("cycle clock is off: TUNER_CYCLE_CLOCK=0 is set")
 
 
-def test_the_exported_command_is_the_launched_one_but_for_the_port(
+def test_exported_and_launched_commands_differ_in_the_port_only(
     study, tmp_path, intent, with_sglang
 ):
     with_sglang("0.5.23")
@@ -137,9 +137,7 @@ def test_the_exported_command_is_the_launched_one_but_for_the_port(
     assert not OURS & (dict(exported.env).keys() | set(exported.unset))
 
 
-def test_where_the_plugin_cannot_be_had_nothing_of_it_is_launched(
-    study, tmp_path, intent, with_sglang
-):
+def test_unusable_plugin_is_not_launched(study, tmp_path, intent, with_sglang):
     with_sglang("0.5.9")
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     launched = runner.launch_command(intent(eagle3(2)), host="127.0.0.1", port=20010)

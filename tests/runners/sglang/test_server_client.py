@@ -39,7 +39,7 @@ def base_url():
     thread.join(timeout=5)
 
 
-def test_a_connection_that_the_server_closes_between_two_calls_is_no_crash(base_url):
+def test_connection_closed_between_calls_is_no_crash(base_url):
     with ServerClient(base_url) as client:
         assert client.switch(Setting(2), 7) is None
         assert client.switch(Setting(3, 6), 7) is None
