@@ -1,27 +1,25 @@
-"""Whether our figures and those of `sglang.bench_serving` agree, on any running SGLang server.
+"""Compare our figures with those of `sglang.bench_serving` on a running SGLang server.
 
     python benchmarks/agreement.py --url http://127.0.0.1:30000 --tokenizer MODEL
         [--sglang-python PYTHON] [--concurrency 1 8 32] [--rounds 6] [--table FILE.csv --name NAME]
 
-Both send the same prompts in the same order, for answers of the same fixed length, and take turns
-(ours first in one round, theirs in the next). `bench_serving` sends its first requests all at once,
-so that they stay in step; for the comparison ours does the same (`burst`), and the same whole is
-made of its requests: all output tokens over the time from the first request to the last token.
-"window" is what the tuner really measures: lanes that begin with cut answers, as in steady traffic,
-without ramp and drain.
+Both clients send the same prompts in the same order, request answers of the same fixed length, and
+take turns: our client is first in one round, theirs in the next. `bench_serving` sends its first
+requests at once, so our client does the same (`burst`), and the figures cover the whole run: all
+output tokens, from the first request to the last token. The row "window" has the tuner's usual
+window with a ramp.
 
-Two runs differ by what server and machine do in each of them. `--same-run` compares one run with
-itself: `bench_serving` is sent through a tap (`benchmarks/tap.py`), and "ours" is what our reader
-and definitions make of the streams that passed it. That needs no quiet machine.
+Two runs differ, because server and machine differ in each. `--same-run` compares definitions on one
+run: `bench_serving` sends through a tap (`benchmarks/tap.py`), and our definitions are applied to
+its streams. This mode needs no quiet machine.
 
-What differs by definition is measured too. The clock of `bench_serving` runs on until the server
-has answered `/server_info`: "without info" is its speed without the time of that call (as the tap
-saw it, else on the idle server). Its TTFT begins before it connects, each request on a connection
-of its own, and ends with the first chunk that has text: "from text" is ours by that end, which a
-tap sees.
+Differences by definition are shown too. `bench_serving` stops its clock after the server has
+answered `/server_info`; "without info" is its speed without this call. Its TTFT includes
+connecting, and ends with the first chunk that has text; "from text" is our TTFT with that end,
+which only a tap can see.
 
-On a machine with few cores the client takes time from the server. Give both clients a core that
-the server does not use: start the server under `taskset -c 0`, this script under `taskset -c 1`.
+On a machine with few cores the client takes CPU time from the server. Separate them: start the
+server under `taskset -c 0` and this script under `taskset -c 1`.
 """
 
 from __future__ import annotations
@@ -61,19 +59,19 @@ Round = tuple[Figures, Figures]
 
 
 class Texts(PromptSource):
-    """The given prompts, in their order."""
+    """Prompt source with the given prompts in their order."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._prompts = tuple(Prompt(f"text/{n}", text) for n, text in enumerate(texts))
 
     def select(self, count: int, seed: int) -> tuple[Prompt, ...]:
-        """See `PromptSource.select`; the seed has no say."""
+        """See `PromptSource.select`; the seed is ignored."""
         del seed
         return self._prompts[:count]
 
 
 def texts(count: int, words: int, salt: int) -> list[str]:
-    """Prompts that share no beginning, of `words` numbers and up to a quarter more."""
+    """Return prompts without a common beginning, of `words` numbers and up to a quarter more."""
     draw = random.Random(salt)
     lengths = [words + draw.randrange(words // 4 + 1) for _ in range(count)]
     return [" ".join(f"w{draw.randrange(1000, 100_000)}" for _ in range(n)) for n in lengths]
@@ -82,7 +80,7 @@ def texts(count: int, words: int, salt: int) -> list[str]:
 def measure(
     args: argparse.Namespace, prompts: Sequence[str], concurrency: int, warmup: int
 ) -> Measurement:
-    """One measurement of ours; the prompts of a warm-up come after the window's."""
+    """Measure once with our client; prompts of the warm-up follow the window's."""
     count = len(prompts) - warmup
     point = OperatingPoint(concurrency, requests=count)
     workload = Workload((("texts", 1.0),), args.output_tokens, (point,), warmup_requests=warmup)
@@ -100,7 +98,7 @@ def measure(
 
 
 def whole(measured: Measurement) -> Figures:
-    """The figures over all requests of a load, as `bench_serving` makes them."""
+    """Return the figures over all requests of a load, as `bench_serving` defines them."""
     figures = whole_of(measured.samples)
     return {
         **figures,
@@ -110,7 +108,7 @@ def whole(measured: Measurement) -> Figures:
 
 
 def whole_of(samples: Sequence[RequestSample]) -> Figures:
-    """The same, of any requests."""
+    """Return the figures over any requests, as `bench_serving` defines them."""
     first = min(sample.sent_s for sample in samples)
     last = max(sample.sent_s + sample.e2e_s for sample in samples)
     speed = sum(sample.completion_tokens for sample in samples) / (last - first)
@@ -126,7 +124,7 @@ def whole_of(samples: Sequence[RequestSample]) -> Figures:
 
 
 def info_s(url: str) -> float:
-    """Seconds that `/server_info` takes on the idle server: the median of a few calls."""
+    """Return the median time of `/server_info` on the idle server, in seconds."""
     taken = []
     for _ in range(INFO_CALLS):
         begun = time.perf_counter()
@@ -136,7 +134,7 @@ def info_s(url: str) -> float:
 
 
 def figures_of(said: Said, info: float) -> Figures:
-    """What `bench_serving` says; `info` is how long its call of `/server_info` took."""
+    """Return the figures of `bench_serving`; `info` is the time of its `/server_info` call."""
     return {
         "output_tok_s": said.output_tok_s,
         "output_tok_s_without_info": said.output_tokens / (said.duration_s - info),
@@ -150,11 +148,11 @@ def figures_of(said: Said, info: float) -> Figures:
 
 
 def same_run(client: BenchServing, made: Sequence[str], concurrency: int) -> Round:
-    """One run of theirs: what we make of its streams, and what it says."""
+    """Run `bench_serving` through a tap; return our figures of its streams, and its own."""
     with Tap(int(client.url.rpartition(":")[2])) as tap:
         said = client.at(tap.url).run(made, concurrency)
     if sorted(sample.prompt for sample in tap.samples()) != sorted(made):
-        sys.exit("bench_serving did not send the prompts that it was given")
+        sys.exit("bench_serving did not send the given prompts")
     from_text = statistics.median(flight.first_text - flight.sent for flight in tap.flights)
     mine = whole_of(tap.samples()) | {
         "ttft_from_text_p50_ms": 1000 * from_text,
@@ -164,7 +162,7 @@ def same_run(client: BenchServing, made: Sequence[str], concurrency: int) -> Rou
 
 
 def one_round(args: argparse.Namespace, concurrency: int, number: int) -> Round:
-    """Ours and theirs over the same new prompts; who begins changes from round to round."""
+    """Measure the same new prompts with both clients; the order alternates between rounds."""
     count = max(16, args.waves * concurrency)
     made = texts(count, args.prompt_words, hash((args.seed, concurrency, number)))
     client = BenchServing(args.sglang_python, args.url, args.tokenizer, args.output_tokens)
@@ -183,7 +181,7 @@ def one_round(args: argparse.Namespace, concurrency: int, number: int) -> Round:
         act()
     for name in ("prompt_tokens", "output_tokens"):
         if mine[name] != other[name]:
-            sys.exit(f"not the same load: {name} {mine[name]} of ours and {other[name]} of theirs")
+            sys.exit(f"the loads differ: {name} is {mine[name]} (ours) and {other[name]}")
     if args.window:
         more = texts(concurrency, args.prompt_words, hash((args.seed, concurrency, number, 1)))
         window = measure(args, [*order_of_sending(made), *more], concurrency, len(more))
@@ -192,7 +190,7 @@ def one_round(args: argparse.Namespace, concurrency: int, number: int) -> Round:
 
 
 def pairs(rounds: Sequence[Round], name: str) -> list[tuple[float, float]]:
-    """Ours and theirs of every round that has the figure on both sides."""
+    """Return the figure of both clients for each round that has both."""
     return [
         (ours, theirs)
         for mine, other in rounds
@@ -201,7 +199,7 @@ def pairs(rounds: Sequence[Round], name: str) -> list[tuple[float, float]]:
 
 
 def show(concurrency: int, rounds: Sequence[Round]) -> None:
-    """One line per figure: medians, and the median and range of the ratio within a round."""
+    """Print one line per figure: medians, and median and range of the ratio within a round."""
     for name in FIGURES:
         both = pairs(rounds, name)
         if not both:
@@ -222,7 +220,7 @@ def show(concurrency: int, rounds: Sequence[Round]) -> None:
 def rows(
     name: str, version: str, concurrency: int, rounds: Sequence[Round]
 ) -> list[dict[str, Any]]:
-    """The table's rows of one concurrency."""
+    """Return the rows of the table for one concurrency."""
     return [
         {
             **dict(zip(COLUMNS, (name, version, concurrency, number, figure), strict=False)),
@@ -237,7 +235,7 @@ def rows(
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", required=True)
     parser.add_argument("--tokenizer", required=True, help="path of the served model's tokenizer")
@@ -249,15 +247,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--output-tokens", type=int, default=256)
     parser.add_argument("--processes", type=int, help="our client processes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--same-run", action="store_true", help="theirs alone, seen through a tap")
+    parser.add_argument("--same-run", action="store_true", help="run only theirs, through a tap")
     parser.add_argument("--no-window", dest="window", action="store_false")
-    parser.add_argument("--table", type=Path, help="CSV that the rounds are added to")
-    parser.add_argument("--name", default="", help="what the table calls this server")
+    parser.add_argument("--table", type=Path, help="append the rounds to this CSV file")
+    parser.add_argument("--name", default="", help="name of this server in the table")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Runs both and prints the ratios."""
+    """Run both clients and print the ratios."""
     args = arguments()
     facts = read_server(args.url)
     print(f"SGLang {facts.version}, {facts.speculation}", file=sys.stderr)

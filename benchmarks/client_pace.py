@@ -1,15 +1,15 @@
-"""What a slower client changes: how the successors of finished requests share prefills.
+"""Measure how the speed of a client changes the number of prefills.
 
     python benchmarks/client_pace.py --url http://127.0.0.1:30000 --log SERVER.log
         [--delays-ms 0 1 3 10 30 100] [--concurrency 8] [--rounds 3]
 
-The same load is sent by the same client, whose requests a tap (`benchmarks/tap.py`) holds back: so
-nothing differs but how soon after an answer the next request is there. The server's log says how
-many prefills there were, and how many requests each had ("Prefill batch, #new-seq: N").
+One client sends the same load through a tap (`benchmarks/tap.py`) that delays each request. Only
+this delay differs between runs. The server's log shows the number of prefills and their requests
+("Prefill batch, #new-seq: N").
 
-A prefill stops all that are decoding. A quick client's successor is there for the very next
-forward, alone; a slower one's comes with those of other lanes that ended meanwhile: fewer prefills,
-more tokens per second, and later first tokens.
+A prefill interrupts all decoding requests. The next request of a fast client is prefilled alone;
+the next request of a slow client is prefilled together with those of other lanes. A slow client
+therefore causes fewer prefills, more tokens per second and later first tokens.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _PREFILL = re.compile(rb"Prefill batch[^\n]*?#new-seq: (\d+)")
 
 
 def prefills(log: Path, begin: int, requests: int) -> list[int]:
-    """How many requests each prefill of the load took in, which are the last in the log.
+    """Return the number of requests in each prefill of the load, the newest in the log.
 
-    What came before them since `begin` are probes.
+    Prefills between `begin` and the load belong to probes.
     """
     with log.open("rb") as file:
         file.seek(begin)
@@ -42,7 +42,7 @@ def prefills(log: Path, begin: int, requests: int) -> list[int]:
 
 
 def main() -> None:
-    """Runs the load at every delay, in turns."""
+    """Run the load at every delay, in turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", required=True)
     parser.add_argument("--log", type=Path, required=True)
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompt-words", type=int, default=16)
     parser.add_argument("--output-tokens", type=int, default=48)
-    parser.add_argument("--show", action="store_true", help="also the sizes of all prefills")
+    parser.add_argument("--show", action="store_true", help="also print the sizes of all prefills")
     args = parser.parse_args()
     args.processes = None
     port, url = int(args.url.rpartition(":")[2]), args.url

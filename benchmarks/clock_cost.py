@@ -1,16 +1,16 @@
-"""What the cycle's clock costs: its own processor time, and what a request sees of it.
+"""Measure the cost of the cycle clock: its CPU time, and its effect on requests.
 
     python -m benchmarks.clock_cost hooks
     python -m benchmarks.clock_cost server --study FILE [--steps 3] [--blocks 8] [--tokens 128]
 
-`hooks` calls the plugin's real hooks around empty parts, with events that do nothing: processor
-time per cycle. What an event costs is not in it; on a machine with a GPU, `--python` names an
-interpreter that has torch, which then records real ones (`docs/plugin.md`).
+`hooks` calls the plugin's hooks around empty parts and prints CPU time per cycle. Events do
+nothing, so their cost is not included. On a machine with a GPU, `--python` names an interpreter
+with torch, and real events are recorded (`docs/plugin.md`).
 
-`server` launches one server of the study's first chain through the runner that `tuner sweep` uses,
-and measures blocks of the same greedy requests, one after another, with the clock stopped and
-running in turns (stopped, running, running, stopped, ...), so that drift cancels: time per verify.
-The hooks stay in place while it is stopped; only marks and sums are saved then.
+`server` launches a server of the study's first chain with the runner of `tuner sweep`. It measures
+blocks of the same greedy requests, with the clock stopped and running in turns (stopped, running,
+running, stopped, ...), so that drift cancels out. The figure is the time per verify. The hooks stay
+in place while the clock is stopped; only events and sums are skipped.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ print(json.dumps({name: min(values) for name, values in found.items()}))
 
 
 def measure_hooks(python: str, cycles: int, repeats: int, *, real: bool) -> dict[str, float]:
-    """Microseconds of processor time per cycle, the least of several repeats."""
+    """Return CPU time per cycle in microseconds, the minimum of several repeats."""
     kind = "real" if real else "none"
     done = subprocess.run(
         [python, "-c", _HOOKS, str(cycles), str(repeats), kind],
@@ -128,10 +128,10 @@ def measure_hooks(python: str, cycles: int, repeats: int, *, real: bool) -> dict
 
 
 def configuration_of(study: Study, steps: int | None) -> Configuration:
-    """The study's first chain, at these steps.
+    """Return the first chain of the study with these steps.
 
     Raises:
-        SystemExit: It has none.
+        SystemExit: The study has no chain.
     """
     chains = (c for c in Space(study) if is_switchable(c) and c.speculation.topk == 1)
     chain = next(chains, None)
@@ -141,7 +141,7 @@ def configuration_of(study: Study, steps: int | None) -> Configuration:
 
 
 class Server:
-    """A launched server, asked for its answers and its clock."""
+    """A launched server with its answers and its clock."""
 
     def __init__(self, port: int, mark: str) -> None:
         self._http = httpx.Client(
@@ -150,14 +150,14 @@ class Server:
         self._token = token_of(mark)
 
     def clock(self, *, runs: bool) -> None:
-        """Stops the clock, or lets it go on."""
+        """Stop or start the clock."""
         body = {"server_args": {CLOCK_ARGUMENT: int(runs), TOKEN_ARGUMENT: self._token}}
         answer = self._http.post("/set_internal_state", json=body).json()
         if answer != [True]:
             raise SystemExit(f"the clock was not set: {answer}")
 
     def per_verify_s(self, text: str, tokens: int) -> float:
-        """Seconds per verify of one greedy request, its prefill among them."""
+        """Return seconds per verify of one greedy request, including its prefill."""
         sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
         begun = time.perf_counter()
         answer = self._http.post("/generate", json={"text": text, "sampling_params": sampling})
@@ -166,12 +166,12 @@ class Server:
         return spent / verifies
 
     def block(self, tokens: int) -> list[float]:
-        """One pass over the texts."""
+        """Send all texts once."""
         return [self.per_verify_s(text, tokens) for text in TEXTS]
 
 
 def measure_server(study: Study, steps: int | None, blocks: int, tokens: int) -> None:
-    """Launches, measures in turns, prints."""
+    """Launch the server, measure in turns, and print the result."""
     mark = uuid.uuid4().hex
     found: list[ProcessIdentity] = []
     with tempfile.TemporaryDirectory(prefix="clock-cost-") as folder:
@@ -209,7 +209,7 @@ def measure_server(study: Study, steps: int | None, blocks: int, tokens: int) ->
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     ways = parser.add_subparsers(dest="way", required=True)
     hooks = ways.add_parser("hooks")

@@ -1,10 +1,10 @@
-"""The same study with hot switching and with a launch per setting, side by side.
+"""Compare one study with hot switching and with a separate launch per setting.
 
     python -m benchmarks.hot_switch --study kimi-demo --storage sqlite:///both.db --output both.md
 
-Runs `tuner sweep` twice, `--order` says which first, into one database as NAME-switched and
-NAME-alone. The same command again goes on where the last one stopped; `--report` only reads. The
-table says what each way spent and found, and how far each configuration's figures are apart.
+Runs `tuner sweep` twice into one database, as NAME-switched and NAME-alone; `--order` sets the
+order. The same command continues an interrupted run; `--report` only reads. The table shows cost
+and result of each way, and the difference of each configuration's figures.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ WAYS = {"switched": "--hot-switch", "alone": "--no-hot-switch"}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What a study spent and found in one way.
+    """Cost and result of a study, with or without hot switching.
 
     Attributes:
         way: One of `WAYS`.
-        study: Its stored name.
-        simulated: Whether every figure is simulated.
-        stopped: Why it ended.
-        launches: Servers that were started, lost ones included.
-        windows: Timed windows, anchors included.
-        trials: Configurations that were judged.
-        clock_s: Time at work, on the server's clock.
-        real_s: From the first launch to the end of the last one, as it passed here; of a study
-            that was interrupted the pause is in it.
-        starts_s: Of `clock_s`, until servers were ready.
-        states_s: Of that, for states beside the first; `None` where servers did not say.
-        gave_up: Why it went back to a launch per setting, if it did.
-        anchor: What the check of the anchor found.
-        best: The best configuration, in words.
+        study: Stored name.
+        simulated: Whether all figures are simulated.
+        stopped: Reason for the end.
+        launches: Started servers, including failed ones.
+        windows: Measured windows, including those of reference runs.
+        trials: Configurations with a result.
+        clock_s: Working time on the server's clock.
+        real_s: Real time from the first launch to the end of the last one, including pauses of an
+            interrupted study.
+        starts_s: Part of `clock_s` until servers were ready.
+        states_s: Part of `starts_s` for further settings; `None` if servers report none.
+        gave_up: Reason for the return to separate launches; empty if there was none.
+        anchor: Result of the reference check.
+        best: Description of the best configuration.
         best_tok_s: Its speed at the first operating point.
-        gain: Over the baseline without speculation.
+        gain: Its speed-up over the baseline without speculation.
     """
 
     way: str
@@ -83,15 +83,16 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One configuration, measured both ways, at one operating point.
+    """One configuration at one operating point, measured both ways.
 
     Attributes:
-        configuration: In words.
-        point: The operating point's name.
-        alone: Output tok/s in a launch of its own.
+        configuration: Description of the configuration.
+        point: Name of the operating point.
+        alone: Output tok/s in a separate launch.
         switched: Output tok/s in the other study.
-        cycle_alone_ms: Median time per cycle of the commonest batch size, or per verify.
-        cycle_switched_ms: Likewise.
+        cycle_alone_ms: Median time per cycle of the most frequent batch size, or per verify, in a
+            separate launch.
+        cycle_switched_ms: The same in the other study.
         was_switched: Whether the other study measured it in a launch for several settings.
     """
 
@@ -105,12 +106,12 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """Of the speeds, relative to a launch of its own."""
+        """Return the relative difference of the speeds, based on the separate launch."""
         return self.switched / self.alone - 1
 
 
 def run(args: argparse.Namespace, study: Study, way: str) -> int:
-    """Begins one way, or goes on with it; its exit status."""
+    """Start or continue one way; return its exit status."""
     name = f"{study.name}-{way}"
     with Store.open(args.storage) as store:
         try:
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace, study: Study, way: str) -> int:
 
 
 def read(store: Store, study: Study, way: str) -> tuple[Way, StudyReport]:
-    """What is stored of one way."""
+    """Return the stored result of one way."""
     stored = store.study(f"{study.name}-{way}")
     servers = assembly.reopen_servers(store, stored, study)
     report = make_report(store, stored.name, study, servers)
@@ -136,13 +137,13 @@ def read(store: Store, study: Study, way: str) -> tuple[Way, StudyReport]:
 
 
 def spent(store: Store, report: StudyReport, way: str, time_scale: float = 1.0) -> Way:
-    """What one way took and found.
+    """Return cost and result of one way.
 
     Args:
-        store: Where it is.
-        report: Its study.
-        way: Its name.
-        time_scale: Seconds of the servers' clock per real second.
+        store: Store of the study.
+        report: Report of the study.
+        way: Name of the way.
+        time_scale: Server seconds per real second.
     """
     stored, launches, best = report.study, report.launches, report.standing.best
     windows = sum(len(store.measurements(stored.id, t.number)) for t in report.standing.trials)
@@ -173,7 +174,7 @@ def spent(store: Store, report: StudyReport, way: str, time_scale: float = 1.0) 
 
 
 def pairs(alone: StudyReport, switched: StudyReport) -> list[Pair]:
-    """Every configuration that both measured, a row for each operating point."""
+    """Return all configurations that both ways measured, one row per operating point."""
     many = {launch.id for launch in switched.launches if launch.intent.settings}
     others = {t.configuration: t for t in switched.standing.trials if t.measurements}
     found = []
@@ -207,7 +208,7 @@ def _order(trial: Trial) -> tuple[str, str, int, tuple[int, int]]:
 
 
 def cycle_ms(measurement: Measurement) -> float | None:
-    """Of the clock where there is one, else of the client: per verify, prefills included."""
+    """Return the time per cycle by the server's clock, else per verify by the client."""
     cycles = measurement.cycle.batches if measurement.cycle is not None else ()
     if cycles:
         commonest = max(cycles, key=lambda batch: batch.cycle.count).cycle
@@ -219,7 +220,7 @@ def cycle_ms(measurement: Measurement) -> float | None:
 
 
 def tables(ways: Sequence[Way], rows: Sequence[Pair]) -> str:
-    """Markdown."""
+    """Return the result as Markdown."""
     mark = "simulated " if any(way.simulated for way in ways) else ""
     lines = [f"| | {' | '.join(way.way for way in ways)} |", "|---" * (len(ways) + 1) + "|"]
     told = {
@@ -278,17 +279,19 @@ def _shown(value: float | None, form: str, unit: str = "") -> str:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--study", default="kimi-demo", help="a shipped name or a file")
     parser.add_argument("--storage", default="sqlite:///hot-switch.db")
-    parser.add_argument("--runner", help="in place of the study's")
+    parser.add_argument("--runner", help="runner [default: from the study]")
     parser.add_argument("--launches", type=int, default=1000, help="budget of each way")
-    parser.add_argument("--order", default="switched,alone", help="which way first, or only")
+    parser.add_argument(
+        "--order", default="switched,alone", help="order of the ways; one name runs only this way"
+    )
     parser.add_argument("--tuner", default=shlex.join([sys.executable, "-m", "tuner"]))
-    parser.add_argument("--report", action="store_true", help="read what is stored, run nothing")
-    parser.add_argument("--json", action="store_true", help="JSON in place of tables")
-    parser.add_argument("--output", type=Path, help="file; stdout unless given")
+    parser.add_argument("--report", action="store_true", help="print stored results without a run")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--output", type=Path, help="output file [default: stdout]")
     args = parser.parse_args()
     order = args.order.split(",")
     if unknown := set(order) - WAYS.keys():

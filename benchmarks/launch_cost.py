@@ -1,16 +1,16 @@
-"""Where the seconds of a launch go, from exec to the proof that it is gone, and what can be saved.
+"""Measure the parts of a launch's time, from exec to the end of all processes.
 
     python -m benchmarks.launch_cost --study FILE [--launches 3] [--ways exec,cold-caches] [...]
 
-Launches of the study's first configuration, through the runner that `tuner sweep` uses, the ways
-taking turns (exec, cold-caches, cold-caches, exec, ...):
+Launches the study's first configuration with the runner of `tuner sweep`. The ways take turns
+(exec, cold-caches, cold-caches, exec, ...):
 
-- `exec`: `python -m sglang.launch_server`, as always.
-- `cold-caches`: every kernel cache empty, as in a container that is made anew for every launch.
-- `no-bytecode`: modules compiled at every import, as in an image without `__pycache__`.
+- `exec`: `python -m sglang.launch_server`, as in a sweep.
+- `cold-caches`: all kernel caches are empty, as in a new container for each launch.
+- `no-bytecode`: Python compiles modules at each import, as in an image without `__pycache__`.
 
-`--importtime` says which packages the launcher's imports spend their time in. Every figure is of
-this machine's clock; where something else keeps its cores busy, look at the processor seconds.
+`--importtime` shows the import time of each package. Figures are real time; on a busy machine
+compare CPU seconds.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Bench:
         self._empty.cleanup()
 
     def launch(self, way: str, number: int) -> LaunchCost:
-        """One launch, from start to proof that it is gone.
+        """Launch once, from the start to the proof that all processes have ended.
 
         Raises:
-            RunnerError: It failed.
+            RunnerError: The launch failed.
         """
         runner = self._runner(way)
         mark = uuid.uuid4().hex
@@ -161,7 +161,7 @@ class Bench:
 
 
 def import_times(python: str, env: dict[str, str]) -> dict[str, float]:
-    """Seconds that the launcher's imports spend in each package itself (`-X importtime`)."""
+    """Return the launcher's import seconds of each package (`-X importtime`)."""
     done = subprocess.run(
         (python, "-X", "importtime", "-c", _IMPORTED),
         env=env,
@@ -178,12 +178,12 @@ def import_times(python: str, env: dict[str, str]) -> dict[str, float]:
 
 
 def order(ways: list[str], launches: int) -> list[str]:
-    """The ways in turns, forth and back, so that what drifts does so in all of them."""
+    """Return the ways in turns, forwards and backwards, so that drift affects all ways equally."""
     return [way for turn in range(launches) for way in (ways if turn % 2 == 0 else ways[::-1])]
 
 
 def show_imports(study: Study, configuration: Configuration, logs: Path) -> None:
-    """Prints what the launcher's imports are spent on."""
+    """Print the launcher's import time by package."""
     command = SGLangRunner(study, seed=0, log_dir=logs).command(configuration)
     found = import_times(command.argv[0], command.environment())
     print(f"imports of the launcher: {sum(found.values()):.1f} s, of which")
@@ -192,14 +192,18 @@ def show_imports(study: Study, configuration: Configuration, logs: Path) -> None
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     made.add_argument("--study", default="tiny", help="a study file, or the name of a shipped one")
     made.add_argument("--launches", type=int, default=3, help="launches of each way")
-    made.add_argument("--ways", default="exec", help=f"of {', '.join(WAYS)}")
+    made.add_argument(
+        "--ways", default="exec", help=f"ways, separated by commas: {', '.join(WAYS)}"
+    )
     made.add_argument("--blocks", type=int, default=2, help="windows in each launch")
-    made.add_argument("--point", type=int, default=0, help="number of the study's first candidate")
-    made.add_argument("--minutes", type=float, default=1e9, help="begin no launch after these")
+    made.add_argument(
+        "--point", type=int, default=0, help="position of the configuration in the study"
+    )
+    made.add_argument("--minutes", type=float, default=1e9, help="start no launch after this time")
     made.add_argument("--importtime", action="store_true")
     made.add_argument("--output", type=Path, default=Path("build/launch-cost"))
     return made
@@ -208,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
 def asked(
     command_line: argparse.ArgumentParser, args: argparse.Namespace
 ) -> tuple[Study, Configuration]:
-    """The study, and its configuration that is to be started; ends the command without them."""
+    """Return the study and the configuration to launch; exit if there is none."""
     if args.launches < 1 or args.blocks < 0:
         command_line.error("--launches: at least 1, --blocks: at least 0")
     try:

@@ -1,4 +1,4 @@
-"""Where the seconds of one launch go: its log and its processes, followed as they grow."""
+"""Measure the stages of one launch from its log, and its processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SCHEDULER = "sglang::scheduler"
 
 
 def stage_begun(line: str) -> str | None:
-    """The stage that begins with this line of the log, if any."""
+    """Return the stage that begins with this log line, if any."""
     if _OTHER_RANK.match(line):
         return None
     return next((stage for stage, pattern in _BEGINS if pattern.search(line)), None)
@@ -55,12 +55,12 @@ def stage_begun(line: str) -> str | None:
 def seconds_by_stage(
     begun: float, events: Iterable[tuple[float, str]], ended: float
 ) -> dict[str, float]:
-    """Seconds per stage; a stage that comes back (the draft's weights) adds up.
+    """Return seconds per stage; repeated stages (the draft's weights) are added up.
 
     Args:
-        begun: When the process was started.
-        events: When which stage began.
-        ended: When the server was ready.
+        begun: Start of the process.
+        events: Start and name of each stage.
+        ended: Time at which the server was ready.
     """
     seconds = dict.fromkeys(STAGES, 0.0)
     current, since = "launcher", begun
@@ -78,10 +78,10 @@ class ProcessSeen:
     """One process of a launch.
 
     Attributes:
-        name: As it calls itself.
-        born: When it was started, on the clock of `time.time`.
-        cpu_s: Its processor time, as last seen.
-        rss_mb: Its memory, as last seen.
+        name: Name of the process.
+        born: Start time on the clock of `time.time`.
+        cpu_s: Latest CPU time.
+        rss_mb: Latest memory use.
     """
 
     name: str
@@ -92,12 +92,12 @@ class ProcessSeen:
 
 @dataclass
 class StartWatch:
-    """Follows the start-up of one launch, from a thread of its own.
+    """Follow the start-up of one launch in a separate thread.
 
     Attributes:
-        log: The launch's log.
+        log: Log of the launch.
         pid: The process that was started.
-        processes: Everything that it started, by pid.
+        processes: The process and its descendants, by pid.
     """
 
     log: Path
@@ -112,7 +112,7 @@ class StartWatch:
         self._thread.start()
 
     def end(self) -> dict[str, float]:
-        """Stops following; seconds per stage."""
+        """Stop the thread; return seconds per stage."""
         ended = time.time()
         self._done.set()
         self._thread.join()
@@ -143,10 +143,10 @@ class StartWatch:
 
 
 def seen(process: psutil.Process) -> ProcessSeen:
-    """A process as it is now.
+    """Return the current state of a process.
 
     Raises:
-        psutil.Error: It is gone.
+        psutil.Error: The process has ended.
     """
     with process.oneshot():
         times = process.cpu_times()

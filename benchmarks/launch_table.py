@@ -1,4 +1,4 @@
-"""What launches cost, as a table to read and as files."""
+"""Print the cost of launches as a table, and write it to files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class LaunchCost:
-    """One launch.
+    """Cost of one launch.
 
     Attributes:
-        way: How it was started.
-        number: Its number, over all ways.
-        stages: Seconds per stage until it was ready.
-        ready_s: From the start to the first generation.
-        start_s: Until the runner returned a session, with the read-back.
-        health_s: What `/health` takes once it is ready; no launch waits for it.
-        measure_s: The windows.
-        stop_s: From asking it to end until the proof that it is gone.
-        cpu_s: Processor seconds until ready, by process.
-        output_tok_s: Of each window.
-        cycle_ms: Of each window, per verify (per token, without speculation).
+        way: Way of starting.
+        number: Number over all ways.
+        stages: Seconds per stage until the server was ready.
+        ready_s: Seconds from the start to the first generation.
+        start_s: Seconds until the runner returned a session, including the read-back.
+        health_s: Time of `/health` once the server is ready; no launch waits for it.
+        measure_s: Time of the windows.
+        stop_s: Time from the stop request to the proof that all processes have ended.
+        cpu_s: CPU seconds until ready, by process.
+        output_tok_s: Figure of each window.
+        cycle_ms: Time per verify (per token without speculation) of each window.
     """
 
     way: str
@@ -51,12 +51,12 @@ class LaunchCost:
 
     @property
     def spent_s(self) -> float:
-        """All of a launch but its windows, and but what only this benchmark does."""
+        """Total time without the windows and without the steps that only this benchmark needs."""
         return self.start_s + self.stop_s
 
 
 def table(costs: list[LaunchCost]) -> str:
-    """Medians per way: stages, then what a launch costs in all."""
+    """Return medians per way: the stages, then the total cost of a launch."""
     ways = list(dict.fromkeys(cost.way for cost in costs))
     rows: list[tuple[str, list[float]]] = []
     windows: list[str] = []
@@ -94,7 +94,7 @@ def _seconds_in(stage: str) -> Callable[[LaunchCost], float]:
 def write(
     folder: Path, costs: list[LaunchCost], study: Study, configuration: Configuration
 ) -> None:
-    """`launch-cost.json` with everything, `launch-cost.csv` with one row per launch."""
+    """Write `launch-cost.json` with all figures and `launch-cost.csv` with a row per launch."""
     load = os.getloadavg()[0]
     told = {"study": study.name, "configuration": configuration.key, "cores": os.cpu_count()}
     rows = [dataclasses.asdict(cost) for cost in costs]

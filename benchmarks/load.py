@@ -1,16 +1,16 @@
-"""What a load generator costs per streamed token: ours beside those of the field, in one run.
+"""Compare the CPU cost of load generators per streamed token.
 
     python benchmarks/load.py [--rounds 3] [--clients ours,ours-openai,bench_serving,...]
 
-One server process (`load_server.py`) sends ready-made streams to whoever asks. The clients take
-turns within each round, so that a busy machine slows all of them alike. CPU is that of the client's
-processes, all together, while the middle part of the chunks is sent, so that neither start-up nor
-what is done with the results counts; all the rest is listed apart. The chunk rate is taken over the
-same part, against a server that sends as fast as it is read from.
+One server process (`load_server.py`) sends prepared streams to all clients. The clients take turns
+within each round, so that a busy machine slows all of them alike. The CPU time covers all processes
+of a client while the middle part of the chunks is sent, so start-up and evaluation are excluded;
+the remaining CPU time is listed separately. The chunk rate covers the same part, with a server that
+sends as fast as the client reads.
 
-Others run unchanged, in environments of their own:
-`sglang.bench_serving`, and its Rust client, in that of TUNER_SGLANG_PYTHON or `make sglang-cpu`;
-guidellm and aiperf in build/guidellm and build/aiperf (`make bench-clients`).
+Other clients run unchanged, in separate environments: `sglang.bench_serving` and its Rust client
+in that of TUNER_SGLANG_PYTHON or `make sglang-cpu`; guidellm and aiperf in build/guidellm and
+build/aiperf (`make bench-clients`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A load generator: how it is run, and what it needs."""
+    """A load generator: its command and its requirements."""
 
     name: str
     what: str
@@ -163,7 +163,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self._process.stdout.readline().strip()}"
 
     def chunks(self) -> int:
-        """Chunks that it has sent so far."""
+        """Return the number of chunks that the server has sent."""
         with urllib.request.urlopen(f"{self.url}/sent", timeout=30) as response:
             return int(json.load(response)["chunks"])
 
@@ -177,7 +177,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """How things stood while a client ran."""
+    """State of a client's run at one time."""
 
     at: float
     cpu_s: float
@@ -186,7 +186,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a client took: all of it, and at two instants amid the streams."""
+    """Cost of one run of a client: the whole run, and two times within the streams."""
 
     cpu_s: float
     first: Instant
@@ -207,7 +207,7 @@ class Run:
 
 
 def cpu_of(process: psutil.Process) -> float:
-    """CPU seconds of a process and of all that descend from it."""
+    """Return CPU seconds of a process and all its descendants."""
     spent = 0.0
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -217,10 +217,10 @@ def cpu_of(process: psutil.Process) -> float:
 
 
 def run(client: Client, server: Server, load: Load) -> Run:
-    """Runs a client to its end.
+    """Run a client to its end.
 
     Raises:
-        RuntimeError: It failed; with the end of its output.
+        RuntimeError: The client failed; the message has the end of its output.
     """
     environment = dict(os.environ)
     if client.offline:
@@ -262,7 +262,7 @@ def run(client: Client, server: Server, load: Load) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One round of one client."""
+    """Cost of one client in one round."""
 
     us_per_token: float
     other_cpu_s: float
@@ -281,7 +281,7 @@ def cost(client: Client, paced: Server, flood: Server, args: argparse.Namespace)
 
 
 def as_client(endpoint: str, url: str, requests: int, concurrency: int, tokens: int) -> None:
-    """Our own load generator, as `tuner bench` runs it, with as many prompts as are asked for."""
+    """Run our load generator as `tuner bench` does, with as many prompts as requested."""
     from runners.load.prompts.prompts import Prompt, PromptSource  # noqa: PLC0415
     from runners.load.running_server import bench, find_target  # noqa: PLC0415
     from search_spaces.workload import OperatingPoint, Workload  # noqa: PLC0415
@@ -341,10 +341,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--tokens", type=int, default=256, help="output tokens of an answer")
     parser.add_argument("--concurrency", type=int, default=32)
-    parser.add_argument("--requests", type=int, default=384, help="of one paced run")
+    parser.add_argument("--requests", type=int, default=384, help="requests of one paced run")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pace-ms", type=float, default=4.0, help="between chunks of one stream")
-    parser.add_argument("--clients", default="", help="names, separated by commas; all by default")
+    parser.add_argument(
+        "--pace-ms", type=float, default=4.0, help="time between chunks of one stream"
+    )
+    parser.add_argument("--clients", default="", help="names, separated by commas [default: all]")
     parser.add_argument("--as-client", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,7 +1,8 @@
-"""A server that does nothing but send: streams made ahead, one chunk to every request per tick.
+"""Send prepared streams: one chunk per request and tick.
 
-It speaks as much of SGLang's and OpenAI's API as `tuner bench`, `sglang.bench_serving` and
-guidellm ask for. One process, one thread, no framework: it costs little beside the clients.
+The server supports the parts of SGLang's and OpenAI's API that `tuner bench`,
+`sglang.bench_serving` and guidellm use. It is one process with one thread and no framework, so it
+needs little CPU time beside the clients.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ _END = b"0\r\n\r\n"
 
 
 def counts(tokens: int) -> list[int]:
-    """Tokens after each chunk: one by the prefill, then what each verify yields."""
+    """Return the tokens after each chunk: one from the prefill, then those of each verify."""
     return [1, *range(1 + TOKENS_PER_CHUNK, tokens, TOKENS_PER_CHUNK), tokens]
 
 
 def chunks_of(tokens: int) -> int:
-    """Chunks of one answer that carry tokens."""
+    """Return the number of chunks with tokens in one answer."""
     return len(counts(tokens))
 
 
 def text(tokens: int) -> str:
-    """Four bytes a token, a quote to escape among them."""
+    """Return text with four bytes per token and quotes to escape."""
     return 'tok "' * (tokens * 4 // 5)
 
 
 def generate_events(tokens: int) -> list[dict]:
-    """A cumulative stream, as `/generate` of SGLang 0.5.23 sends it."""
+    """Return a cumulative stream, as `/generate` of SGLang 0.5.23 sends it."""
     return [
         {
             "text": text(count),
@@ -66,7 +67,7 @@ def generate_events(tokens: int) -> list[dict]:
 
 
 def openai_events(tokens: int, *, chat: bool, usage_of: str) -> list[dict]:
-    """A stream of deltas; usage in each (`"all"`), in a last chunk without choices, or in none."""
+    """Return a stream of deltas, with usage in all chunks, in a last chunk, or in none."""
     head = {
         "id": "18e2c10dd64c4381b9b687c17bc9fda7",
         "object": "chat.completion.chunk" if chat else "text_completion",
@@ -95,7 +96,7 @@ def openai_events(tokens: int, *, chat: bool, usage_of: str) -> list[dict]:
 
 @functools.cache
 def packets(path: str, tokens: int, usage_of: str) -> tuple[bytes, ...]:
-    """The HTTP chunks of one answer."""
+    """Return the HTTP chunks of one answer."""
     if path == "/generate":
         events = generate_events(tokens)
     else:
@@ -124,7 +125,7 @@ _GET = {
 
 @dataclass(eq=False, slots=True)
 class Peer:
-    """One connection: what has come, and what is still to be sent."""
+    """One connection with its received and unsent bytes."""
 
     sock: socket.socket
     came: bytes = b""
@@ -133,7 +134,7 @@ class Peer:
 
 
 class Cannon:
-    """The server; `pace_s` lies between two chunks of a stream, 0 sends as fast as it can."""
+    """The server; `pace_s` is the time between two chunks of a stream, 0 for full speed."""
 
     def __init__(self, pace_s: float) -> None:
         self._pace_s = pace_s

@@ -1,8 +1,8 @@
-"""`sglang.bench_serving`, unchanged, as another opinion of the same requests.
+"""Run `sglang.bench_serving` unchanged, for comparison with our client.
 
-It reads the prompts from a file in its `custom` format, shuffles them with its seed, sends as many
-at a time as it is told, and divides all output tokens by the time from its first request to the
-end of a call of `/server_info` (0.5.9 to 0.5.23).
+`bench_serving` reads the prompts from a file in its `custom` format and shuffles them with its
+seed. It divides all output tokens by the time from its first request to the end of a call of
+`/server_info` (0.5.9 to 0.5.23).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BenchServing:
-    """How it is called.
+    """Command of `bench_serving`.
 
     Attributes:
-        python: An interpreter that has SGLang.
+        python: Interpreter of an environment with SGLang.
         url: `http://host:port` of the server.
         tokenizer: Path of the served model's tokenizer.
-        output_tokens: Tokens of every answer.
-        model: The name that is sent along; SGLang's `/generate` does not look at it.
+        output_tokens: Tokens of each answer.
+        model: Name of the model in requests; SGLang's `/generate` ignores it.
     """
 
     python: str
@@ -39,16 +39,16 @@ class BenchServing:
     model: str = "model"
 
     def at(self, url: str) -> BenchServing:
-        """The same, sent to another address."""
+        """Return the same command for another address."""
         return replace(self, url=url)
 
     def run(
         self, prompts: Sequence[str], concurrency: int, *, seed: int = 0, timeout_s: float = 600.0
     ) -> Said:
-        """One run over `prompts`, with a warm-up before it and an emptied cache between.
+        """Run once over `prompts`, after a warm-up and a flush of the cache.
 
         Raises:
-            RuntimeError: It failed, or some of its requests did.
+            RuntimeError: The run failed, or some of its requests did.
         """
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -95,18 +95,18 @@ class BenchServing:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What it says of a run.
+    """Figures that `bench_serving` reports.
 
     Attributes:
-        output_tok_s: All output tokens over `duration_s`.
-        ttft_p50_ms: From before it connects (each request on a connection of its own) to the first
-            chunk with text in it: a chunk whose bytes are no whole character yet does not count.
+        output_tok_s: All output tokens divided by `duration_s`.
+        ttft_p50_ms: Time from before connecting (each request has a separate connection) to the
+            first chunk with text; a chunk with an incomplete character has no text.
         tpot_p50_ms: (end to end - TTFT) / (tokens - 1).
-        accept_length: The server's own average since its cache was emptied, over whole log
-            intervals; `None` without speculation.
-        output_tokens: Of all answers.
-        prompt_tokens: Of each prompt, by its own tokenizer, in the order of sending.
-        duration_s: From the first request until `/server_info` has answered after the last.
+        accept_length: The server's average since the flush, over whole log intervals; `None`
+            without speculation.
+        output_tokens: Tokens of all answers.
+        prompt_tokens: Tokens of each prompt by its tokenizer, in the order of sending.
+        duration_s: Seconds from the first request to the end of the final `/server_info` call.
     """
 
     output_tok_s: float
@@ -119,7 +119,7 @@ class Said:
 
 
 def order_of_sending(prompts: Sequence[str], seed: int = 0) -> list[str]:
-    """The order in which it sends the prompts of a file."""
+    """Return the prompts of a file in the order in which `bench_serving` sends them."""
     ordered = list(prompts)
     # It seeds Python's own generator and shuffles before it draws anything else.
     random.Random(seed).shuffle(ordered)

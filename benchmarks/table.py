@@ -1,11 +1,11 @@
-"""Writes what studies measured as a table that benchmarks, and the replay runner, read.
+"""Write the measurements of studies as a table for benchmarks and the replay runner.
 
     python benchmarks/table.py --storage sqlite:///tuner.db --study NAME... --output FILE.csv
 
-One row per configuration, operating point and repeat; the columns are told in
-`benchmarks/data/README.md`. A trial that failed is one row without an operating point. Nothing
-that was measured is left out: a window that was not believed has its reason in `failure`. Open
-loops (a request rate, a trace) have no column here, and are refused.
+The table has one row per configuration, operating point and repeat; `benchmarks/data/README.md`
+describes the columns. A failed trial has one row without an operating point. All measurements are
+written; the reason of an invalid window is in `failure`. Open loops (a request rate or a trace)
+have no column and are refused.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ COLUMNS = (
 
 
 class OpenLoopError(ValueError):
-    """An operating point has no concurrency, by which a row is told from others."""
+    """An operating point has no concurrency, so its rows cannot be identified."""
 
 
 def of_configuration(configuration: Configuration) -> dict[str, Any]:
-    """The columns that say what was run."""
+    """Return the columns of the configuration."""
     speculation = configuration.speculation
     return {
         "configuration": configuration.key,
@@ -60,7 +60,7 @@ def of_configuration(configuration: Configuration) -> dict[str, Any]:
 
 
 def of_machine(machine: Machine | None) -> dict[str, Any]:
-    """The columns that say where; empty where that was not recorded."""
+    """Return the columns of the machine; empty if the machine was not recorded."""
     if machine is None:
         return {}
     named = [f"{count}x {gpu}" for gpu, count in Counter(machine.gpus).items()]
@@ -72,11 +72,11 @@ def of_machine(machine: Machine | None) -> dict[str, Any]:
 
 
 def of_measurement(measurement: Measurement) -> dict[str, Any]:
-    """The columns that say what a window saw; requests of it are needed for its cycles.
+    """Return the columns of a window; the cycle needs its requests.
 
-    `cycle_ms` is what a client sees of a cycle: the time from a request's first token to its last,
-    per verify of it (per token after the first, without speculation). The parts are those of the
-    mean cycle by the server's clock: one that never ran is empty.
+    `cycle_ms` is the client's view of a cycle: the time from a request's first to its last token,
+    per verify (per token after the first without speculation). The parts are those of the mean
+    cycle by the server's clock; a part that never ran is empty.
     """
     good = [sample for sample in measurement.samples if sample.error is None]
     verify_calls = sum(sample.verify_calls for sample in good)
@@ -103,14 +103,14 @@ def of_measurement(measurement: Measurement) -> dict[str, Any]:
 
 
 def of_cycle(times: CycleTimes | None) -> dict[str, float | None]:
-    """The columns of a cycle's parts, in ms; empty without a clock."""
+    """Return the parts of a cycle in ms; empty without a clock."""
     if times is None or (cycle := mean_cycle(times)) is None:
         return {}
     return {f"{name}_ms": 1000 * seconds or None for name, seconds in cycle.parts.items()}
 
 
 def of_launch(launch: Launch) -> dict[str, Any]:
-    """The columns that say how it came up. A launch that never did has its own seconds."""
+    """Return the columns of a start; a failed launch has its own duration."""
     launch_s = launch.ready_s if launch.ready_s is not None else launch.seconds
     return of_machine(launch.machine) | {
         "launch": launch.id,
@@ -120,11 +120,11 @@ def of_launch(launch: Launch) -> dict[str, Any]:
 
 
 def rows(store: Store, name: str) -> Iterator[dict[str, Any]]:
-    """All rows of a study, in the order of its trials.
+    """Return all rows of a study, in the order of its trials.
 
     Raises:
-        StoreError: It is not there.
-        OpenLoopError: It has points without a concurrency.
+        StoreError: The study does not exist.
+        OpenLoopError: The study has points without a concurrency.
     """
     study = store.study(name)
     launches = {launch.id: launch for launch in store.launches(study.id)}
@@ -163,7 +163,7 @@ def _of_failure(study: StoredStudy, trial: Trial, launches: Mapping[int, Launch]
 
 
 def write(file: TextIO, table: Iterable[Mapping[str, Any]]) -> int:
-    """Writes rows under the columns; how many."""
+    """Write rows with their header; return their number."""
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     count = 0
@@ -173,7 +173,7 @@ def write(file: TextIO, table: Iterable[Mapping[str, Any]]) -> int:
 
 
 def shown(value: object) -> object:
-    """A cell: figures have six digits, more is noise; what was not measured is empty."""
+    """Format a cell with six digits; a missing value is empty."""
     if isinstance(value, float):
         return f"{value:.6g}" if math.isfinite(value) else ""
     return value

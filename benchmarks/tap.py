@@ -1,8 +1,8 @@
-"""A tap between another client and a server: what passes is read with our own eyes.
+"""Tap the traffic between a client and a server, and apply our definitions to it.
 
-Speeds of two runs differ by what the server and the machine do in each. To compare definitions,
-both must look at one run: the other client is sent through the tap, which passes every byte on and
-notes when, so that our figures can be made of the very run that the client reports.
+Two runs differ, because server and machine differ in each. To compare definitions, both clients
+must observe one run: the other client sends through the tap, which passes on all bytes and records
+their times.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ _NO_TEXT = b'{"text":"",'
 
 @dataclasses.dataclass(slots=True)
 class TappedFlight(InFlightRequest):
-    """A request as it passed.
+    """A request that passed through the tap.
 
     Attributes:
-        first_text: When the first chunk that has text passed: some clients call that the first.
+        first_text: Time of the first chunk with text; some clients end TTFT there.
     """
 
     first_text: float = 0.0
 
 
 class Tap:
-    """Listens on a port of its own while it is entered, and passes everything on.
+    """Pass all bytes between clients and a server; a context manager that listens on a free port.
 
     Attributes:
-        flights: The `/generate` streams since the last `/flush_cache`, in the order of sending;
-            `prompt` is the text that was sent.
-        info_s: Seconds that the last call of `/server_info` took.
+        flights: `/generate` streams since the last `/flush_cache`, in the order of sending;
+            `prompt` is the sent text.
+        info_s: Seconds of the last `/server_info` call.
     """
 
     def __init__(self, port: int, host: str = "127.0.0.1", *, delay_s: float = 0.0) -> None:
-        """Listens to nothing yet.
+        """Set the server; nothing listens before the context is entered.
 
         Args:
-            port: The server's.
-            host: Where it listens.
-            delay_s: Seconds that each request is held back, as if the client were so much slower.
+            port: Port of the server.
+            host: Host of the server.
+            delay_s: Delay of each request in seconds, to imitate a slower client.
         """
         self._delay_s = delay_s
         self.flights: list[TappedFlight] = []
@@ -72,18 +72,18 @@ class Tap:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Address of the tap."""
         assert self._listener is not None
         host, port = self._listener.sockets[0].getsockname()[:2]
         return f"http://{host}:{port}"
 
     def samples(self) -> list[RequestSample]:
-        """The requests as our client would have seen them; times since the first was sent."""
+        """Records of the requests; times count from the first send."""
         first = min(flight.sent for flight in self.flights)
         return [_sample(flight, first) for flight in self.flights]
 
     def accept_length(self) -> float | None:
-        """Tokens per verify over all of them, by the servers' accounts."""
+        """Tokens per verify over all requests, from the server's counts."""
         samples = self.samples()
         return accept_length(
             sum(sample.verify_calls for sample in samples),
@@ -162,7 +162,7 @@ async def _copy(
 
 
 class _Ear:
-    """Hears what passes on one connection: one request after the other."""
+    """Read the traffic of one connection, request by request."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
@@ -173,7 +173,7 @@ class _Ear:
         self._asked_info: float | None = None
 
     def asks(self, now: float, raw: bytes) -> None:
-        """From the client: a request begins, or goes on."""
+        """Read bytes of the client: a new request, or the rest of one."""
         start = raw[:40]
         # `/get_server_info` in 0.5.9.
         self._asked_info = now if b"server_info " in start else None
@@ -187,7 +187,7 @@ class _Ear:
             self._flight.body += raw
 
     def answers(self, now: float, raw: bytes) -> None:
-        """From the server."""
+        """Read bytes of the server."""
         if self._asked_info is not None:
             self._tap.info_s = now - self._asked_info
         self._now = now

@@ -79,17 +79,18 @@ for line in sys.stdin:
 
 @dataclass
 class Launch:
-    """A server, ready and stopped while another is measured.
+    """A server that is stopped while another one is measured.
 
     Attributes:
-        number: Within this sitting, from the first number on.
-        configuration: What it runs.
-        session: Measures it.
-        paused: Stops it and lets it run.
+        number: Number of the launch.
+        configuration: Configuration of the server.
+        session: Session of the server.
+        paused: Stops and continues the server.
         url: `http://host:port`.
         about: Columns of the noise files.
-        blocks: Windows so far, by arm.
-        generators: What measures it, by arm: a generator warms up less what it has seen warm.
+        blocks: Number of windows so far, by arm.
+        generators: Load generators by arm; a generator needs a shorter warm-up after its first
+            window.
     """
 
     number: int
@@ -103,12 +104,12 @@ class Launch:
 
 
 class TheirBench:
-    """`sglang.bench_serving` in a process that stays.
+    """A process that runs `sglang.bench_serving` repeatedly.
 
     Args:
-        python: An interpreter that has SGLang.
+        python: Interpreter of an environment with SGLang.
         tokenizer: Folder of the served model.
-        log: Where its output goes.
+        log: File of the output.
     """
 
     def __init__(self, python: str, tokenizer: str, log: Path) -> None:
@@ -164,9 +165,9 @@ class Sitting:
     """Launches of one call.
 
     Args:
-        args: The command line.
+        args: Command line.
         runner: Starts servers.
-        study: Whose servers.
+        study: Study of the servers.
     """
 
     def __init__(self, args: argparse.Namespace, runner: ProcessRunner, study: Study) -> None:
@@ -301,7 +302,7 @@ class Sitting:
         say(" ".join(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
 
     def _requests(self, launch: Launch, point: OperatingPoint) -> int:
-        """Return the requests of a window: as many more as the server is faster."""
+        """Return the number of requests of a window; faster servers get more."""
         requests = point.requests or 4 * (point.concurrency or 1)
         faster = launch.configuration.speculation.algorithm != "none"
         return round(requests * (self._args.faster if faster else 1.0))

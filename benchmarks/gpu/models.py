@@ -1,14 +1,15 @@
-"""Makes the models and prompts that the GPU benchmarks serve, so that nothing is downloaded.
+"""Make the models and prompts of the GPU benchmarks, without downloads.
 
     python benchmarks/gpu/models.py FOLDER            # configurations only: for dummy weights
-    python benchmarks/gpu/models.py FOLDER --weights  # and weights, in SGLang's environment
+    python benchmarks/gpu/models.py FOLDER --weights  # also weights; needs SGLang's environment
 
-- `target`: the shape of Llama-3.1-8B; `draft`: a one-layer EAGLE-3 draft of it. No weights: they
-  are served with `--load-format dummy`.
-- `small`: a quarter of its width and half of its depth, random weights; `small-01`, `small-02`,
-  `small-05`: the same with noise of 1, 2 and 5 % of each matrix' spread, drafts that are accepted
-  in part (`--weights`, 3 GB).
-- `prompts.jsonl`: random token ids. The tokenizer has one word per id, so ids are what is sent.
+- `target`: the shape of Llama-3.1-8B; `draft`: a one-layer EAGLE-3 draft of it. Both have no
+weights
+  and are served with `--load-format dummy`.
+- `small`: a quarter of the width and half of the depth, with random weights. `small-01`, `small-02`
+  and `small-05`: the same with noise of 1, 2 and 5 % of each matrix' spread, as drafts that are
+  partly accepted (`--weights`, 3 GB).
+- `prompts.jsonl`: random token ids. The tokenizer has one word per id, so requests carry ids.
 
 Weights and prompts come from fixed seeds.
 """
@@ -65,7 +66,7 @@ SMALL = TARGET | {
 
 
 def describe(folder: Path, config: dict[str, Any]) -> None:
-    """Writes a model's configuration and tokenizer."""
+    """Write configuration and tokenizer of a model."""
     # No word is the beginning of a special token: "w1" would split "w128255".
     words = {"<s>": 0, "</s>": 1, "<unk>": 2} | {f"w{n}": n for n in range(3, VOCABULARY)}
     tokenizer = {
@@ -99,7 +100,7 @@ def describe(folder: Path, config: dict[str, Any]) -> None:
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Shape of every weight of `small`."""
+    """Return the shape of each weight of `small`."""
     hidden, inner = SMALL["hidden_size"], SMALL["intermediate_size"]
     wide = SMALL["num_attention_heads"] * SMALL["head_dim"]
     narrow = SMALL["num_key_value_heads"] * SMALL["head_dim"]
@@ -125,7 +126,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def weigh(folder: Path) -> None:
-    """Writes the weights of `small` and of its noisy copies. Needs torch and safetensors."""
+    """Write the weights of `small` and its noisy copies. Needs torch and safetensors."""
     import torch  # noqa: PLC0415 - not needed for dummy weights
     from safetensors.torch import save_file  # noqa: PLC0415 - likewise
 
@@ -155,7 +156,7 @@ def weigh(folder: Path) -> None:
 
 
 def write_prompts(path: Path) -> None:
-    """Prompts that share nothing."""
+    """Write prompts without a common beginning."""
     draw = random.Random(1)
     lines = (
         json.dumps({"input_ids": [draw.randrange(100, VOCABULARY) for _ in range(PROMPT_TOKENS)]})

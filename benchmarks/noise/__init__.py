@@ -1,1 +1,1 @@
-"""How much of a difference between two measurements is noise: `python -m benchmarks.noise`."""
+"""Measure the noise of measurements: `python -m benchmarks.noise`."""

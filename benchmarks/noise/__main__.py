@@ -1,4 +1,4 @@
-"""How much of a difference between two measurements is noise, on any machine with SGLang.
+"""Measure the noise between measurements, on any machine with SGLang.
 
     python -m benchmarks.noise --study STUDY --output FOLDER/NAME
         [--configuration none EAGLE3:2,1,3] [--concurrency 1 8 32]
@@ -7,13 +7,14 @@
         [--disturb idle_server imports busy_core pinned_client unstreamed] [--cycles 4]
         [--resume] [--runner simulated] [--json]
 
-Launches each configuration several times through the runner of `tuner sweep`, takes turns between
-them, and measures blocks of the same prompts in each, the operating points taking turns. Then it
-splits the variance of tok/s and of the time per verify into what prompts, blocks and launches add
-(`benchmarks/noise/variance.py` says how). A launch takes its start and
-`points x blocks x (one window + its warm-up)`; --minutes ends a sitting before a launch that would
-not fit, and the same command with --resume goes on where it ended. What it writes is told in
-`benchmarks/noise/files.py`, what it means in `docs/noise.md`.
+Launches each configuration several times with the runner of `tuner sweep`; the configurations take
+turns. Each launch measures blocks of the same prompts; the operating points take turns. Then the
+variance of tok/s and of the time per verify is split into the parts of prompts, blocks and launches
+(`benchmarks/noise/variance.py`).
+
+A launch takes its start-up and `points x blocks x (one window + its warm-up)`. A run begins no
+launch that does not fit into --minutes; the same command with --resume continues the run.
+`benchmarks/noise/files.py` describes the files, `docs/noise.md` the results.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ if TYPE_CHECKING:
 def launches_left(
     configurations: Sequence[Configuration], launches: int, blocks: int, files: Files
 ) -> list[Configuration]:
-    """The launches that are still to be made, in order: the configurations take turns.
+    """Return the remaining launches in order; the configurations take turns.
 
-    The order is turned round every time, so that what drifts from launch to launch meets all.
+    The order is reversed in each turn, so that drift between launches affects all configurations.
 
     Args:
-        configurations: What is launched.
-        launches: Of each, those on file counted.
-        blocks: That a launch must have, at all points together, to count.
-        files: What is on file.
+        configurations: Configurations to launch.
+        launches: Launches of each configuration, including those in the files.
+        blocks: Blocks that a launch must have, over all points, to count.
+        files: Files of earlier runs.
     """
     found = files.read_blocks()
     aside = {block.launch for block in found if block.condition != QUIET}
@@ -78,26 +79,26 @@ def launches_left(
 
 
 def check_files(args: argparse.Namespace, files: Files) -> None:
-    """Whether it was said what to do with the files.
+    """Check that the options fit the existing files.
 
     Raises:
-        UsageError: It was not.
+        UsageError: Files are missing, or exist without --resume.
     """
     if args.report:
         if not files.exist():
-            raise UsageError(f"there is no {files.blocks} to report on")
+            raise UsageError(f"{files.blocks} does not exist; measure first, or correct --output")
         return
     if args.study is None:
-        raise UsageError("name a --study, or --report what is on file")
+        raise UsageError("no study; name it with --study, or print stored results with --report")
     if files.exist() and not args.resume:
-        raise UsageError(f"{files.blocks} is there: --resume goes on with it")
+        raise UsageError(f"{files.blocks} exists; continue it with --resume, or change --output")
 
 
 def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
-    """Whether what is on file can be continued.
+    """Check that the files belong to the same study, machine and load.
 
     Raises:
-        UsageError: It was measured with something else.
+        UsageError: The files were measured with another study, version or load.
     """
     facts = files.facts()
     machine = machine_of(runner)
@@ -109,8 +110,8 @@ def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
     for key, value in now.items():
         if facts and facts[key] != value:
             raise UsageError(
-                f"{files.blocks} was measured with {key} {facts[key]!r}, and this is {value!r}: "
-                "name another --output"
+                f"{files.blocks} was measured with {key} {facts[key]!r}, not {value!r}; change "
+                "--output"
             )
     points = {point.concurrency: point for point in study.to_workload().points}
     for block in files.read_blocks():
@@ -121,8 +122,8 @@ def check_same(files: Files, study: Study, runner: ProcessRunner) -> None:
         }:
             raise UsageError(
                 f"{files.blocks} was measured with another load at concurrency "
-                f"{block.concurrency} (fingerprint {block.fingerprint}, now {load}): give the same "
-                "--requests, --output-tokens, --output-spread and --seed, or name another --output"
+                f"{block.concurrency} (fingerprint {block.fingerprint}, now {load}); use the same "
+                "--requests, --output-tokens, --output-spread and --seed, or change --output"
             )
         points.pop(block.concurrency, None)
 
@@ -146,23 +147,23 @@ def process_runner(args: argparse.Namespace, study: Study, files: Files) -> Proc
         raise UsageError(missing)
     if IDLE_SERVER in args.disturb and not runner.environment.sees_processes:
         raise UsageError(
-            "--disturb idle_server: a server behind a command prefix cannot be paused from here"
+            "--disturb idle_server cannot pause a server behind a command prefix; remove it"
         )
     return runner
 
 
 def measure(args: argparse.Namespace, files: Files, began: float) -> int:
-    """Makes the launches; the exit code.
+    """Run all launches; return the exit code.
 
     Raises:
-        UsageError: They cannot be made.
+        UsageError: The configurations cannot be launched.
     """
     study = study_of(args)
     configurations = [configuration_of(text, study) for text in args.configuration]
     beside = configuration_of(args.beside, study)
     for configuration in configurations:
         if not is_of(configuration, study):
-            say(f"note: {label(configuration)} is no point of the study's space, nor a baseline")
+            say(f"note: {label(configuration)} is neither in the study's space nor a baseline")
     runner = process_runner(args, study, files)
     check_same(files, study, runner)
     with DeviceLocks(devices_of(runner), study.name) as locks:
@@ -182,24 +183,24 @@ def measure(args: argparse.Namespace, files: Files, began: float) -> int:
         left = launches_left(configurations, args.launches, blocks, files)
         for number, configuration in enumerate(left):
             if not sitting.quiet(configuration, args.blocks):
-                say(f"{len(left) - number} launches left: the same command with --resume goes on")
+                say(f"{len(left) - number} launches left; continue with --resume")
                 return 0
         if args.drift_minutes and not sitting.drift(configurations[0], args.drift_minutes):
-            say("no time left for the drift")
+            say("skipped the drift: no time left")
         for configuration in configurations if args.disturb else []:
             if not sitting.disturbed(configuration, args.disturb, args.cycles, beside):
-                say(f"no time left to disturb {label(configuration)}")
+                say(f"skipped the disturbances of {label(configuration)}: no time left")
     return 0
 
 
 def say(text: str) -> None:
-    """Tells the person who waits."""
+    """Write a message to stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """A type of arguments: whole numbers from `least`."""
+    """Return a parser of whole numbers of at least `least`."""
 
     def read(text: str) -> int:
         if (number := int(text)) < least:
@@ -211,21 +212,21 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def minutes(text: str) -> float:
-    """A type of arguments: a length of time that is not below 0."""
+    """Parse a duration of 0 or more."""
     if not 0 <= (number := float(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no length of time")
     return number
 
 
 def share(text: str) -> float:
-    """A type of arguments: a number from 0 that is below 1."""
+    """Parse a number of at least 0 and less than 1."""
     if not 0 <= (number := float(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
     return number
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.noise",
         description=(__doc__ or "").splitlines()[0],
@@ -238,24 +239,29 @@ def parser() -> argparse.ArgumentParser:
         "--concurrency",
         nargs="+",
         type=whole_number(1),
-        help="operating points; the study's if left out",
+        help="operating points [default: from the study]",
     )
     add(
         "--launches",
         type=whole_number(0),
         default=3,
-        help="of each configuration, those on file counted",
+        help="launches per configuration, including stored ones",
     )
-    add("--blocks", type=whole_number(1), default=8, help="of each launch, at each point")
+    add("--blocks", type=whole_number(1), default=8, help="blocks per launch and operating point")
     add(
         "--requests",
         type=whole_number(1),
         help="prompts of a block at concurrency 1 (at c: at least 4 c)",
     )
-    add("--output-tokens", type=whole_number(1), help="Mean tokens of an answer.")
-    add("--output-spread", type=share, help="Spread of answer lengths, as a share of their mean.")
-    add("--seed", type=int, default=0, help="selects the prompts")
-    add("--drift-minutes", type=minutes, default=0.0, help="one long launch of the first C")
+    add("--output-tokens", type=whole_number(1), help="mean tokens of an answer")
+    add("--output-spread", type=share, help="spread of answer lengths, as a share of their mean")
+    add("--seed", type=int, default=0, help="select the prompts")
+    add(
+        "--drift-minutes",
+        type=minutes,
+        default=0.0,
+        help="also measure one long launch of the first C",
+    )
     add(
         "--disturb",
         nargs="+",
@@ -268,20 +274,20 @@ def parser() -> argparse.ArgumentParser:
         "--cycles",
         type=whole_number(1),
         default=4,
-        help="quiet, disturbed, ..., quiet: at each point",
+        help="cycles per point: quiet, disturbed, ..., quiet",
     )
-    add("--beside", default="none", metavar="C", help="what the idle second server runs")
-    add("--minutes", type=minutes, help="length of this sitting")
-    add("--resume", action="store_true", help="go on with files that are there")
-    add("--runner", choices=runner_names(), help="the study's if left out")
+    add("--beside", default="none", metavar="C", help="configuration of the idle second server")
+    add("--minutes", type=minutes, help="time limit of this run")
+    add("--resume", action="store_true", help="continue existing files")
+    add("--runner", choices=runner_names(), help="runner [default: from the study]")
     add("--logs", type=Path, default=Path("tuner-logs/noise"))
-    add("--report", action="store_true", help="measure nothing: print what is on file")
+    add("--report", action="store_true", help="print stored results without measuring")
     add("--json", action="store_true")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code."""
+    """Run the command; return the exit code."""
     began = time.monotonic()
     args = parser().parse_args(arguments)
     files = Files(args.output)
@@ -300,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"error: {error}")
         code = 4
     except KeyboardInterrupt:
-        say("interrupted; --resume goes on")
+        say("interrupted; continue with --resume")
         code = 130
     try:
         summary = summarize(files.read_blocks(), files.read_requests())

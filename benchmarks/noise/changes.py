@@ -1,6 +1,6 @@
-"""What changes in `benchmarks.noise`: over a long launch, and by what runs beside.
+"""Changes that `benchmarks.noise` finds: drift of a long launch, and effects of disturbances.
 
-Changes are of logarithms, so they are parts of the figure (0.01 is 1 %).
+Changes are differences of logarithms, so they are shares of the figure (0.01 is 1 %).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LongDrift:
-    """A long launch.
+    """Drift of a long launch.
 
     Attributes:
-        configuration: What ran.
-        concurrency: The operating point.
-        blocks: How many.
-        seconds: From the first block to the last.
-        trend: Of the logarithm of tok/s.
-        quarters: Mean of each quarter over the first's, less 1.
-        deviation: Of single blocks.
+        configuration: Configuration of the launch.
+        concurrency: Operating point.
+        blocks: Number of blocks.
+        seconds: Time from the first block to the last.
+        trend: Trend of the logarithm of tok/s.
+        quarters: Mean of each quarter relative to the first, minus 1.
+        deviation: Standard deviation of single blocks.
     """
 
     configuration: Configuration
@@ -46,14 +46,14 @@ class LongDrift:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What running something beside does.
+    """Effect of a disturbance.
 
     Attributes:
-        configuration: What was measured.
-        concurrency: The operating point.
-        condition: What ran beside.
+        configuration: Measured configuration.
+        concurrency: Operating point.
+        condition: Name of the disturbance.
         cycles: Comparisons with the quiet blocks before and after.
-        not_believed: Disturbed windows that the validity checks refused.
+        not_believed: Disturbed windows that the validity checks found invalid.
         tok_s: Change of the logarithm of tok/s.
         cycle_ms: Change of the logarithm of the time per verify.
     """
@@ -68,7 +68,7 @@ class Disturbance:
 
 
 def long_drift(found: Sequence[Block]) -> LongDrift:
-    """Of the blocks of one long launch, in their order: four at least."""
+    """Compute the drift over at least four ordered blocks of one long launch."""
     good = [block for block in found if not block.failure] or list(found)
     logs = [math.log(block.output_tok_s) for block in good]
     quarter = max(1, len(logs) // 4)
@@ -86,7 +86,7 @@ def long_drift(found: Sequence[Block]) -> LongDrift:
 
 
 def disturbances_of(launches: Mapping[int, Sequence[Block]]) -> list[Disturbance]:
-    """Of the blocks of disturbed launches, by launch, of one configuration at one point."""
+    """Compute the effects in disturbed launches of one configuration at one point."""
     changes: dict[str, list[tuple[float, float]]] = defaultdict(list)
     refused: dict[str, int] = defaultdict(int)
     one: Block | None = None
@@ -121,7 +121,7 @@ def disturbances_of(launches: Mapping[int, Sequence[Block]]) -> list[Disturbance
 
 
 def _cycles(blocks: Sequence[Block]) -> list[list[Block]]:
-    """From each quiet block that opens a cycle to the one that closes it."""
+    """Split blocks into cycles, each from an opening to a closing quiet block."""
     cycles: list[list[Block]] = []
     open_cycle: list[Block] = []
     for block in blocks:

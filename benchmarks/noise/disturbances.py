@@ -1,6 +1,6 @@
-"""What runs beside a block on purpose, to see what it costs the measured server.
+"""Disturbances that run beside a block, to measure their cost to the measured server.
 
-A disturbance is a context manager around one block; outside of it nothing of it runs.
+A disturbance is a context manager around one block; outside the block, nothing runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DISTURBANCES = {
 
 
 class NoDisturbanceError(Exception):
-    """What was to run beside did not: the blocks were as quiet as others."""
+    """The disturbance did not run, so its blocks were quiet."""
 
 
 _SETTLE_S = 0.5
@@ -44,34 +44,34 @@ _SETTLE_S = 0.5
 
 @contextlib.contextmanager
 def nothing() -> Iterator[None]:
-    """The quiet arm: it waits as the others do."""
+    """Run no disturbance, but wait as long as the other conditions."""
     time.sleep(_SETTLE_S)
     yield
 
 
 class PausedServer:
-    """A second server that is stopped (SIGSTOP) but for the blocks that it is to disturb.
+    """A second server that is stopped (SIGSTOP), except during the blocks that it disturbs.
 
-    It holds its memory all the time, in both arms.
+    The server holds its memory all the time, so quiet and disturbed blocks have equal memory.
 
     Args:
-        pid: Its process group.
+        pid: Process group of the server.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def pause(self) -> None:
-        """Stops all of its processes."""
+        """Stop all processes of the server."""
         os.killpg(self._pid, signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Lets them run on."""
+        """Continue all processes of the server."""
         os.killpg(self._pid, signal.SIGCONT)
 
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
-        """Idle and polling, for as long as this lasts."""
+        """Let the server run idle for the duration of the context."""
         self.wake()
         try:
             time.sleep(_SETTLE_S)
@@ -82,7 +82,7 @@ class PausedServer:
 
 @contextlib.contextmanager
 def repeated(argv: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[None]:
-    """Runs a command over and over beside, in a session of its own.
+    """Run a command repeatedly in a separate session.
 
     Raises:
         NoDisturbanceError: The command fails.
@@ -128,7 +128,7 @@ class _Repeated(threading.Thread):
                     return
 
     def end(self) -> None:
-        """Ends the command with all that it started, and waits for that."""
+        """End the command and its descendants, and wait for their end."""
         with self._lock:
             self._ending = True
             if self._process is not None and self._process.returncode is None:
@@ -139,7 +139,7 @@ class _Repeated(threading.Thread):
 
 @contextlib.contextmanager
 def pinned() -> Iterator[None]:
-    """Ties this thread, which is the load generator, to the last core that it may use."""
+    """Pin this thread, the load generator, to the last core that it may use."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
     try:
@@ -156,13 +156,13 @@ def made(
     environment: dict[str, str] | None,
     second: PausedServer | None,
 ) -> dict[str, Callable[[], AbstractContextManager[None]]]:
-    """The disturbances of these names, each to be entered around a block.
+    """Make disturbances by name; each is entered around a block.
 
     Args:
-        names: Of `DISTURBANCES`.
-        imports: The command that imports what a server imports.
-        environment: Of that command.
-        second: The server beside, where `IDLE_SERVER` is among them.
+        names: Names in `DISTURBANCES`.
+        imports: Command that imports the modules of a server.
+        environment: Environment of this command.
+        second: Second server, for `IDLE_SERVER`.
     """
     known: dict[str, Callable[[], AbstractContextManager[None]]] = {
         IMPORTS: lambda: repeated(imports, environment),

@@ -1,4 +1,4 @@
-"""The summary of `benchmarks.noise` as JSON."""
+"""JSON of a summary of `benchmarks.noise`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR_S = 3600.0
 
 
 def document(summary: Summary, facts: dict[str, str]) -> dict[str, Any]:
-    """Everything: deviations and changes as parts of 1, times in seconds."""
+    """Return the summary; deviations and changes are shares of 1, times are in seconds."""
     return {
         "schema": 1,
         **facts,

@@ -1,12 +1,12 @@
-"""The files of `benchmarks.noise`: one row per block, and one per request of it.
+"""Files of `benchmarks.noise`: one row per block, and one per request.
 
-    NAME.csv            blocks of quiet launches, as `benchmarks/data/README.md` has it
-    NAME-requests.csv   their requests, and those of the next
-    NAME-aside.csv      what must not be taken for quiet: blocks that were disturbed on purpose,
-                        or not believed, the long one of the drift, and launches that failed
+    NAME.csv            blocks of quiet launches, as in `benchmarks/data/README.md`
+    NAME-requests.csv   requests of the blocks in both other files
+    NAME-aside.csv      blocks that do not count as quiet: disturbed or invalid blocks, blocks of
+                        the drift, and failed launches
 
-Rows are appended block by block, so a run that is killed loses the block it was in: a row without
-its end is not read, and goes when the next one is written.
+Rows are appended block by block, so a killed run loses only its current block. An incomplete last
+row is not read, and is removed with the next write.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ REQUEST_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One window, as it was written.
+    """One window, as written.
 
     Attributes:
-        configuration: What ran.
-        concurrency: The operating point.
-        launch: In which launch.
+        configuration: Configuration of the launch.
+        concurrency: Operating point.
+        launch: Number of the launch.
         block: Number within the launch, over all points.
-        condition: What ran beside it.
+        condition: Disturbance during the block.
         started_at: Seconds since the epoch.
-        output_tok_s: Of the window.
-        cycle_ms: Per verify, per token without speculation.
+        output_tok_s: Figure of the window.
+        cycle_ms: Time per verify (per token without speculation).
         accept_length: `None` without speculation.
         ttft_p50_ms: Median time to first token.
-        client_cpu_share: CPU of the busiest client process, per second.
-        fingerprint: Of the load.
-        failure: Why it is not believed; empty for a good one.
-        quiet_launch: Whether it is from a launch in which nothing was disturbed.
+        client_cpu_share: CPU seconds of the busiest client process per second.
+        fingerprint: Fingerprint of the load.
+        failure: Reason of an invalid window; empty for a valid one.
+        quiet_launch: Whether no block of the launch was disturbed.
     """
 
     configuration: Configuration
@@ -80,7 +80,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a block, as it was written."""
+    """One request of a block, as written."""
 
     configuration: str
     concurrency: int
@@ -94,21 +94,21 @@ class Request:
 
     @property
     def log_tok_s(self) -> float:
-        """Logarithm of the output tokens per second that the user saw, prefill included."""
+        """Logarithm of output tokens per second as the user sees them, including prefill."""
         return math.log(self.completion_tokens / self.e2e_s)
 
     @property
     def log_cycle_ms(self) -> float:
-        """Logarithm of the milliseconds per verify, per token without speculation."""
+        """Logarithm of milliseconds per verify (per token without speculation)."""
         cycles = self.verify_calls or self.completion_tokens - 1
         return math.log(1000 * (self.e2e_s - self.ttft_s) / cycles)
 
 
 class Files:
-    """The three files of a name.
+    """The three files of one name.
 
     Args:
-        name: Their path, without the ending.
+        name: Path of the files without the ending.
     """
 
     def __init__(self, name: Path) -> None:
@@ -118,7 +118,7 @@ class Files:
         self._repeats: Counter[tuple[str, str]] | None = None
 
     def exist(self) -> bool:
-        """Whether something is written already."""
+        """Whether any of the files exists."""
         return any(path.exists() for path in (self.blocks, self.aside, self.requests))
 
     def append_block(
@@ -128,12 +128,12 @@ class Files:
         *,
         quiet_launch: bool,
     ) -> None:
-        """Writes a block and its requests.
+        """Write a block and its requests.
 
         Args:
             measurement: The window.
-            about: What the columns beside it hold.
-            quiet_launch: Whether nothing was disturbed in its launch.
+            about: Values of further columns.
+            quiet_launch: Whether no block of its launch was disturbed.
         """
         row = {
             **about,
@@ -160,15 +160,15 @@ class Files:
             self._repeats[about["configuration"], str(row["concurrency"])] += 1
 
     def append_failure(self, about: Mapping[str, Any], failure: str, launch_s: float) -> None:
-        """Writes a launch that failed."""
+        """Write a failed launch."""
         row = {**about, "failure": failure, "state": "failed", "launch_s": launch_s, "repeat": 0}
         append(self.aside, BLOCK_COLUMNS, [row])
 
     def read_blocks(self) -> list[Block]:
-        """All blocks, in the order in which they were measured.
+        """Read all blocks in the order of measurement.
 
         Raises:
-            DamagedFileError: A file is not one of these.
+            DamagedFileError: A file has another format.
         """
         found = [
             block
@@ -181,32 +181,32 @@ class Files:
         return sorted(found, key=lambda block: block.started_at)
 
     def read_requests(self) -> list[Request]:
-        """All requests.
+        """Read all requests.
 
         Raises:
-            DamagedFileError: The file is not one of these.
+            DamagedFileError: The file has another format.
         """
         return list(each(self.requests, REQUEST_COLUMNS, _request))
 
     def facts(self) -> dict[str, str]:
-        """What is the same in every row: study, machine, version of SGLang, provenance."""
+        """Return the values that all rows share: study, machine, SGLang version and provenance."""
         for path in (self.blocks, self.aside):
             for row in read(path, BLOCK_COLUMNS):
                 return {key: row[key] for key in ("study", "machine", "sglang", "provenance")}
         return {}
 
     def repeats(self, configuration: str, concurrency: int | None) -> int:
-        """Blocks of a configuration's key at a point that are in the file of quiet ones."""
+        """Return the number of quiet blocks of a configuration at a point."""
         if self._repeats is None:
             rows = read(self.blocks, BLOCK_COLUMNS)
             self._repeats = Counter((r["configuration"], r["concurrency"]) for r in rows)
         return self._repeats[configuration, str(concurrency)]
 
     def next_launch(self) -> int:
-        """The number of the next launch: those that failed have theirs.
+        """Return the number of the next launch; failed launches count.
 
         Raises:
-            DamagedFileError: A file is not one of these.
+            DamagedFileError: A file has another format.
         """
         rows = (
             *(r for path in (self.blocks, self.aside) for r in read(path, BLOCK_COLUMNS)),
@@ -221,7 +221,7 @@ class Files:
 def about_launch(
     configuration: Configuration, study: str, machine: Machine, *, simulated: bool
 ) -> dict[str, Any]:
-    """The columns that are the same in all rows of a launch."""
+    """Return the columns that are equal in all rows of a launch."""
     provenance = "simulated" if simulated else "measured"
     return (
         table.of_configuration(configuration)
@@ -245,7 +245,7 @@ def _request(row: Mapping[str, str]) -> Request:
 
 
 def _block(row: Mapping[str, str], *, quiet_launch: bool) -> Block | None:
-    """A block; `None` of a row that only tells of a launch that failed."""
+    """Parse a block; `None` for the row of a failed launch."""
     if not row["concurrency"]:
         return None
     numbers = (row[name] for name in ("num_steps", "topk", "num_draft_tokens"))

@@ -1,4 +1,4 @@
-"""Two configurations at one operating point: their difference, and what pairing prompts removes."""
+"""Difference of two configurations at one operating point, and the effect of pairing prompts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ LAUNCHES = (2, 3, 5)
 
 @dataclass(frozen=True)
 class PairNoise:
-    """Two configurations at one operating point.
+    """Noise of the difference between two configurations at one operating point.
 
     Attributes:
-        first: One.
-        second: The other.
-        difference: Of the logarithms of their blocks' mean tok/s, `second` less `first`.
-        apart: Deviation of what prompts do to that difference, where each has its own: one prompt.
-        together: The same where both have the same prompt.
+        first: First configuration.
+        second: Second configuration.
+        difference: Difference of the logarithms of mean tok/s, `second` minus `first`.
+        apart: Deviation that one prompt adds to the difference, if the configurations have
+            different prompts.
+        together: The same if both configurations have the same prompt.
     """
 
     first: PointNoise
@@ -38,20 +39,20 @@ class PairNoise:
 
     @property
     def removed(self) -> float:
-        """Share of the prompts' variance that pairing removes; below 0 if it adds some."""
+        """Share of the prompts' variance that pairing removes; negative if pairing adds some."""
         whole = self.apart.value**2
         return 1 - self.together.value**2 / whole if whole > 0 else math.nan
 
     def deviation(self, launches: int, *, prompts: str) -> float:
-        """Of the difference, after so many launches of each with the blocks that were measured.
+        """Return the deviation of the difference for a number of launches.
 
-        A launch component that came out below 0 counts as 0: that a few launches' means were
-        closer than their blocks allow is luck, and the blocks' noise stays.
+        A negative estimate of the launch component counts as 0: a few launch means can agree by
+        chance, and the noise of the blocks remains.
 
         Args:
-            launches: Of each configuration.
-            prompts: `"these"`: of these prompts alone; `"same"`: of such prompts, both
-                configurations with the same ones; `"other"`: each with its own.
+            launches: Launches of each configuration.
+            prompts: `"these"`: only these prompts; `"same"`: new prompts, equal for both
+                configurations; `"other"`: different prompts for each.
         """
         total = 0.0
         for point in (self.first, self.second):
@@ -62,12 +63,12 @@ class PairNoise:
         return math.sqrt(total + of_one**2 / max(1, self.first.sizes[2]))
 
     def told_apart(self, launches: int, *, prompts: str) -> float:
-        """The smallest difference outside a 95 % interval (Student, `2 (launches - 1)` degrees)."""
+        """Smallest difference outside a 95 % interval (Student, `2 (launches - 1)` degrees)."""
         return t_quantile(0.975, 2 * (launches - 1)) * self.deviation(launches, prompts=prompts)
 
 
 def pair_noise(first: PointNoise, second: PointNoise) -> PairNoise:
-    """The noise of their difference; 0 of prompts where fewer than two are in both."""
+    """Compute the noise of a difference; prompts add 0 if fewer than two are common."""
     splits = [point.of_requests.get("output_tok_s") for point in (first, second)]
     nothing = Estimate(0.0, 0.0, 0.0)
     difference = second.of_blocks["output_tok_s"].mean - first.of_blocks["output_tok_s"].mean

@@ -1,7 +1,7 @@
-"""One configuration at one operating point: where the variance of its figures comes from.
+"""Variance components of one configuration at one operating point.
 
-Figures are compared as logarithms, so standard deviations and differences are parts of the figure
-(0.01 is 1 %).
+Figures are compared as logarithms, so deviations and differences are shares of the figure (0.01 is
+1 %).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ Cells = list[list[dict[str, "Request"]]]
 
 @dataclass(frozen=True)
 class PointNoise:
-    """The noise of one configuration at one operating point.
+    """Noise of one configuration at one operating point.
 
     Attributes:
-        configuration: What ran.
-        concurrency: The operating point.
-        sizes: Launches, blocks of each, and prompts of a block that are in every block.
-        left_out: Blocks that were not believed, or in excess of what all launches have.
+        configuration: Measured configuration.
+        concurrency: Operating point.
+        sizes: Launches, blocks per launch, and prompts that all blocks have.
+        left_out: Invalid blocks, and blocks that not all launches have.
         means: Geometric means of the blocks' figures.
         of_blocks: Components `launch` and `block` of a block's figure, by figure.
         of_requests: Components of a single request's figure, by figure.
-        cells: The requests, by launch, block and prompt.
-        drift: Of tok/s within launches.
-        span_s: Seconds from a launch's first block to its last, on the average.
-        client_cpu_share: Most that a client process used in any block.
+        cells: Requests by launch, block and prompt.
+        drift: Drift of tok/s within launches.
+        span_s: Mean time from a launch's first block to its last.
+        client_cpu_share: Largest CPU share of a client process in any block.
     """
 
     configuration: Configuration
@@ -66,26 +66,26 @@ class PointNoise:
 
     @property
     def same_prompts(self) -> Estimate:
-        """Deviation of one window's tok/s from the configuration's, for these prompts."""
+        """Deviation of one window's tok/s from the configuration's mean, for these prompts."""
         return self.of_blocks["output_tok_s"].deviation({"launch": 1.0, "block": 1.0})
 
     @property
     def other_prompts(self) -> float:
-        """The same where each window draws prompts of its own."""
+        """The same deviation if each window draws new prompts."""
         return math.sqrt(self.same_prompts.value**2 + self.prompt_variance / max(1, self.sizes[2]))
 
     @property
     def prompt_variance(self) -> float:
-        """Variance of a prompt's own tok/s; 0 where requests cannot be told apart."""
+        """Variance of a prompt's tok/s; 0 if single requests are unknown."""
         split = self.of_requests.get("output_tok_s")
         return split.variance({"prompt": 1.0}).value if split is not None else 0.0
 
 
 def balanced(launches: Sequence[Sequence[Block]]) -> list[list[Block]]:
-    """The most blocks that as many launches have: the first ones of each.
+    """Select the first blocks of each launch, so that all launches have equally many.
 
     Raises:
-        ValueError: No two launches have two.
+        ValueError: Fewer than two launches have two blocks.
     """
     best: list[list[Block]] = []
     for size in sorted({len(each) for each in launches}):
@@ -103,15 +103,15 @@ def point_noise(
     refused: int,
     requests: Mapping[tuple[str, int, int, int], dict[str, Request]],
 ) -> PointNoise:
-    """The noise of a point.
+    """Compute the noise of a point.
 
     Args:
-        found: Its blocks that are believed.
-        refused: How many are not.
-        requests: By prompt, of each configuration's key, concurrency, launch and block.
+        found: Valid blocks.
+        refused: Number of invalid blocks.
+        requests: Requests by prompt, for each configuration key, concurrency, launch and block.
 
     Raises:
-        ValueError: No two launches have two blocks.
+        ValueError: Fewer than two launches have two blocks.
     """
     by_launch: dict[int, list[Block]] = defaultdict(list)
     for block in found:
@@ -137,13 +137,13 @@ def point_noise(
 
 
 def _of_all(cells: Cells) -> Cells:
-    """The requests of those prompts that are in every block."""
+    """Select the requests of prompts that all blocks have."""
     common = sorted(set.intersection(*(set(cell) for each in cells for cell in each)))
     return [[{prompt: cell[prompt] for prompt in common} for cell in each] for each in cells]
 
 
 def _splits_of_blocks(launches: Sequence[Sequence[Block]]) -> dict[str, Split]:
-    """Of every figure that all blocks have."""
+    """Split the variance of each figure that all blocks have."""
     splits = {}
     for name, read in OF_BLOCKS.items():
         values = [[read(block) for block in each] for each in launches]
@@ -154,7 +154,7 @@ def _splits_of_blocks(launches: Sequence[Sequence[Block]]) -> dict[str, Split]:
 
 
 def _splits_of_requests(cells: Cells) -> dict[str, Split]:
-    """Of every figure; none where there are fewer than two prompts."""
+    """Split the variance of each figure; empty for fewer than two prompts."""
     if len(cells[0][0]) < 2:
         return {}
     return {

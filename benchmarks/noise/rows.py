@@ -1,4 +1,4 @@
-"""Rows of a CSV file to which they are appended one by one, by a process that may be killed."""
+"""CSV files with rows that a process appends one by one, and that survive its sudden end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _Made = TypeVar("_Made")
 
 
 class DamagedFileError(ValueError):
-    """A file is none of these; the message names it, and the line."""
+    """A file has another format; the message names the file and the line."""
 
 
 def append(path: Path, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows behind those that are there; a last one without its end goes.
+    """Append rows; an incomplete last row is removed.
 
     Raises:
-        DamagedFileError: The file is no text.
+        DamagedFileError: The file is not text.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = _whole(path)
@@ -36,7 +36,7 @@ def append(path: Path, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any
 
 
 def _whole(path: Path) -> str:
-    """The file's rows that have an end."""
+    """Return the complete rows of the file."""
     try:
         text = path.read_bytes().decode() if path.exists() else ""
     except UnicodeDecodeError as error:
@@ -45,10 +45,10 @@ def _whole(path: Path) -> str:
 
 
 def read(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """All rows that have their end; none of a file that is not there.
+    """Read all complete rows; empty for a missing file.
 
     Raises:
-        DamagedFileError: The file has not these columns, or a row not as many cells.
+        DamagedFileError: The columns differ, or a row has another number of cells.
     """
     reader = csv.DictReader(_whole(path).splitlines(), restval=None, strict=True)
     missing = [name for name in columns if name not in (reader.fieldnames or columns)]
@@ -70,10 +70,10 @@ def read(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
 def each(
     path: Path, columns: tuple[str, ...], make: Callable[[Mapping[str, str]], _Made]
 ) -> Iterator[_Made]:
-    """What `make` makes of each row.
+    """Return `make` of each row.
 
     Raises:
-        DamagedFileError: As in `read`, or it makes nothing of one.
+        DamagedFileError: As in `read`, or `make` refuses a row.
     """
     for line, row in enumerate(read(path, columns), 2):
         try:

@@ -1,4 +1,4 @@
-"""Launches of `benchmarks.noise`: through the runner that `tuner sweep` uses, block after block."""
+"""Launches of `benchmarks.noise`, with the runner of `tuner sweep`, block by block."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ _STOPPING_S = 15.0
 
 
 class TooManyFailuresError(Exception):
-    """Launch after launch fails: the sitting has no use."""
+    """Several launches in a row failed."""
 
 
 @dataclass
 class Sitting:
-    """Launches of one call, within its minutes.
+    """Launches of one call, within its time limit.
 
     Attributes:
         runner: Starts servers.
-        study: Whose servers.
-        files: Where blocks go.
-        points: With what each launch is measured.
-        logs: Folder of the servers' logs.
-        say: Told of what happens.
-        announce: Told of a launch's mark before its server is started.
+        study: Study of the servers.
+        files: Files that receive the blocks.
+        points: Operating points of each launch.
+        logs: Folder of the server logs.
+        say: Called with each message.
+        announce: Called with the mark of a launch before its server starts.
         seed: Selects the prompts.
-        seconds: Longest that it may take; no launch is begun that would not fit.
-        began: Since when, by the monotonic clock.
+        seconds: Time limit; no launch begins that would exceed it.
+        began: Start time on the monotonic clock.
     """
 
     runner: ProcessRunner
@@ -82,13 +82,13 @@ class Sitting:
     _failed: int = 0
 
     def quiet(self, configuration: Configuration, blocks: int) -> bool:
-        """One launch: `blocks` blocks at each point, the points taking turns.
+        """Launch once and measure `blocks` blocks at each point; the points take turns.
 
-        The order is turned round every time (1, 8, 8, 1, ...), so that what drifts does so at all
-        points alike.
+        The order is reversed in each turn (1, 8, 8, 1, ...), so that drift affects all points
+        alike.
 
         Returns:
-            Whether there was time for it.
+            Whether there was enough time.
         """
 
         def measure(launch: _Launch) -> None:
@@ -100,7 +100,7 @@ class Sitting:
         return self._carry_out("quiet", configuration, measure)
 
     def drift(self, configuration: Configuration, minutes: float) -> bool:
-        """One launch with blocks at the first point, on and on."""
+        """Launch once and measure blocks at the first point for a time."""
 
         def measure(launch: _Launch) -> None:
             end = time.monotonic() + 60 * minutes
@@ -117,15 +117,15 @@ class Sitting:
         cycles: int,
         beside: Configuration,
     ) -> bool:
-        """One launch with quiet blocks and disturbed ones in turn.
+        """Launch once and measure quiet and disturbed blocks in turn.
 
-        A cycle at a point is `quiet, a, b, ..., quiet`, every other one the other way round.
+        A cycle at a point is `quiet, a, b, ..., quiet`; every other cycle is reversed.
 
         Args:
-            configuration: What is measured.
-            names: What disturbs it.
-            cycles: At each point.
-            beside: What the idle second server runs.
+            configuration: Measured configuration.
+            names: Disturbances.
+            cycles: Cycles at each point.
+            beside: Configuration of the idle second server.
         """
         with contextlib.ExitStack() as stack:
             second = None
@@ -227,7 +227,7 @@ class Sitting:
         return True
 
     def _imports(self) -> tuple[tuple[str, ...], dict[str, str] | None]:
-        """The command that imports what a server does, and its environment."""
+        """Return the command that imports a server's modules, and its environment."""
         if self.runner.simulated:
             return (sys.executable, "-c", SIMULATED_IMPORTS), None
         python = self.runner.server_python()
@@ -238,7 +238,7 @@ class Sitting:
 
 
 class _Launch:
-    """A running server and what becomes of its blocks."""
+    """A running server and its blocks."""
 
     def __init__(
         self, session: Session, unstreamed: LoadGenerator, files: Files, about: dict[str, Any]
@@ -251,7 +251,7 @@ class _Launch:
         self._seen: dict[str, list[Measurement]] = {}
 
     def block(self, point: OperatingPoint, condition: str, *, quiet_launch: bool) -> None:
-        """Measures one block and writes it."""
+        """Measure one block and write it."""
         if condition == UNSTREAMED:
             speculation = self._session.resolved.configuration.speculation
             measurement = self._unstreamed.measure(point, speculation=speculation)
@@ -268,13 +268,11 @@ class _Launch:
         self._block += 1
 
     def told(self) -> str:
-        """Its mean speed at each point, in words, and what was not believed."""
+        """Describe the mean speed at each point, and the reasons of invalid blocks."""
         words = []
         for name, measured in self._seen.items():
             mean = statistics.fmean(m.output_tok_s for m in measured)
             text = f"{name} {mean:.1f} tok/s in {len(measured)} blocks"
             reasons = {m.invalid[0].split(":")[0] for m in measured if m.invalid}
-            words.append(
-                text + (f" (not believed: {', '.join(sorted(reasons))})" if reasons else "")
-            )
+            words.append(text + (f" (invalid: {', '.join(sorted(reasons))})" if reasons else ""))
         return "; ".join(words)

@@ -1,4 +1,4 @@
-"""What `benchmarks.noise` measures: a study with another load, and some of its configurations."""
+"""The study that `benchmarks.noise` measures, with another load, and its configurations."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """Something on the command line cannot be; the message says what to do."""
+    """The command line is wrong; the message has the remedy."""
 
 
 def configuration_of(text: str, study: Study) -> Configuration:
-    """A configuration as it is written on a command line.
+    """Parse a configuration of the command line.
 
     Args:
-        text: A baseline (`none`, `default`, `production`); `EAGLE3:2,1,3` or `EAGLE3:2`, and
-            variables behind it (`EAGLE3:2 NCCL_PROTO=LL128`); or a JSON object in the shape of
-            `docs/contract.md`. What the second kind leaves open is what the study's space has with
-            it, where that is one point; else it is not set.
-        study: Whose it is.
+        text: A baseline (`none`, `default`, `production`); `EAGLE3:2,1,3` or `EAGLE3:2`, with
+            optional variables (`EAGLE3:2 NCCL_PROTO=LL128`); or a JSON object as in
+            `docs/contract.md`. The second form takes its missing values from the only matching
+            point of the study's space; without such a point they stay unset.
+        study: Study with the space and the rules.
 
     Raises:
-        UsageError: It is none of these, or a rule speaks against it.
+        UsageError: The text has another form, or a rule forbids the configuration.
     """
     known = baselines(study)
     if text in known:
@@ -55,7 +55,7 @@ def configuration_of(text: str, study: Study) -> Configuration:
 
 
 def label(configuration: Configuration) -> str:
-    """`EAGLE3 2/1/3`, with what else is set."""
+    """Describe a configuration: `EAGLE3 2/1/3` and further values."""
     speculation = configuration.speculation
     numbers = (speculation.num_steps, speculation.topk, speculation.num_draft_tokens)
     given = [str(n) for n in numbers if n is not None]
@@ -66,7 +66,7 @@ def label(configuration: Configuration) -> str:
 
 
 def is_of(configuration: Configuration, study: Study) -> bool:
-    """Whether the study would measure it; not, where its space is too large to look."""
+    """Whether the study would measure the configuration; false for very large spaces."""
     try:
         return configuration in Space(study) or configuration in baselines(study).values()
     except SpaceTooLargeError:
@@ -74,11 +74,11 @@ def is_of(configuration: Configuration, study: Study) -> bool:
 
 
 def _named(text: str, study: Study) -> Configuration:
-    """A configuration that is written in short.
+    """Parse the short form of a configuration.
 
     Raises:
-        ValueError: It cannot be read.
-        UsageError: The space has several such points.
+        ValueError: The text cannot be parsed.
+        UsageError: The space has several matching points.
     """
     first, *variables = shlex.split(text)
     algorithm, _, numbers = first.partition(":")
@@ -117,7 +117,7 @@ def _numbers(text: str) -> tuple[int, int | None, int | None]:
 
 
 def study_of(args: argparse.Namespace) -> Study:
-    """The study file with the load of the command line.
+    """Load the study file with the load of the command line.
 
     Raises:
         UsageError: The file cannot be used.
@@ -137,5 +137,5 @@ def study_of(args: argparse.Namespace) -> Study:
     )
     study = study.model_copy(update={"workload": study.workload.model_copy(update=changes)})
     if any(point.concurrency is None for point in study.workload.points):
-        raise UsageError("only closed loops are measured here: name them with --concurrency")
+        raise UsageError("open loops are not supported; set closed loops with --concurrency")
     return study

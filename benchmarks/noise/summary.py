@@ -1,4 +1,4 @@
-"""What the blocks of `python -m benchmarks.noise` say, sorted into points, pairs and changes."""
+"""Summary of the blocks of `python -m benchmarks.noise` by points, pairs and changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Point = tuple[str, int]
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that the files say."""
+    """All results of the files."""
 
     points: tuple[PointNoise, ...]
     pairs: tuple[PairNoise, ...]
@@ -34,7 +34,7 @@ class Summary:
 
 
 def summarize(blocks: Sequence[Block], requests: Iterable[Request]) -> Summary:
-    """Reads blocks and requests; points with fewer than two launches of two blocks are named."""
+    """Summarize blocks and requests; points with too few launches or blocks are listed."""
     cells: dict[tuple[str, int, int, int], dict[str, Request]] = defaultdict(dict)
     for request in requests:
         key = (request.configuration, request.concurrency, request.launch, request.block)

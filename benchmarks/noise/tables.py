@@ -1,4 +1,4 @@
-"""The summary of `benchmarks.noise` as tables."""
+"""Tables of a summary of `benchmarks.noise`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def tables(summary: Summary) -> str:
-    """All that can be told, as text."""
+    """Return all tables as text."""
     lines: list[str] = []
     of_each = ", ".join(map(str, LAUNCHES))
     if summary.points:

@@ -1,8 +1,8 @@
-"""The same load with answers in one piece: what streaming costs, load generator included.
+"""Measure the cost of streaming, including the load generator: the same load without streams.
 
-The client then has next to nothing to do while an answer is made. The server is spared work too
-(it detokenizes and sends once per answer instead of once per forward), so the difference to a
-streamed block is the most that the load generator can have taken.
+Without streams the client does little work while the server makes an answer. The server does less
+work too: it detokenizes and sends once per answer, not once per forward. So the difference to a
+streamed block is an upper bound of the load generator's cost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class WholeReader(StreamReader):
-    """Reads an answer that is one JSON object; its tokens are there once its end is."""
+    """Read an answer that is one JSON object; its tokens are known at its end."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -47,7 +47,7 @@ class WholeReader(StreamReader):
 
 
 class WholeEndpoint(Endpoint):
-    """`/generate` without a stream."""
+    """The endpoint `/generate` without streams."""
 
     name = "generate"
     path = "/generate"
@@ -66,7 +66,7 @@ class WholeEndpoint(Endpoint):
 def unstreamed(
     base_url: str, workload: Workload, runner: ProcessRunner, session: Session, *, seed: int
 ) -> LoadGenerator:
-    """A load generator that sends what the session's own does, and asks for whole answers."""
+    """Make a load generator that sends the session's load without streams."""
     return LoadGenerator(
         base_url,
         workload,

@@ -54,7 +54,7 @@ def test_a_table_is_written_over_by_nobody(tmp_path):
 
 def test_nothing_to_report_on(tmp_path, capsys):
     assert main(["--output", str(tmp_path / "n"), "--report"]) == 2
-    assert "there is no" in capsys.readouterr().err
+    assert "does not exist; measure first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

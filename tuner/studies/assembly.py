@@ -119,7 +119,8 @@ def draft_sizes(runner: Runner, study: Study) -> Callable[[int], bool]:
     """
     if isinstance(runner, DraftPlacement):
         return runner.supports_draft_tp
-    return tp_size(study).__eq__
+    own = tp_size(study)
+    return lambda size: size == own
 
 
 def build_problem(
