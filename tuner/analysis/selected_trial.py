@@ -52,7 +52,7 @@ def has_clock(trial: Trial) -> bool:
 
 def hint(report: StudyReport) -> str | None:
     """What a report of a study says of it; nothing where there is nothing to explain."""
-    if not any(has_clock(trial) for trial in report.standing.trials):
+    if not any(has_clock(trial) for trial in report.leaderboard.trials):
         return None
     return f"where the time of a cycle goes: `tuner explain --study {report.study.name}`"
 
@@ -69,11 +69,11 @@ def is_unfinished(report: StudyReport) -> bool:
     return report.study.stopped not in _FINISHED
 
 
-def choose(standing: Leaderboard, study: Study, report: StudyReport | None = None) -> Choice:
+def choose(leaderboard: Leaderboard, study: Study, report: StudyReport | None = None) -> Choice:
     """The best speculative trial at default system settings.
 
     Args:
-        standing: The study's trials.
+        leaderboard: The study's trials.
         study: The study.
         report: Its report, of which a failure tells more; without it only the choice counts.
 
@@ -82,20 +82,20 @@ def choose(standing: Leaderboard, study: Study, report: StudyReport | None = Non
     """
     judged = [
         t
-        for t in standing.trials
+        for t in leaderboard.trials
         if t.state is TrialState.COMPLETE
         and t.configuration.speculation.enabled
         and is_at_defaults(t.configuration, study)
     ]
-    best = replace(standing, trials=tuple(judged)).best
+    best = replace(leaderboard, trials=tuple(judged)).best
     if best is None:
-        raise NothingToExplain(f"{_no_candidate(report, study)}; {_others(standing)}")
-    timed = replace(standing, trials=tuple(t for t in judged if has_clock(t))).best
+        raise NothingToExplain(f"{_no_candidate(report, study)}; {_others(leaderboard)}")
+    timed = replace(leaderboard, trials=tuple(t for t in judged if has_clock(t))).best
     if timed is None:
         raise NothingToExplain(
             f"trial {best.number}, the best speculative trial at default system settings, has no "
             f"cycle times: {_how_to_record(report, best)}; "
-            f"{_others(standing)}"
+            f"{_others(leaderboard)}"
         )
     why = f"the best of {counted(len(judged), 'speculative trial')} at default system settings"
     if timed.number == best.number:
@@ -152,8 +152,8 @@ def _no_candidate(report: StudyReport | None, study: Study) -> str:
     )
 
 
-def _others(standing: Leaderboard) -> str:
-    timed = [str(t.number) for t in standing.trials if has_clock(t)]
+def _others(leaderboard: Leaderboard) -> str:
+    timed = [str(t.number) for t in leaderboard.trials if has_clock(t)]
     if not timed:
         return "no trial of the study has cycle times"
     return f"trials with cycle times, for --trial: {', '.join(timed)}"

@@ -66,7 +66,7 @@ def assemble(
     simulated = report.study.simulated
     flags = server_flags(study, trial.configuration, for_export=True)
     found = contributions(
-        report.standing,
+        report.leaderboard,
         trial,
         fixed_flags=study.server.flags,
         fixed_env=study.server.env,
@@ -164,8 +164,8 @@ def _today_leaves(study: Study, flag: str) -> bool:
 def _facts(
     report: StudyReport, trial: Trial, found: Contributions, cautions: Sequence[str]
 ) -> dict[str, Any]:
-    study, standing = report.study, report.standing
-    is_best = standing.best is not None and standing.best.number == trial.number
+    study, leaderboard = report.study, report.leaderboard
+    is_best = leaderboard.best is not None and leaderboard.best.number == trial.number
     machine = measured_machine(report, trial)
     switched = switched_launch(report, trial)
     told = [*(r for m in trial.measurements for r in m.warnings), *cautions]

@@ -103,7 +103,7 @@ def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
     if found.total is None:
         return [*lines, "All together: unknown, because one of the trials has no results."]
     lines.append(f"All together: {_percent(found.total, simulated=simulated)}.")
-    if found.figure != OUTPUT_TOK_S or found.points > 1:
+    if found.metric != OUTPUT_TOK_S or found.points > 1:
         lines.append(_of_what(found))
     if len(found.changes) > 1:
         lines.append("The gains of single changes do not add up to the total gain.")
@@ -161,9 +161,9 @@ def _percent(gain: float, *, simulated: bool) -> str:
 
 def _of_what(found: Contributions) -> str:
     """What a gain is of, where it is not the speed at one point."""
-    unit = describe_unit(found.figure)[0]
+    unit = describe_unit(found.metric)[0]
     text = f"Gains refer to {unit}"
-    if not found.figure.larger_is_better:
+    if not found.metric.larger_is_better:
         text += ", as the factor by which it is shorter"
     if found.points > 1:
         text += f", geometric mean over {found.points} operating points"

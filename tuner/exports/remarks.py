@@ -47,12 +47,12 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
         lines.append("SIMULATED: measured on a simulated server, not on a GPU.")
         lines += (note[0].upper() + note[1:] for note in report.notes)
     mark = "simulated " if study.simulated else ""
-    figure = report.standing.figure
+    metric = report.leaderboard.metric
     for measurement in trial.measurements:
         result = (
             f"{measurement.output_tok_s:.1f} {mark}output tok/s"
-            if figure == OUTPUT_TOK_S
-            else describe_result([measurement], figure, mark)
+            if metric == OUTPUT_TOK_S
+            else describe_result([measurement], metric, mark)
         )
         accept = measurement.accept_length
         lines.append(
@@ -61,10 +61,10 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
         )
         lines += (f"WARNING: {reason}" for reason in measurement.warnings)
     lines += _switched(report, trial)
-    for name, base, gain in report.standing.leads(trial):
+    for name, base, gain in report.leaderboard.leads(trial):
         gained = describe_gain(gain, len(trial.measurements))
         lines.append(f"{gained} over baseline '{name}' (trial {base.number})")
-    best = report.standing.best
+    best = report.leaderboard.best
     if best is not None and best.number == trial.number:
         lines.append(f"Verdict: {report.verdict.kind} ({report.verdict.reason})")
     lines += versions(report, trial)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from results.records import Trial
     from tuner.analysis.explanation import Explanation, PointExplanation
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
     from tuner.analysis.observed_effects import Seen
     from tuner.reports.report import StudyReport
 
@@ -37,12 +37,12 @@ def next_steps(report: StudyReport, trial: Trial) -> Iterator[str]:
     elif report.study.stopped == "budget":
         fork = f"`tuner resume --study {name} --fork NEW --launches N`"
         yield f"The study's budget is used; continue with {fork}."
-    best = report.standing.best
+    best = report.leaderboard.best
     if best is None or best.number == trial.number:
         return
     gains = [
         f", {describe_gain(gain, len(best.measurements))} over baseline '{baseline}'"
-        for baseline, _, gain in report.standing.leads(best)[:1]
+        for baseline, _, gain in report.leaderboard.leads(best)[:1]
     ]
     command = f": `tuner explain --study {name} --trial {best.number}`" if has_clock(best) else ""
     end = command or "; its cycle times were not recorded."
@@ -84,9 +84,9 @@ _OF_TREES = (
 )
 
 
-def lever_name(lever: Lever) -> str:
+def knob_name(knob_effect: KnobEffect) -> str:
     """`"--attention-backend"`, `"NCCL_PROTO"`, `"num_steps"`."""
-    return f"--{lever.name}" if lever.knob.kind is Kind.FLAG else lever.name
+    return f"--{knob_effect.name}" if knob_effect.knob.kind is Kind.FLAG else knob_effect.name
 
 
 def describe_bound(gain: float | None) -> str:
@@ -132,11 +132,11 @@ def _at(explanation: Explanation, sentence: str) -> str:
 def assumptions(explanation: Explanation) -> list[str]:
     """What the bounds rest on."""
     found = list(_OF_ALL)
-    if any(lever.collective for lever in explanation.levers):
+    if any(knob_effect.collective for knob_effect in explanation.knob_effects):
         found.append(_OF_COLLECTIVES)
-    if any(lever.limit is Limit.DEPTH for lever in explanation.levers):
+    if any(knob_effect.limit is Limit.DEPTH for knob_effect in explanation.knob_effects):
         found.append(_OF_STEPS)
-    if any(lever.limit is Limit.WIDTH for lever in explanation.levers):
+    if any(knob_effect.limit is Limit.WIDTH for knob_effect in explanation.knob_effects):
         found.append(_OF_TREES)
     return found
 
@@ -156,7 +156,7 @@ def _dominant(explanation: Explanation, point: PointExplanation) -> Iterator[str
 
 
 def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
-    if all(lever.name != DRAFT_TP.name for lever in explanation.levers):
+    if all(knob_effect.name != DRAFT_TP.name for knob_effect in explanation.knob_effects):
         return
     if not set(DRAFTING) <= set(point.told):
         return
@@ -172,7 +172,7 @@ def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[st
 def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
     forward = part_name("verify", speculates=explanation.trial.configuration.speculation.enabled)
     verify = f"{forward} ({point.cycle.share(('verify',)):.1%} of a cycle)"
-    acting = [lever for lever in explanation.levers if lever.collective]
+    acting = [knob_effect for knob_effect in explanation.knob_effects if knob_effect.collective]
     if not acting:
         if explanation.untouched:
             yield (
@@ -180,12 +180,12 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
                 "NCCL variables."
             )
         return
-    names = [lever_name(lever) for lever in acting]
+    names = [knob_name(knob_effect) for knob_effect in acting]
     also = " and of the draft" if len(acting[0].parts) > 1 else ""
-    but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in lever.how for lever in acting) else ""
+    but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in knob_effect.how for knob_effect in acting) else ""
     bound = point.instant["collective"]
     end = f"free communication gains less than {describe_bound(bound)}, the bound of free forwards"
-    if bound >= MANY_TIMES and any(lever.name in explanation.seen for lever in acting):
+    if bound >= MANY_TIMES and any(knob_effect.name in explanation.seen for knob_effect in acting):
         end = "there is no tighter bound than the measurement"
     yield (
         f"{_and(names)} {'affects' if len(names) == 1 else 'affect'} the collectives of "
@@ -196,48 +196,52 @@ def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[
 
 def _measured_collectives(explanation: Explanation) -> Iterator[str]:
     forward = part_name("verify", speculates=explanation.trial.configuration.speculation.enabled)
-    for lever in (one for one in explanation.levers if one.collective):
-        seen = explanation.seen.get(lever.name)
+    for knob_effect in (one for one in explanation.knob_effects if one.collective):
+        seen = explanation.seen.get(knob_effect.name)
         change = seen.parts.get("verify") if seen is not None else None
         if seen is not None and change is not None:
             value = " not set" if seen.value is None else f"={seen.value}"
             yield (
-                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+z.1%}, "
+                f"Measured: {knob_name(knob_effect)}{value} changed {forward} by {change:+z.1%}, "
                 f"decoding by {seen.gain:+z.1%} (trial {seen.trial}, all else equal)."
             )
 
 
 def _worth(explanation: Explanation) -> Iterator[str]:
-    by_worth: dict[bool | None, list[Lever]] = {True: [], False: [], None: []}
-    done = [lever for lever in explanation.levers if explanation.is_done(lever)]
+    by_worth: dict[bool | None, list[KnobEffect]] = {True: [], False: [], None: []}
+    done = [
+        knob_effect for knob_effect in explanation.knob_effects if explanation.is_done(knob_effect)
+    ]
     if done:
-        names = [_outcome(explanation, lever) for lever in done]
+        names = [_outcome(explanation, knob_effect) for knob_effect in done]
         yield f"All values are measured, everything else equal: {_and(names)}."
-    for lever in (one for one in explanation.levers if one not in done):
-        by_worth[explanation.is_worth(lever)].append(lever)
+    for knob_effect in (one for one in explanation.knob_effects if one not in done):
+        by_worth[explanation.is_worth(knob_effect)].append(knob_effect)
     if by_worth[True]:
-        yield f"Worth a launch: {_and([lever_name(lever) for lever in by_worth[True]])}."
+        yield f"Worth a launch: {_and([knob_name(knob_effect) for knob_effect in by_worth[True]])}."
     fixed = [one for one in by_worth[False] if explanation.is_worth_varying(one)]
     if fixed:
-        names = [lever_name(lever) for lever in fixed]
+        names = [knob_name(knob_effect) for knob_effect in fixed]
         yield f"Could gain, but the study has only one value: {_and(names)}."
-    if names := [lever_name(lever) for lever in by_worth[False] if lever not in fixed]:
+    if names := [
+        knob_name(knob_effect) for knob_effect in by_worth[False] if knob_effect not in fixed
+    ]:
         yield f"Not worth a launch (gains at most {WORTH:.0%}): {_and(names)}."
     if by_worth[None]:
-        names = [lever_name(lever) for lever in by_worth[None]]
+        names = [knob_name(knob_effect) for knob_effect in by_worth[None]]
         yield f"Only a launch can measure: {_and(names)}."
 
 
-def _outcome(explanation: Explanation, lever: Lever) -> str:
-    seen = explanation.seen.get(lever.name)
+def _outcome(explanation: Explanation, knob_effect: KnobEffect) -> str:
+    seen = explanation.seen.get(knob_effect.name)
     if seen is None:
-        return lever_name(lever)
+        return knob_name(knob_effect)
     points = [point.measurement.point.name for point in explanation.points]
     told = [
         f"{_gain(gain)} at {name}" if len(points) > 1 else _gain(gain)
         for gain, name in zip(seen.gains, points, strict=True)
     ]
-    return f"{lever_name(lever)} (best {', '.join(told)}, trial {seen.trial})"
+    return f"{knob_name(knob_effect)} (best {', '.join(told)}, trial {seen.trial})"
 
 
 def _gain(gain: float | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from results.records import Failure, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.metrics import OUTPUT_TOK_S, Figure
+from search_spaces.metrics import OUTPUT_TOK_S, Metric
 from tuner.analysis.contributions import Basis, contributions, spread
 from tuner.analysis.knobs import Kind
 from tuner.exports.changes import changes_json, describe_changes, describe_worth
@@ -28,9 +28,9 @@ def chain(steps, proto=None, backend=None, **env):
 
 
 def found(trials, chosen, baselines, **options):
-    standing = Leaderboard.of(trials, baselines)
+    leaderboard = Leaderboard.of(trials, baselines)
     options = {"fixed_flags": {"tp-size": 8, "host": "::"}, "fixed_env": {}, **options}
-    return contributions(standing, trials[chosen], **options)
+    return contributions(leaderboard, trials[chosen], **options)
 
 
 def by_name(result):
@@ -243,17 +243,17 @@ def test_noise_is_known_from_repeats_in_other_launches_only():
 
 
 def test_what_the_gains_are_of():
-    def said(figure, *speeds):
+    def said(metric, *speeds):
         trials = [trial(0, chain(3), *speeds), trial(1, chain(2), *speeds)]
-        standing = Leaderboard.of(trials, {"default": chain(3)}, figure)
-        result = contributions(standing, trials[1], fixed_flags={}, fixed_env={})
+        leaderboard = Leaderboard.of(trials, {"default": chain(3)}, metric)
+        result = contributions(leaderboard, trials[1], fixed_flags={}, fixed_env={})
         return "\n".join(describe_changes(result, simulated=False))
 
     assert "Gains refer to" not in said(OUTPUT_TOK_S, 70.0)
     assert "Gains refer to tok/s, geometric mean over 2 operating points." in said(
         OUTPUT_TOK_S, 70.0, 200.0
     )
-    latency = Figure("ttft_p95_ms", larger_is_better=False)
+    latency = Metric("ttft_p95_ms", larger_is_better=False)
     assert "Gains refer to TTFT p95 ms, as the factor by which it is shorter." in said(
         latency, 70.0
     )

@@ -69,7 +69,7 @@ def today():
 
 
 def exported_of(study, report, trial=None, **options):
-    chosen = trial or report.standing.best
+    chosen = trial or report.leaderboard.best
     command = sglang_command(study, chosen.configuration, python="python")
     return assemble(report, study, chosen, command, **options)
 
@@ -92,7 +92,7 @@ def test_warnings_go_with_the_command(small, store):
 def test_a_figure_of_a_switched_server_says_so_and_one_of_its_own_launch_does_not(small, store):
     study = small()
     report = replay(study, table(study), store, name="s", can_switch=chains)
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         judged = next(x for x in report.launches if x.id == trial.judged_in)
         head = format_of("shell").write(exported_of(study, report, trial)).splitlines()
         told = json.loads(format_of("json").write(exported_of(study, report, trial)))
@@ -115,7 +115,7 @@ def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):
     report = play(study, store, Replayed(study))
     forced = next(
         t
-        for t in report.standing.trials
+        for t in report.leaderboard.trials
         if dict(t.configuration.env)["NCCL_PROTO"] and t.configuration.speculation.enabled
     )
     for name in FORMATS:
@@ -125,7 +125,7 @@ def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):
     assert "# WARNING: NCCL_PROTO=LL128 forces LL128 on" in script
     [warning] = json.loads(format_of("json").write(exported_of(study, report, forced)))["warnings"]
     assert warning.startswith("NCCL_PROTO=LL128 forces LL128 on")
-    assert report.cautions == (warning,) or report.standing.best != forced
+    assert report.cautions == (warning,) or report.leaderboard.best != forced
 
 
 def test_a_limit_that_only_the_study_has_is_told(store):
@@ -187,7 +187,7 @@ def test_the_winner_is_compared_with_todays_command(today, store):
     }
     assert exported_of(today, report, against="none").contributions.baseline == "none"
     # Today's own command changes nothing against itself, and is written as it runs.
-    trial = report.standing.baselines["production"]
+    trial = report.leaderboard.baselines["production"]
     server = exported_of(today, report, trial)
     assert server.contributions.changes == ()
     assert ("OMP_NUM_THREADS", "8") in server.env
@@ -216,7 +216,7 @@ def test_a_trial_that_cannot_be_relied_on_says_so(small, store):
         return replace(measurement, invalid=("short: the window\nwas cut",))
 
     report = play(study, store, Odd(study, bend))
-    trial = next(t for t in report.standing.trials if t.configuration.speculation.enabled)
+    trial = next(t for t in report.leaderboard.trials if t.configuration.speculation.enabled)
     server = exported_of(study, report, trial)
     for name in set(FORMATS) - {"json"}:
         assert "DO NOT USE IN PRODUCTION: the trial is invalid" in format_of(name).write(server), (
@@ -231,7 +231,7 @@ def test_a_trial_that_cannot_be_relied_on_says_so(small, store):
 def test_what_the_server_made_of_it_is_told(small, store):
     study = small(steps="[1]", protos="[null]")
     report = play(study, store, Odd(study, lambda configuration, measurement: measurement))
-    best = report.standing.best
+    best = report.leaderboard.best
     assert "The server said" not in "\n".join(exported_of(study, report).remarks)
     ran = Configuration.of(best.configuration.speculation, flags={"page-size": 64})
     changed = replace(best, resolved=ran)

@@ -17,7 +17,7 @@ from jsonschema import validate
 from runners.process.gpu_locks import DeviceLocks
 from runners.sglang.runner import SGLangRunner
 from search_spaces.study_file.load import parse_study
-from tuner.preflight.sglang import heeded
+from tuner.preflight.sglang import apply_preflight
 from tuner.studies import assembly
 
 from ...sglang_arguments import write_sglang
@@ -108,14 +108,14 @@ def test_validate_json_has_it_all(installed, validated):
     found = json.loads(out)
     validate(found, json.loads((SCHEMAS / "validate.schema.json").read_text()))
     assert found["ok"] is True
-    word = found["sglang"]
-    assert word["version"] == "9.8.7"
-    assert word["as_if_on"] is None
-    assert {r["configuration"]["speculation"]["topk"] for r in word["refused"]} == {8}
-    [rewritten] = [r for r in word["rewritten"] if r["flag"] == "page-size"]
+    summary = found["sglang"]
+    assert summary["version"] == "9.8.7"
+    assert summary["as_if_on"] is None
+    assert {r["configuration"]["speculation"]["topk"] for r in summary["refused"]} == {8}
+    [rewritten] = [r for r in summary["rewritten"] if r["flag"] == "page-size"]
     assert (rewritten["asked"], rewritten["runs"]) == (3, 4)
-    assert word["unanswered"] == []
-    assert "attention-backend" not in {c["flag"] for c in word["sets_itself"]}  # no tree runs
+    assert summary["unanswered"] == []
+    assert "attention-backend" not in {c["flag"] for c in summary["sets_itself"]}  # no tree runs
 
 
 def test_a_gpu_that_is_not_here_is_pretended_and_named(installed, validated, monkeypatch):
@@ -177,7 +177,7 @@ def test_a_sweep_launches_no_refused_point(installed, tmp_path):
     servers = SGLangRunner(study, seed=0, log_dir=tmp_path)
     posed = assembly.build_problem(study, servers, hot_switch=True)
     assert any(point.speculation.topk == 8 for point in posed.space)
-    problem = heeded(posed, servers)
+    problem = apply_preflight(posed, servers)
     assert problem.space.digest == posed.space.digest  # a resumed study is the same one
     assert {point.speculation.topk for point in problem.space} == {None, 1}
     assert len(problem.space) == len(problem.space.points) == 6
