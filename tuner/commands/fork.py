@@ -16,6 +16,7 @@ from tuner.commands.run import check_options, holding, run_study
 from tuner.commands.show import problem_line
 from tuner.errors import CommandError, Exit
 from tuner.formatting import counted
+from tuner.planners.registry import AUTO, auto_planner
 from tuner.preflight.sglang import apply_preflight
 from tuner.preflight.workload import check_prompts
 from tuner.studies import assembly
@@ -172,7 +173,7 @@ def _describe(
         servers,
         name=name,
         seed=stored.seed,
-        planner="auto" if stored.planner == "exhaustive" else stored.planner,
+        planner=AUTO if stored.planner == auto_planner("all") else stored.planner,
         hot_switch=problem.launches.hot_switch,
         launches=launches,
         hours=hours,

@@ -14,6 +14,7 @@ from tuner.formatting import counted
 from tuner.init.commented_yaml import wrapped
 from tuner.init.inside import container_advice
 from tuner.init.study_text import RUNNING
+from tuner.planners.registry import auto_planner
 from tuner.reports.json_text import dump
 from tuner.studies import assembly
 
@@ -182,7 +183,7 @@ def _budget(study: Study, plan: Plan) -> str:
     launches, points = study.budget.launches, plan.points
     hours = f", at most {study.budget.hours:g} hours" if study.budget.hours else ""
     configurations = "configuration" if points == 1 else "configurations"
-    if plan.planner == "exhaustive":
+    if plan.planner == auto_planner("all"):
         return f"{plan.needed} of {launches} launches measure all {points} {configurations}{hours}"
     return f"{counted(launches, 'launch')} for {points} {configurations}; TPE searches{hours}"
 

@@ -1,4 +1,4 @@
-"""Which points of a space SGLang is asked about."""
+"""The sample of points that the preflight checks with SGLang."""
 
 from __future__ import annotations
 
@@ -8,35 +8,28 @@ from typing import TYPE_CHECKING
 from search_spaces.nccl.knobs import without_nccl
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable
 
     from search_spaces.configuration import Configuration, Value
-    from search_spaces.space.parameters import Parameter
     from search_spaces.space.space import Space
-
-MOST_LISTED = 20_000
-"""Spaces of up to so many points are listed; larger ones are drawn from."""
-
-_TRIES = 20
 
 
 def points_to_ask(
     space: Space, baselines: Iterable[Configuration], *, most: int
 ) -> tuple[Configuration, ...]:
-    """Baselines, then points that differ in more than NCCL's variables.
+    """Return the baselines, then points that differ in more than NCCL variables.
 
-    All of them, or a sample in which each choice occurs: the same one whenever the same study is
-    asked about.
+    A sample contains every value of the space and is the same for the same study.
 
     Args:
-        space: Its points are in canonical form.
-        baselines: Those that will be measured.
-        most: Points that are asked about, beside the baselines.
+        space: The search space.
+        baselines: Configurations that are always checked.
+        most: Maximum number of points besides the baselines.
     """
     first = {without_nccl(b): b for b in baselines}
     chance = random.Random(space.digest)  # noqa: S311 - a sample, no secret
     found: dict[Configuration, Configuration] = {}
-    for point in space if len(space) <= MOST_LISTED else _drawn(space, most, chance):
+    for point in space:
         found.setdefault(without_nccl(point), point)
     points = [point for key, point in found.items() if key not in first]
     if len(points) > most:
@@ -44,18 +37,8 @@ def points_to_ask(
     return (*first.values(), *points)
 
 
-def _drawn(space: Space, most: int, chance: random.Random) -> Iterator[Configuration]:
-    def choose(parameter: Parameter) -> Value:
-        return chance.choice(parameter.choices)
-
-    for _ in range(most * _TRIES):
-        point = space.sample(choose)
-        if point in space:
-            yield point
-
-
 def _covering(points: list[Configuration], most: int, chance: random.Random) -> list[Configuration]:
-    """So many points, those first that bring a choice which none before them has."""
+    """Return `most` points; points with a value that no earlier point has come first."""
     shuffled = chance.sample(points, len(points))
     seen: set[Hashable] = set()
     bringing: list[Configuration] = []
@@ -68,7 +51,7 @@ def _covering(points: list[Configuration], most: int, chance: random.Random) -> 
 
 
 def traits(configuration: Configuration) -> dict[str, Value]:
-    """A configuration's choices by the names that users know, speculation first."""
+    """Return the values of a configuration by the names that users know, speculation first."""
     speculation = configuration.speculation
     return {
         "algorithm": speculation.algorithm,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
-from runners.sglang.preflight.sample import MOST_LISTED, points_to_ask, traits
+from runners.sglang.preflight.sample import points_to_ask, traits
 from search_spaces.nccl.knobs import without_nccl
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from search_spaces.study_file.load import load_study, parse_study
+from search_spaces.study_file.load import load_study
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +34,3 @@ def test_a_sample_has_every_choice_and_is_always_the_same(kimi):
     # NCCL's values are not told apart, all others are.
     of_servers = {pair for pair in pairs if not pair[0].startswith("NCCL_")}
     assert of_servers <= {pair for point in asked for pair in traits(point).items()}
-
-
-def test_a_huge_space_is_drawn_from():
-    data = yaml.safe_load(load_study("kimi").text)
-    data["space"]["flags"] = {f"knob-{n}": [None, 1, 2, 3] for n in range(3)}
-    study = parse_study(yaml.safe_dump(data), "huge.yaml")
-    space = Space(study)
-    assert len(space) > MOST_LISTED
-    asked = points_to_ask(space, baselines(study).values(), most=50)
-    assert 40 <= len(asked) <= 60
-    assert all(point in space for point in asked[len(baselines(study)) :])
