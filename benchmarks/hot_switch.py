@@ -145,8 +145,8 @@ def spent(store: Store, report: StudyReport, way: str, time_scale: float = 1.0) 
         way: Name of the way.
         time_scale: Server seconds per real second.
     """
-    stored, launches, best = report.study, report.launches, report.standing.best
-    windows = sum(len(store.measurements(stored.id, t.number)) for t in report.standing.trials)
+    stored, launches, best = report.study, report.launches, report.leaderboard.best
+    windows = sum(len(store.measurements(stored.id, t.number)) for t in report.leaderboard.trials)
     begun = ended = 0.0
     if launches:
         begun = launches[0].created or 0.0
@@ -160,7 +160,7 @@ def spent(store: Store, report: StudyReport, way: str, time_scale: float = 1.0) 
         stopped=stored.stopped,
         launches=len(launches),
         windows=windows,
-        trials=sum(t.state is not TrialState.RUNNING for t in report.standing.trials),
+        trials=sum(t.state is not TrialState.RUNNING for t in report.leaderboard.trials),
         clock_s=stored.work_s,
         real_s=ended - begun,
         starts_s=sum(launch.ready_s or 0.0 for launch in launches),
@@ -169,16 +169,16 @@ def spent(store: Store, report: StudyReport, way: str, time_scale: float = 1.0) 
         anchor=str(checks[0].comparison) if checks else None,
         best=describe(best.configuration, report.fixed) if best is not None else None,
         best_tok_s=best.measurements[0].output_tok_s if best is not None else None,
-        gain=report.standing.gain_over("none", best) if best is not None else None,
+        gain=report.leaderboard.gain_over("none", best) if best is not None else None,
     )
 
 
 def pairs(alone: StudyReport, switched: StudyReport) -> list[Pair]:
     """Return all configurations that both ways measured, one row per operating point."""
     many = {launch.id for launch in switched.launches if launch.intent.settings}
-    others = {t.configuration: t for t in switched.standing.trials if t.measurements}
+    others = {t.configuration: t for t in switched.leaderboard.trials if t.measurements}
     found = []
-    for trial in sorted(alone.standing.trials, key=_order):
+    for trial in sorted(alone.leaderboard.trials, key=_order):
         other = others.get(trial.configuration)
         if other is None or TrialState.COMPLETE not in {trial.state} & {other.state}:
             continue

@@ -16,7 +16,7 @@ LATENCIES = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Metric:
     """The metric that a study optimizes.
 
     Attributes:
@@ -28,5 +28,5 @@ class Figure:
     larger_is_better: bool = True
 
 
-OUTPUT_TOK_S = Figure()
+OUTPUT_TOK_S = Metric()
 """The default metric."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from results.records import Measurement, Trial
     from search_spaces.configuration import Configuration, Speculation
-    from search_spaces.metrics import Figure
+    from search_spaces.metrics import Metric
     from search_spaces.study_file.study import SpaceSpec, Study, SubSpace
 
 MOST_CHARACTERS = 160
@@ -162,33 +162,33 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
     return ", ".join(f"{_speed(m, mark)} at {m.point.name}" for m in measurements)
 
 
-def describe_unit(figure: Figure) -> tuple[str, str]:
+def describe_unit(metric: Metric) -> tuple[str, str]:
     """What a study ranks by, and the format of its values: `("TTFT p95 ms", ".1f")`."""
-    if figure.name in _RATE_UNITS:
-        return _RATE_UNITS[figure.name]
-    what, percentile, unit = figure.name.split("_")
+    if metric.name in _RATE_UNITS:
+        return _RATE_UNITS[metric.name]
+    what, percentile, unit = metric.name.split("_")
     return f"{what.upper()} {percentile} {unit}", ".1f"
 
 
-def describe_values(measurements: Sequence[Measurement], figure: Figure) -> str:
+def describe_values(measurements: Sequence[Measurement], metric: Metric) -> str:
     """`"2.50 / 4.71"`: a figure at each operating point, without its unit."""
-    spec = describe_unit(figure)[1]
-    return " / ".join(describe_number(getattr(m, figure.name), spec) or "?" for m in measurements)
+    spec = describe_unit(metric)[1]
+    return " / ".join(describe_number(getattr(m, metric.name), spec) or "?" for m in measurements)
 
 
-def describe_result(measurements: Sequence[Measurement], figure: Figure, mark: str) -> str:
+def describe_result(measurements: Sequence[Measurement], metric: Metric, mark: str) -> str:
     """`"2.50 good req/s (93.8 tok/s)"`: what a study ranks by first, the speed behind it.
 
     Args:
         measurements: One per operating point.
-        figure: What the study ranks by.
+        metric: What the study ranks by.
         mark: `"simulated "`, or nothing.
     """
-    if figure.name == "output_tok_s":
+    if metric.name == "output_tok_s":
         return describe_speeds(measurements, mark)
-    unit, _ = describe_unit(figure)
+    unit, _ = describe_unit(metric)
     parts = [
-        f"{describe_values([m], figure)} {mark}{unit} ({m.output_tok_s:.1f} tok/s)"
+        f"{describe_values([m], metric)} {mark}{unit} ({m.output_tok_s:.1f} tok/s)"
         + (f" at {m.point.name}" if len(measurements) > 1 else "")
         for m in measurements
     ]
@@ -252,7 +252,7 @@ def describe_histogram(histogram: Sequence[int]) -> str:
 def describe_reasons(m: Measurement) -> list[str]:
     """Why a measurement is not believed, and what deserves a look in one that is."""
     return [
-        *(f"do not believe it: {reason}" for reason in m.invalid),
+        *(f"invalid: {reason}" for reason in m.invalid),
         *(f"warning: {reason}" for reason in m.warnings),
     ]
 

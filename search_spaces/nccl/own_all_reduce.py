@@ -171,7 +171,7 @@ def _counts_prefill(study: Study) -> bool:
 
 def _prefill_limits(study: Study) -> Iterator[bool]:
     objective, goodput = study.objective, study.to_workload().goodput
-    yield objective.figure.name.startswith("ttft")
+    yield objective.metric.name.startswith("ttft")
     yield any(name.startswith("ttft") for name in objective.subject_to)
     yield goodput is not None and goodput.ttft_ms is not None
 

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from search_spaces.algorithms import canonical_algorithm
-from search_spaces.metrics import Figure
+from search_spaces.metrics import Metric
 from search_spaces.prompt_names import parts_of_one
 from search_spaces.study_file.values import (
     Algorithm,
@@ -199,11 +199,11 @@ class Objective(Part):
         return self
 
     @property
-    def figure(self) -> Figure:
+    def metric(self) -> Metric:
         """The metric that ranks configurations."""
         if self.minimize is not None:
-            return Figure(self.minimize, larger_is_better=False)
-        return Figure(self.maximize)
+            return Metric(self.minimize, larger_is_better=False)
+        return Metric(self.maximize)
 
 
 class Budget(Part):

@@ -43,7 +43,7 @@ def check_workload(workload: WorkloadSpec) -> Iterator[Found]:
 
 def check_objective(objective: Objective, workload: WorkloadSpec) -> Iterator[Found]:
     """Find objectives that say nothing or that cannot be met (design decision 10)."""
-    figure = objective.figure
+    figure = objective.metric
     if figure.name == _GOODPUT and workload.goodput is None:
         message = f"Goodput needs limits on requests: write {_EXAMPLE}"
         yield ("objective", "maximize"), message

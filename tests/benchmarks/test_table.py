@@ -90,12 +90,12 @@ def test_every_measurement_is_a_row_and_replays_to_the_same_end(study, replayed,
     )
     with out.open(newline="") as file:
         written = list(csv.DictReader(file))
-    trials = report.standing.trials
+    trials = report.leaderboard.trials
     assert len(written) == sum(max(1, len(trial.measurements)) for trial in trials)
     [failed] = [row for row in written if row["state"] == "infeasible"]
     assert (failed["configuration"], failed["failure"]) == (dead.key, "cuda_oom")
     assert (failed["concurrency"], failed["output_tok_s"]) == ("", "")
-    best = report.standing.best
+    best = report.leaderboard.best
     [at_8] = [r for r in written if r["trial"] == str(best.number) and r["concurrency"] == "8"]
     assert float(at_8["output_tok_s"]) == speed(best.configuration, 8).output_tok_s
     assert json.loads(at_8["env"]) == dict(best.configuration.env)
@@ -104,8 +104,10 @@ def test_every_measurement_is_a_row_and_replays_to_the_same_end(study, replayed,
 
     with Store.open("sqlite://") as store:
         again = replay(study, read_replay_table(out), store, name="s")
-    assert again.standing.best.configuration == best.configuration
-    assert again.standing.score(again.standing.best) == pytest.approx(report.standing.score(best))
+    assert again.leaderboard.best.configuration == best.configuration
+    assert again.leaderboard.score(again.leaderboard.best) == pytest.approx(
+        report.leaderboard.score(best)
+    )
 
 
 def test_open_loops_are_refused_rather_than_mixed_up(replayed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.metrics import LATENCIES, RATES, Figure
+from search_spaces.metrics import LATENCIES, RATES, Metric
 from search_spaces.study_file.load import parse_study
 from tuner.formatting import (
     MOST_CHARACTERS,
@@ -78,9 +78,9 @@ def test_one_of_a_thing_is_singular():
 
 
 def test_every_figure_has_a_unit():
-    assert describe_unit(Figure("goodput_request_s")) == ("good req/s", ".2f")
-    assert describe_unit(Figure("ttft_p95_ms", False)) == ("TTFT p95 ms", ".1f")
-    units = {describe_unit(Figure(name))[0] for name in (*RATES, *LATENCIES)}
+    assert describe_unit(Metric("goodput_request_s")) == ("good req/s", ".2f")
+    assert describe_unit(Metric("ttft_p95_ms", False)) == ("TTFT p95 ms", ".1f")
+    units = {describe_unit(Metric(name))[0] for name in (*RATES, *LATENCIES)}
     assert len(units) == len(RATES) + len(LATENCIES)
 
 

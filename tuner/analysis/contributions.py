@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from results.records import Trial
     from results.studies import StoredMeasurement
-    from search_spaces.metrics import Figure
+    from search_spaces.metrics import Metric
     from tuner.verdict.scores import Leaderboard
 
 AGAINST = ("production", "default", "none")
@@ -115,7 +115,7 @@ class Contributions:
         total: Gain of the trial over the baseline; `None` where one has no figures.
         noise: Largest relative difference between two windows of one configuration in different
             launches; `None` where no launch was repeated, so that nothing is known of it.
-        figure: What the gains are of.
+        metric: What the gains are of.
         points: Operating points whose gains each one is the mean of.
     """
 
@@ -126,7 +126,7 @@ class Contributions:
     speculation: Change | None = None
     total: float | None = None
     noise: float | None = None
-    figure: Figure = OUTPUT_TOK_S
+    metric: Metric = OUTPUT_TOK_S
     points: int = 1
 
     def within_noise(self, gain: float) -> bool:
@@ -135,7 +135,7 @@ class Contributions:
 
 
 def contributions(
-    standing: Leaderboard,
+    leaderboard: Leaderboard,
     trial: Trial,
     *,
     fixed_flags: Mapping[str, Any],
@@ -146,24 +146,24 @@ def contributions(
     """What `trial` changes against a baseline, and what each change is worth.
 
     Args:
-        standing: The study's trials and baselines.
+        leaderboard: The study's trials and baselines.
         trial: What is exported.
         fixed_flags: The study's server flags, which a configuration may replace.
         fixed_env: Likewise its variables.
         against: The baseline's name; `None` takes the first measured one of `AGAINST`.
         windows: Every window of the study, repeats included.
     """
-    name = against or _reference_name(standing)
-    base = standing.baselines.get(name) if name is not None else None
-    noise = spread(windows, standing.figure)
+    name = against or _reference_name(leaderboard)
+    base = leaderboard.baselines.get(name) if name is not None else None
+    noise = spread(windows, leaderboard.metric)
     if name is None or base is None:
         return Contributions(trial.number, noise=noise)
     known = {
         t.number: knobs_of(t.configuration, fixed_flags, fixed_env)
-        for t in (*standing.trials, base, trial)
+        for t in (*leaderboard.trials, base, trial)
     }
-    measured = [t for t in standing.trials if comparable(t)]
-    view = _View(measured, known, standing.figure, _unused(standing.trials, trial))
+    measured = [t for t in leaderboard.trials if comparable(t)]
+    view = _View(measured, known, leaderboard.metric, _unused(leaderboard.trials, trial))
     changes = [
         Change(
             knob,
@@ -191,14 +191,14 @@ def contributions(
         baseline_trial=base.number,
         changes=tuple(changes),
         speculation=at_all,
-        total=standing.gain_over(name, trial),
+        total=leaderboard.gain_over(name, trial),
         noise=noise,
-        figure=standing.figure,
+        metric=leaderboard.metric,
         points=len(trial.measurements),
     )
 
 
-def spread(windows: Iterable[StoredMeasurement], figure: Figure) -> float | None:
+def spread(windows: Iterable[StoredMeasurement], metric: Metric) -> float | None:
     """How far apart windows of one trial at one point are, in launches of their own, at most.
 
     As a share of the smaller one; `None` where there is no second launch to compare with.
@@ -209,7 +209,7 @@ def spread(windows: Iterable[StoredMeasurement], figure: Figure) -> float | None
             continue  # of a server that may not be what a launch of its own is
         if not stored.measurement.invalid:
             key = (stored.trial, stored.measurement.point.name)
-            value = value_of(stored.measurement, figure)
+            value = value_of(stored.measurement, metric)
             grouped.setdefault(key, {})[stored.launch] = value
     ratios = [
         max(values.values()) / min(values.values()) - 1
@@ -225,7 +225,7 @@ class _View:
 
     trials: Sequence[Trial]
     knobs: Mapping[int, Knobs]
-    figure: Figure
+    metric: Metric
     unused: frozenset[str] = frozenset()
     """Variables that do nothing in the exported server."""
 
@@ -276,7 +276,7 @@ class _View:
         return len(differing(self.knobs[number], self.knobs[chosen.number]))
 
     def _gain(self, trial: Trial, other: Trial) -> float:
-        reference = Reference.of([other], self.figure)
+        reference = Reference.of([other], self.metric)
         # Both are comparable, so there is one.
         return reference.gain(trial.measurements) if reference is not None else 1.0
 
@@ -296,6 +296,6 @@ def _unused(trials: Iterable[Trial], chosen: Trial) -> frozenset[str]:
     return frozenset(VARIABLES) if alike else frozenset()
 
 
-def _reference_name(standing: Leaderboard) -> str | None:
-    found = [name for name in AGAINST if standing.baselines.get(name) is not None]
+def _reference_name(leaderboard: Leaderboard) -> str | None:
+    found = [name for name in AGAINST if leaderboard.baselines.get(name) is not None]
     return found[0] if found else None

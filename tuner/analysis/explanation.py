@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from results.records import PARTS
 from search_spaces.space.space import Space
 from tuner.analysis.bounds import Chain, break_even, decode_forward_s, gain_if_instant, widest_gain
-from tuner.analysis.knob_effects import DRAFTING, Limit, collective_parts, levers
+from tuner.analysis.knob_effects import DRAFTING, Limit, collective_parts, knob_effects
 from tuner.analysis.mean_cycle import FORWARDS, mean_cycle, part_name
 from tuner.analysis.observed_effects import best_seen
 from tuner.analysis.remaining_values import values_left
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from results.records import BatchCycles, CycleTimes, Measurement, Trial
     from search_spaces.study_file.study import Study
     from tuner.analysis.bounds import BreakEven
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
     from tuner.analysis.mean_cycle import MeanCycle
     from tuner.analysis.observed_effects import Seen
     from tuner.analysis.selected_trial import Choice
@@ -69,7 +69,7 @@ class Explanation:
     Attributes:
         report: The study.
         choice: The trial, and why it is this one.
-        levers: The study's knobs, and the draft's placement.
+        knob_effects: The study's knobs, and the draft's placement.
         points: The operating points that have a clock, in the study's order; at least one.
         seen: What another value of a lever was measured to do, all else equal.
         left: The other values of each lever that were not judged, all else equal.
@@ -78,7 +78,7 @@ class Explanation:
 
     report: StudyReport
     choice: Choice
-    levers: tuple[Lever, ...]
+    knob_effects: tuple[KnobEffect, ...]
     points: tuple[PointExplanation, ...]
     seen: dict[str, Seen]
     left: Mapping[str, tuple[Any, ...]]
@@ -89,27 +89,28 @@ class Explanation:
         """The trial that is explained."""
         return self.choice.trial
 
-    def bound(self, lever: Lever) -> float | None:
+    def bound(self, knob_effect: KnobEffect) -> float | None:
         """The largest possible gain of a lever at any of the points; `None`: not known."""
         return max(
-            (p.bounds[lever.name] for p in self.points if lever.name in p.bounds), default=None
+            (p.bounds[knob_effect.name] for p in self.points if knob_effect.name in p.bounds),
+            default=None,
         )
 
-    def is_done(self, lever: Lever) -> bool:
+    def is_done(self, knob_effect: KnobEffect) -> bool:
         """Whether the study varies it, and has nothing left to launch of it, all else equal."""
-        return lever.varied and not self.left[lever.name]
+        return knob_effect.varied and not self.left[knob_effect.name]
 
-    def is_worth(self, lever: Lever) -> bool | None:
+    def is_worth(self, knob_effect: KnobEffect) -> bool | None:
         """Whether it is worth a launch of this study; `None` where that is not known."""
-        if not lever.varied or self.is_done(lever):
+        if not knob_effect.varied or self.is_done(knob_effect):
             return False
-        bound = self.bound(lever)
+        bound = self.bound(knob_effect)
         return None if bound is None else bound >= WORTH
 
-    def is_worth_varying(self, lever: Lever) -> bool:
+    def is_worth_varying(self, knob_effect: KnobEffect) -> bool:
         """Whether something could come of what this study does not vary."""
-        bound = self.bound(lever)
-        return not lever.varied and bound is not None and bound >= WORTH
+        bound = self.bound(knob_effect)
+        return not knob_effect.varied and bound is not None and bound >= WORTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +135,16 @@ def explain(
     Raises:
         NothingToExplain: No clock was recorded where one is needed.
     """
-    standing = report.standing
-    choice = choose(standing, study, report) if trial is None else given(report, trial)
+    leaderboard = report.leaderboard
+    choice = choose(leaderboard, study, report) if trial is None else given(report, trial)
     trial = choice.trial
-    found = levers(study, trial, standing.trials)
-    left: dict[str, tuple[Any, ...]] = {lever.name: () for lever in found}
+    found = knob_effects(study, trial, leaderboard.trials)
+    left: dict[str, tuple[Any, ...]] = {knob_effect.name: () for knob_effect in found}
     if report.study.stopped != "exhausted":
         space = space if space is not None else Space(study)
-        left |= values_left(found, trial.configuration, standing.trials, space)
+        left |= values_left(found, trial.configuration, leaderboard.trials, space)
     parts = collective_parts(study, trial.configuration)
-    compared = _Plain(standing.baselines.get("none"), _plain(trial, standing.trials))
+    compared = _Plain(leaderboard.baselines.get("none"), _plain(trial, leaderboard.trials))
     points = {
         index: point
         for index in range(len(trial.measurements))
@@ -153,15 +154,15 @@ def explain(
         raise no_clock(report, trial)
     untold = [m.point.name for n, m in enumerate(trial.measurements) if n not in points]
     if untold:
-        note = f"at {' and '.join(untold)} nobody recorded where the time of a cycle goes"
+        note = f"cycle times are missing at {' and '.join(untold)}"
         choice = replace(choice, notes=(*choice.notes, note))
-    acting = any(lever.collective for lever in found)
+    acting = any(knob_effect.collective for knob_effect in found)
     return Explanation(
         report=report,
         choice=choice,
-        levers=found,
+        knob_effects=found,
         points=tuple(points.values()),
-        seen=best_seen(found, trial, standing.trials, study, tuple(points)),
+        seen=best_seen(found, trial, leaderboard.trials, study, tuple(points)),
         left=left,
         untouched=() if acting else parts,
     )
@@ -181,7 +182,7 @@ def _plain(trial: Trial, trials: Iterable[Trial]) -> Trial | None:
 def _point(  # noqa: PLR0917 - all that a point is made of
     trial: Trial,
     index: int,
-    found: tuple[Lever, ...],
+    found: tuple[KnobEffect, ...],
     left: Mapping[str, tuple[Any, ...]],
     collectives: tuple[str, ...],
     plain: _Plain,
@@ -200,19 +201,19 @@ def _point(  # noqa: PLR0917 - all that a point is made of
     chain = _chain(measurement, trial, cycle, decode_forward_s(plain.alike, index, measurement))
     bounds: dict[str, float] = {}
     depth = None
-    for lever in found:
-        if lever.limit is Limit.PARTS:
+    for knob_effect in found:
+        if knob_effect.limit is Limit.PARTS:
             # A part that is not told apart is somewhere in the rest.
-            parts = {name if name in told else "rest" for name in lever.parts}
-            bounds[lever.name] = gain_if_instant(cycle.share(parts))
-        elif lever.limit is Limit.NOTHING:
-            bounds[lever.name] = 0.0
-        elif chain is not None and lever.limit is Limit.WIDTH:
-            bounds[lever.name] = widest_gain(chain.steps, chain.accept_length)
-        elif chain is not None and lever.limit is Limit.DEPTH:
-            best = chain.best_gain(left[lever.name] or lever.choices)
+            parts = {name if name in told else "rest" for name in knob_effect.parts}
+            bounds[knob_effect.name] = gain_if_instant(cycle.share(parts))
+        elif knob_effect.limit is Limit.NOTHING:
+            bounds[knob_effect.name] = 0.0
+        elif chain is not None and knob_effect.limit is Limit.WIDTH:
+            bounds[knob_effect.name] = widest_gain(chain.steps, chain.accept_length)
+        elif chain is not None and knob_effect.limit is Limit.DEPTH:
+            best = chain.best_gain(left[knob_effect.name] or knob_effect.choices)
             if best is not None:
-                depth, bounds[lever.name] = best
+                depth, bounds[knob_effect.name] = best
     return PointExplanation(
         measurement=measurement,
         times=times,
@@ -247,8 +248,8 @@ _MATTERS = 0.1
 """Share of a cycle below which that is not worth a word."""
 
 _DRAFT_IN_REST = (
-    "the clock does not tell this draft apart (NGRAM's, DFLASH's, multi-layer EAGLE's): its time "
-    "is in rest"
+    "the cycle clock cannot separate this draft (NGRAM, DFLASH, multi-layer EAGLE); its time is "
+    "part of rest"
 )
 
 
@@ -262,7 +263,7 @@ def point_notes(
 ) -> tuple[str, ...]:
     """In sentences, the gravest first."""
     return (
-        *(f"do not believe it: {reason}" for reason in measurement.invalid),
+        *(f"invalid: {reason}" for reason in measurement.invalid),
         *_of_source(times, cycle),
         *((_DRAFT_IN_REST,) if speculates and not drafts else ()),
         *_of_graphs(times, speculates=speculates),
@@ -273,16 +274,16 @@ def point_notes(
 def _of_source(times: CycleTimes, cycle: MeanCycle) -> Iterator[str]:
     if times.source == "device_timer" and not cycle.rest_known:
         yield (
-            "SGLang's own device timer knows the GPU time of the forwards alone, per verify of a "
-            "request: shares and bounds are of that time, and larger than those of whole cycles"
+            "SGLang's device timer measures only the GPU time of the forwards, so shares and "
+            "bounds are larger than those of whole cycles"
         )
     elif times.source == "device_timer":
         yield (
-            "SGLang's own device timer knows the GPU time of the forwards; rest is wall time minus "
-            "that, gaps between the forwards included"
+            "SGLang's device timer measures the GPU time of the forwards; rest is the remaining "
+            "wall time, including gaps between the forwards"
         )
     elif not cycle.rest_known:
-        yield "nothing is known of what lies between the forwards: rest is left out"
+        yield "the time between the forwards was not measured; rest is missing"
 
 
 def _of_graphs(times: CycleTimes, *, speculates: bool) -> Iterator[str]:
@@ -312,7 +313,7 @@ def _of_spread(times: CycleTimes, cycle: MeanCycle, *, speculates: bool) -> Iter
         if ratio >= UNEVEN:
             yield (
                 f"the mean of {part_name(name, speculates=speculates)} is {ratio:.1f} times its "
-                "median: some cycles took far longer, as where something else ran on the machine"
+                "median: some cycles took far longer, for example because of another process"
             )
 
 

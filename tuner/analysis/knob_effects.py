@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DRAFTING = ("draft", "draft_extend")
 """The parts that the draft model runs in."""
 
-OWN_KERNEL = "nothing where SGLang's own all-reduce kernel carries decoding"
+OWN_KERNEL = "no effect where SGLang's own all-reduce kernel handles decoding"
 
 _COLLECTIVE_FLAGS = {
     OWN_OFF,
@@ -87,7 +87,7 @@ class Limit(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class KnobEffect:
     """One knob, and what it moves.
 
     Attributes:
@@ -126,7 +126,7 @@ def tp_size(study: Study, configuration: Configuration) -> int:
     return size if isinstance(size, int) and size > 0 else 1
 
 
-def levers(study: Study, trial: Trial, trials: Iterable[Trial]) -> tuple[Lever, ...]:
+def knob_effects(study: Study, trial: Trial, trials: Iterable[Trial]) -> tuple[KnobEffect, ...]:
     """The knobs that the study varies, and the draft's placement where there is one.
 
     Args:
@@ -144,22 +144,22 @@ def levers(study: Study, trial: Trial, trials: Iterable[Trial]) -> tuple[Lever, 
 
 def _variables(
     study: Study, configuration: Configuration, trials: Iterable[Trial]
-) -> Iterator[Lever]:
+) -> Iterator[KnobEffect]:
     unused = _nccl_unused(study, configuration, trials)
     for name, choices in study.space.env.items():
         if len(set(choices)) < 2:
             continue
         knob = Knob(Kind.VARIABLE, name)
         if name in VARIABLES and unused is not None:
-            found = Lever(name, knob, (), Limit.NOTHING, unused)
+            found = KnobEffect(name, knob, (), Limit.NOTHING, unused)
         elif name in VARIABLES or name in _COLLECTIVE_VARIABLES:
             found = _collective(study, configuration, knob)
         else:
-            found = Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+            found = KnobEffect(name, knob, (), Limit.UNKNOWN, "unknown")
         yield replace(found, choices=_others(choices, dict(configuration.env).get(name)))
 
 
-def _flags(study: Study, configuration: Configuration) -> Iterator[Lever]:
+def _flags(study: Study, configuration: Configuration) -> Iterator[KnobEffect]:
     choices: dict[str, set[Value]] = {n: set(values) for n, values in study.space.flags.items()}
     for part in study.space.speculation:
         for name, values in part.flags.items():
@@ -176,7 +176,7 @@ def _others(choices: Iterable[Value], now: Value) -> tuple[Value, ...]:
     return tuple(value for value in dict.fromkeys(choices) if value != now)
 
 
-def _flag(configuration: Configuration, study: Study, knob: Knob) -> Lever:
+def _flag(configuration: Configuration, study: Study, knob: Knob) -> KnobEffect:
     name = knob.name
     if name in _COLLECTIVE_FLAGS:
         return _collective(study, configuration, knob)
@@ -184,47 +184,51 @@ def _flag(configuration: Configuration, study: Study, knob: Knob) -> Lever:
         return _drafting(configuration, knob, "the draft model alone")
     if name in _FORWARD_FLAGS:
         parts = FORWARDS if _has_draft(configuration) else ("verify",)
-        return Lever(name, knob, parts, Limit.PARTS, "the forwards")
+        return KnobEffect(name, knob, parts, Limit.PARTS, "the forwards")
     if name == _ADAPTIVE:
-        how = "the steps, while it serves: forwards and accept length at once"
-        return Lever(name, knob, FORWARDS, Limit.UNKNOWN, how)
+        how = "the number of steps at run time: forwards and accept length"
+        return KnobEffect(name, knob, FORWARDS, Limit.UNKNOWN, how)
     if name in _REST_FLAGS:
-        return Lever(name, knob, ("rest",), Limit.PARTS, "what lies between the forwards")
-    return Lever(name, knob, (), Limit.UNKNOWN, "not known here")
+        return KnobEffect(name, knob, ("rest",), Limit.PARTS, "the time between the forwards")
+    return KnobEffect(name, knob, (), Limit.UNKNOWN, "unknown")
 
 
-def _collective(study: Study, configuration: Configuration, knob: Knob) -> Lever:
+def _collective(study: Study, configuration: Configuration, knob: Knob) -> KnobEffect:
     parts = collective_parts(study, configuration)
     if not parts:
-        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: one GPU has no collectives")
+        return KnobEffect(
+            knob.name, knob, (), Limit.NOTHING, "no effect: one GPU has no collectives"
+        )
     where = "verify, draft and draft extend" if len(parts) > 1 else "verify"
     if not configuration.speculation.enabled:
         where = "the decode forward"
     how = f"the collectives in {where}"
     if knob.name in VARIABLES and may_have_own_kernel(study, configuration):
         how += f"; {OWN_KERNEL}"
-    return Lever(knob.name, knob, parts, Limit.PARTS, how, collective=True)
+    return KnobEffect(knob.name, knob, parts, Limit.PARTS, how, collective=True)
 
 
-def _placement(study: Study, configuration: Configuration) -> Iterator[Lever]:
+def _placement(study: Study, configuration: Configuration) -> Iterator[KnobEffect]:
     if tp_size(study, configuration) < 2 or not _has_draft(configuration):
         return
     sizes = study.space.draft_tp or ()
     how = (
-        "draft and draft extend; it can buy less than their share: the draft is computed all the "
-        "same, and fewer GPUs read more of it each"
+        "draft and draft extend; gains less than their share, because the draft still runs and "
+        "fewer GPUs read more of its weights"
     )
-    found = Lever(DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1)
+    found = KnobEffect(
+        DRAFT_TP.name, DRAFT_TP, DRAFTING, Limit.PARTS, how, varied=len(set(sizes)) > 1
+    )
     yield replace(found, choices=_others(sizes, configuration.draft_tp))
 
 
-def _drafting(configuration: Configuration, knob: Knob, how: str) -> Lever:
+def _drafting(configuration: Configuration, knob: Knob, how: str) -> KnobEffect:
     if not _has_draft(configuration):
-        return Lever(knob.name, knob, (), Limit.NOTHING, "nothing: there is no draft model")
-    return Lever(knob.name, knob, DRAFTING, Limit.PARTS, how)
+        return KnobEffect(knob.name, knob, (), Limit.NOTHING, "no effect: there is no draft model")
+    return KnobEffect(knob.name, knob, DRAFTING, Limit.PARTS, how)
 
 
-def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
+def _drafts(study: Study, configuration: Configuration) -> Iterator[KnobEffect]:
     speculation = configuration.speculation
     if not speculation.enabled:
         return
@@ -244,13 +248,13 @@ def _drafts(study: Study, configuration: Configuration) -> Iterator[Lever]:
         knob = Knob(DRAFT.kind, name)
         if chain and name == "num_steps":
             how = "draft, the width of verify, and the accept length"
-            yield Lever(name, knob, FORWARDS, Limit.DEPTH, how, choices=others)
+            yield KnobEffect(name, knob, FORWARDS, Limit.DEPTH, how, choices=others)
         elif chain and name == "topk":
             how = "the accept length, and the width of verify"
-            yield Lever(name, knob, FORWARDS, Limit.WIDTH, how, choices=others)
+            yield KnobEffect(name, knob, FORWARDS, Limit.WIDTH, how, choices=others)
         else:
-            how = "forwards and accept length at once, of which no bound is known"
-            yield Lever(name, knob, FORWARDS, Limit.UNKNOWN, how, choices=others)
+            how = "forwards and accept length; no bound is known"
+            yield KnobEffect(name, knob, FORWARDS, Limit.UNKNOWN, how, choices=others)
 
 
 def _has_draft(configuration: Configuration) -> bool:
@@ -262,10 +266,10 @@ def _nccl_unused(study: Study, configuration: Configuration, trials: Iterable[Tr
     """Why NCCL has no part in decoding here; `None` where it may have."""
     ipc = {**study.server.env, **dict(configuration.env)}.get(PCIE_IPC)
     if isinstance(ipc, str) and ipc.lower() in YES:
-        return "nothing here: FlashInfer's kernel carries decoding"
+        return "no effect: FlashInfer's kernel handles decoding"
     plain = without_nccl(configuration)
     for trial in trials:
         seen = trial.failure is not None and trial.failure.kind == NCCL_UNUSED
         if seen and without_nccl(trial.configuration) == plain:
-            return "nothing here: SGLang's own all-reduce kernel carries decoding"
+            return "no effect: SGLang's own all-reduce kernel handles decoding"
     return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from results.records import Trial
     from search_spaces.configuration import Configuration, Speculation
     from search_spaces.study_file.study import Study
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
     from tuner.analysis.knobs import Knobs
     from tuner.analysis.mean_cycle import MeanCycle
 
@@ -73,7 +73,7 @@ class Seen:
 
 
 def best_seen(
-    levers: Iterable[Lever],
+    knob_effects: Iterable[KnobEffect],
     trial: Trial,
     trials: Iterable[Trial],
     study: Study,
@@ -82,13 +82,13 @@ def best_seen(
     """The value of each lever that is the fastest other one at the first of the points.
 
     Args:
-        levers: The levers; those of which no other value was measured are left out of the result.
+        knob_effects: The knobs; the result has only knobs with another measured value.
         trial: The trial that is explained.
         trials: All of the study's.
         study: The study.
         points: Numbers of the operating points that are explained; the trial has a clock at each.
     """
-    names = {lever.name for lever in levers}
+    names = {knob_effect.name for knob_effect in knob_effects}
     own = server_knobs(trial.configuration, study)
     mine = [_speed(trial, index) for index in points]
     found: dict[str, Seen] = {}

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from results.records import Trial
     from search_spaces.configuration import Configuration
     from search_spaces.space.space import Space
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
 
 
 def values_left(
-    levers: Iterable[Lever], own: Configuration, trials: Iterable[Trial], space: Space
+    knob_effects: Iterable[KnobEffect], own: Configuration, trials: Iterable[Trial], space: Space
 ) -> dict[str, tuple[Any, ...]]:
     """The other values of each lever that a point which was not judged has, all else equal.
 
@@ -28,7 +28,7 @@ def values_left(
     flag or variable alone, all of its values are left as long as any point has another one.
 
     Args:
-        levers: The levers; of one that the study does not vary nothing is left.
+        knob_effects: The knobs; a knob that the study does not vary has no remaining values.
         own: What is explained.
         trials: All of the study's.
         space: The study's points.
@@ -40,48 +40,54 @@ def values_left(
         for trial in trials
         if trial.state.is_verdict or trial.state is TrialState.INACTIVE
     }
-    return {lever.name: _left(lever, own, judged, space) for lever in levers if lever.varied}
+    return {
+        knob_effect.name: _left(knob_effect, own, judged, space)
+        for knob_effect in knob_effects
+        if knob_effect.varied
+    }
 
 
 def _left(
-    lever: Lever, own: Configuration, judged: set[Configuration], space: Space
+    knob_effect: KnobEffect, own: Configuration, judged: set[Configuration], space: Space
 ) -> tuple[Any, ...]:
     alone = [
         (value, point)
-        for value, point in _others(lever, own, space)
+        for value, point in _others(knob_effect, own, space)
         if point != own and point in space
     ]
-    if not alone and lever.knob.kind is not DRAFT.kind:
-        now = _value(lever, own)
-        anywhere = any(_value(lever, p) != now and p not in judged for p in space)
-        return lever.choices if anywhere else ()
+    if not alone and knob_effect.knob.kind is not DRAFT.kind:
+        now = _value(knob_effect, own)
+        anywhere = any(_value(knob_effect, p) != now and p not in judged for p in space)
+        return knob_effect.choices if anywhere else ()
     met = dict.fromkeys(value for value, point in alone if point not in judged)
-    return tuple(value for value in lever.choices if value in met)
+    return tuple(value for value in knob_effect.choices if value in met)
 
 
-def _others(lever: Lever, own: Configuration, space: Space) -> Iterator[tuple[Any, Configuration]]:
+def _others(
+    knob_effect: KnobEffect, own: Configuration, space: Space
+) -> Iterator[tuple[Any, Configuration]]:
     """What differs from a configuration in one lever; some may be no points."""
-    if lever.knob.kind is DRAFT.kind:
+    if knob_effect.knob.kind is DRAFT.kind:
         for other in space.speculations:
             same = other.algorithm == own.speculation.algorithm
-            if same and draft_difference(own.speculation, other) == lever.name:
-                value = getattr(other, lever.name)
+            if same and draft_difference(own.speculation, other) == knob_effect.name:
+                value = getattr(other, knob_effect.name)
                 yield value, canonical(replace(own, speculation=other), space.study)
         return
-    for value in lever.choices:
-        yield value, canonical(_with(lever, own, value), space.study)
+    for value in knob_effect.choices:
+        yield value, canonical(_with(knob_effect, own, value), space.study)
 
 
-def _with(lever: Lever, own: Configuration, value: Any) -> Configuration:  # noqa: ANN401 - any
-    if lever.knob.kind is Kind.DRAFT_TP:
+def _with(knob_effect: KnobEffect, own: Configuration, value: Any) -> Configuration:  # noqa: ANN401 - any
+    if knob_effect.knob.kind is Kind.DRAFT_TP:
         return replace(own, draft_tp=value)
     flags, env = dict(own.flags), dict(own.env)
-    (flags if lever.knob.kind is Kind.FLAG else env)[lever.name] = value
+    (flags if knob_effect.knob.kind is Kind.FLAG else env)[knob_effect.name] = value
     return type(own).of(own.speculation, draft_tp=own.draft_tp, flags=flags, env=env)
 
 
-def _value(lever: Lever, point: Configuration) -> Any:  # noqa: ANN401 - any knob's value
-    if lever.knob.kind is Kind.DRAFT_TP:
+def _value(knob_effect: KnobEffect, point: Configuration) -> Any:  # noqa: ANN401 - any knob's value
+    if knob_effect.knob.kind is Kind.DRAFT_TP:
         return point.draft_tp
-    held = point.flags if lever.knob.kind is Kind.FLAG else point.env
-    return dict(held).get(lever.name)
+    held = point.flags if knob_effect.knob.kind is Kind.FLAG else point.env
+    return dict(held).get(knob_effect.name)

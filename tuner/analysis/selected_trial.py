@@ -25,9 +25,8 @@ class NothingToExplain(Exception):  # noqa: N818 - an outcome, told to the user 
 
 
 HOW_TO_RECORD = (
-    "a sweep records it by itself where the server can load the tuner's plugin, or SGLang's device "
-    "timer runs: what was measured before that, or where neither does, has none "
-    "(docs/explain.md)"
+    "a sweep records cycle times if the server loads the tuner's plugin or runs SGLang's device "
+    "timer (docs/explain.md)"
 )
 
 
@@ -53,7 +52,7 @@ def has_clock(trial: Trial) -> bool:
 
 def hint(report: StudyReport) -> str | None:
     """What a report of a study says of it; nothing where there is nothing to explain."""
-    if not any(has_clock(trial) for trial in report.standing.trials):
+    if not any(has_clock(trial) for trial in report.leaderboard.trials):
         return None
     return f"where the time of a cycle goes: `tuner explain --study {report.study.name}`"
 
@@ -70,11 +69,11 @@ def is_unfinished(report: StudyReport) -> bool:
     return report.study.stopped not in _FINISHED
 
 
-def choose(standing: Leaderboard, study: Study, report: StudyReport | None = None) -> Choice:
+def choose(leaderboard: Leaderboard, study: Study, report: StudyReport | None = None) -> Choice:
     """The best speculative trial at default system settings.
 
     Args:
-        standing: The study's trials.
+        leaderboard: The study's trials.
         study: The study.
         report: Its report, of which a failure tells more; without it only the choice counts.
 
@@ -83,26 +82,26 @@ def choose(standing: Leaderboard, study: Study, report: StudyReport | None = Non
     """
     judged = [
         t
-        for t in standing.trials
+        for t in leaderboard.trials
         if t.state is TrialState.COMPLETE
         and t.configuration.speculation.enabled
         and is_at_defaults(t.configuration, study)
     ]
-    best = replace(standing, trials=tuple(judged)).best
+    best = replace(leaderboard, trials=tuple(judged)).best
     if best is None:
-        raise NothingToExplain(f"{_no_candidate(report, study)}; {_others(standing)}")
-    timed = replace(standing, trials=tuple(t for t in judged if has_clock(t))).best
+        raise NothingToExplain(f"{_no_candidate(report, study)}; {_others(leaderboard)}")
+    timed = replace(leaderboard, trials=tuple(t for t in judged if has_clock(t))).best
     if timed is None:
         raise NothingToExplain(
-            f"of trial {best.number}, the best speculative one at default system settings, nobody "
-            f"recorded where the time of a cycle goes: {_how_to_record(report, best)}; "
-            f"{_others(standing)}"
+            f"trial {best.number}, the best speculative trial at default system settings, has no "
+            f"cycle times: {_how_to_record(report, best)}; "
+            f"{_others(leaderboard)}"
         )
     why = f"the best of {counted(len(judged), 'speculative trial')} at default system settings"
     if timed.number == best.number:
         return Choice(timed, why)
-    note = f"trial {best.number} is the best of them, but has no record of its cycles"
-    return Choice(timed, f"{why} that have a clock", (note,))
+    note = f"trial {best.number} is faster, but has no cycle times"
+    return Choice(timed, f"{why} with cycle times", (note,))
 
 
 def given(report: StudyReport, trial: Trial) -> Choice:
@@ -113,7 +112,7 @@ def given(report: StudyReport, trial: Trial) -> Choice:
     """
     if not has_clock(trial):
         raise no_clock(report, trial)
-    return Choice(trial, "the trial that was asked for")
+    return Choice(trial, "selected with --trial")
 
 
 def no_clock(report: StudyReport, trial: Trial) -> NothingToExplain:
@@ -122,16 +121,13 @@ def no_clock(report: StudyReport, trial: Trial) -> NothingToExplain:
     if trial.state is TrialState.RUNNING:
         on = "its sweep is running"
         if not report.owner_lives:
-            on = f"`tuner resume --study {report.study.name}` goes on"
-        return NothingToExplain(f"trial {number} is not measured yet: {on}")
+            on = f"continue with `tuner resume --study {report.study.name}`"
+        return NothingToExplain(f"trial {number} is not measured yet; {on}")
     if not trial.measurements:
         what = "failed" if trial.state is TrialState.FAILED else f"is {trial.state}"
         why = f": {shorten(trial.failure.message)}" if trial.failure is not None else ""
-        return NothingToExplain(f"trial {number} {what}, and was not measured{why}")
-    return NothingToExplain(
-        f"of trial {number} nobody recorded where the time of a cycle goes: "
-        f"{_how_to_record(report, trial)}"
-    )
+        return NothingToExplain(f"trial {number} {what} and has no measurements{why}")
+    return NothingToExplain(f"trial {number} has no cycle times: {_how_to_record(report, trial)}")
 
 
 def _how_to_record(report: StudyReport | None, trial: Trial) -> str:
@@ -148,16 +144,16 @@ def _how_to_record(report: StudyReport | None, trial: Trial) -> str:
 
 def _no_candidate(report: StudyReport | None, study: Study) -> str:
     if all(part.canonical_algorithm == NO_SPECULATION for part in study.space.speculation):
-        return "the study searches no speculation"
+        return "the study does not vary speculation"
     yet = " yet" if report is not None and is_unfinished(report) else ""
     return (
-        "no speculative trial at default system settings (the study's variables and flags left "
-        f"unset) is complete{yet}"
+        "no speculative trial at default system settings (the study's variables and flags not "
+        f"set) is complete{yet}"
     )
 
 
-def _others(standing: Leaderboard) -> str:
-    timed = [str(t.number) for t in standing.trials if has_clock(t)]
+def _others(leaderboard: Leaderboard) -> str:
+    timed = [str(t.number) for t in leaderboard.trials if has_clock(t)]
     if not timed:
-        return "no trial of the study has a record of its cycles"
-    return f"trials that can be explained, with --trial: {', '.join(timed)}"
+        return "no trial of the study has cycle times"
+    return f"trials with cycle times, for --trial: {', '.join(timed)}"

@@ -73,11 +73,11 @@ def _summary(store: Store, stored: StoredStudy) -> dict[str, Any]:
         unreadable = str(error).splitlines()[0]
     else:
         simulated_acceptance = report.simulated_acceptance
-        if (trial := report.standing.best) is not None:
+        if (trial := report.leaderboard.best) is not None:
             best = {
                 "trial": trial.number,
                 "configuration": describe(trial.configuration, report.fixed),
-                "score": report.standing.score(trial),
+                "score": report.leaderboard.score(trial),
                 "output_tok_s": trial.measurements[0].output_tok_s,
             }
     return {

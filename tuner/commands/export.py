@@ -103,7 +103,7 @@ def _exported(
                 f"{chosen.number} is: {shlex.join(command.argv)}"
             )
         # Only a trial that more than one launch worked on can have been repeated.
-        repeated = [t for t in report.standing.trials if len(t.launches) > 1]
+        repeated = [t for t in report.leaderboard.trials if len(t.launches) > 1]
         windows = [w for t in repeated for w in store.measurements(stored.id, t.number)]
     if chosen.state is not TrialState.COMPLETE:
         why = f": {chosen.failure.message}" if chosen.failure is not None else ""
@@ -112,8 +112,8 @@ def _exported(
 
 
 def _chosen(report: StudyReport, stored: StoredStudy, number: int | None) -> Trial:
-    chosen = report.standing.best if number is None else trial_of(report, number)
-    if chosen is None and all(t.state is TrialState.RUNNING for t in report.standing.trials):
+    chosen = report.leaderboard.best if number is None else trial_of(report, number)
+    if chosen is None and all(t.state is TrialState.RUNNING for t in report.leaderboard.trials):
         raise CommandError(
             f"study {stored.name} has nothing to export yet: no trial was judged; `tuner resume "
             f"--study {stored.name}` goes on",
@@ -129,7 +129,7 @@ def _chosen(report: StudyReport, stored: StoredStudy, number: int | None) -> Tri
 
 
 def _check_baseline(report: StudyReport, against: str | None) -> None:
-    known = report.standing.baselines
+    known = report.leaderboard.baselines
     if against is None or known.get(against) is not None:
         return
     measured = [f"'{name}'" for name in AGAINST if known.get(name) is not None]

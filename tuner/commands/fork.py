@@ -16,7 +16,7 @@ from tuner.commands.run import check_options, holding, run_study
 from tuner.commands.show import problem_line
 from tuner.errors import CommandError, Exit
 from tuner.formatting import counted
-from tuner.preflight.sglang import heeded
+from tuner.preflight.sglang import apply_preflight
 from tuner.preflight.workload import check_prompts
 from tuner.studies import assembly
 from tuner.studies.fork import inherit
@@ -123,7 +123,7 @@ def start_fork(
         raise CommandError(missing)
     hot_switch = stored.hot_switch and not no_hot_switch
     problem = assembly.build_problem(study, servers, hot_switch=hot_switch, notes=file_notes)
-    problem = heeded(problem, servers)
+    problem = apply_preflight(problem, servers)
     problem = assembly.forecast(problem, servers)
     lengths = assembly.equal_lengths(study)
     differences = study_differences(old, study, simulated=servers.simulated)

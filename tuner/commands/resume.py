@@ -14,7 +14,7 @@ from tuner.commands.fork import (
 from tuner.commands.run import holding, run_study
 from tuner.commands.show import opened, print_report, problem_line, report_of
 from tuner.errors import CommandError, Exit, copyable
-from tuner.preflight.sglang import heeded
+from tuner.preflight.sglang import apply_preflight
 from tuner.preflight.workload import check_prompts
 from tuner.studies import assembly
 from tuner.studies.identity import Difference, study_differences
@@ -132,7 +132,7 @@ def _go_on(
         found.append(Difference("space", message))
     found += differences_of_load(store, stored, study, servers)
     _refuse(stored, found, shown)
-    problem = heeded(problem, servers, study=stored.name, storage=store.shown)
+    problem = apply_preflight(problem, servers, study=stored.name, storage=store.shown)
     return run_study(
         store,
         stored,

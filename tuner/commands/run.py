@@ -28,7 +28,7 @@ from tuner.loop.interrupts import Interrupts
 from tuner.loop.leftovers import end_leftovers, seconds_seen
 from tuner.loop.progress import Lines
 from tuner.loop.sweep import Outcome
-from tuner.preflight.sglang import heeded
+from tuner.preflight.sglang import apply_preflight
 from tuner.preflight.workload import check_prompts
 from tuner.reports.build_report import make_report
 from tuner.studies import assembly
@@ -82,7 +82,7 @@ def sweep(
         )
 
     if dry:
-        problem = heeded(problem, servers, quick=True)
+        problem = apply_preflight(problem, servers, quick=True)
         problem = assembly.forecast(problem, servers)
         dry_run(problem, servers, described(problem), as_json=as_json)
         return Exit.DONE
@@ -98,7 +98,7 @@ def sweep(
                 f"--storage {store.shown} is an in-memory database and would be lost; use a file, "
                 "for example sqlite:///tuner.db"
             )
-        problem = heeded(problem, servers, held=True)
+        problem = apply_preflight(problem, servers, held=True)
         problem = assembly.forecast(problem, servers)
         try:
             stored = store.create_study(described(problem))

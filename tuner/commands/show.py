@@ -158,10 +158,10 @@ def trial_of(report: StudyReport, number: int) -> Trial:
     Raises:
         CommandError: There is no such trial.
     """
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         if trial.number == number:
             return trial
-    count = len(report.standing.trials)
+    count = len(report.leaderboard.trials)
     known = f"use 0 to {count - 1}" if count else "it has no trial yet"
     raise CommandError(f"study {report.study.name} has no trial {number}; {known}")
 

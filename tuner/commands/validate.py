@@ -38,12 +38,12 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         sys.stdout.write(dump({"ok": False, "legal_points": None, "errors": problems}))
         return Exit.USAGE
     notes = [*file_notes, *warnings(study)]
-    word = None
+    summary = None
     if ask and study.runner == "sglang":
-        from tuner.preflight.sglang import word_on  # noqa: PLC0415 - of real servers only
+        from tuner.preflight.sglang import check_study  # noqa: PLC0415 - of real servers only
 
-        word = word_on(study, space, gpu)
-    refused = word.refused if word is not None else None
+        summary = check_study(study, space, gpu)
+    refused = summary.refused if summary is not None else None
     if as_json:
         data: dict[str, Any] = {
             "ok": refused is None,
@@ -52,8 +52,8 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
             "errors": [] if refused is None else [{"key": "", "line": None, "message": refused}],
             "warnings": notes,
         }
-        if word is not None:
-            data["sglang"] = word.to_dict()
+        if summary is not None:
+            data["sglang"] = summary.to_dict()
         sys.stdout.write(dump(data))
         return Exit.DONE if refused is None else Exit.USAGE
     for note in notes:
@@ -61,8 +61,8 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
     if refused is not None:
         raise CommandError(refused)
     sys.stdout.write(f"study {study.name} is valid: {counted(points, 'legal configuration')}\n")
-    if word is not None:
-        first, *more = word.lines
+    if summary is not None:
+        first, *more = summary.lines
         sys.stdout.write("".join([f"{first}\n", *(f"  {line}\n" for line in more)]))
     return Exit.DONE
 

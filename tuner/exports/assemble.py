@@ -66,7 +66,7 @@ def assemble(
     simulated = report.study.simulated
     flags = server_flags(study, trial.configuration, for_export=True)
     found = contributions(
-        report.standing,
+        report.leaderboard,
         trial,
         fixed_flags=study.server.flags,
         fixed_env=study.server.env,
@@ -122,7 +122,7 @@ def _start(report: StudyReport) -> tuple[int, str]:
         return _UNKNOWN_START_S, "no start was measured"
     mark = " (simulated)" if report.study.simulated else ""
     seconds = max(_LEAST_START_S, 10 * math.ceil(_START_MARGIN * slowest / 10))
-    return seconds, f"the study's slowest start took {slowest:.0f} s{mark}"
+    return seconds, f"the slowest start in the study took {slowest:.0f} s{mark}"
 
 
 def _notes(
@@ -131,23 +131,27 @@ def _notes(
     notes = []
     if (limit := flags.get(_RUNNING)) is not None and _today_leaves(study, _RUNNING):
         notes.append(
-            f"--{_RUNNING} {limit} is pinned, so that all that was compared could serve as "
-            "many at a time; today's command leaves it to SGLang, which caps it at 48 with "
-            "speculation and not without (0.5.23): raise it if you serve more at a time."
+            f"--{_RUNNING} {limit} is set, so that all compared servers run as many requests. "
+            "Today's command does not set it; SGLang 0.5.23 then limits it to 48 with speculation. "
+            "Raise it if you serve more requests at once."
         )
     if study.server.prefix and not pinned:
         prefix = " ".join(redact_text(word) for word in study.server.prefix)
-        notes.append(f"Its servers were started behind `{prefix}`: start it where they ran.")
+        notes.append(
+            f"The measured servers were started with the prefix `{prefix}`: "
+            "start this one there, too."
+        )
     if nodes_of(flags) > 1:
         notes.append(
-            f"It runs on {flags['nnodes']} nodes: start it on each, with its own --node-rank."
+            f"The server runs on {flags['nnodes']} nodes: start it on each with its own "
+            "--node-rank."
         )
     relative = [flags[n] for n in ("model-path", "speculative-draft-model-path") if n in flags]
     if found := [path for path in relative if str(path).startswith((".", "~"))]:
-        notes.append(f"{', '.join(map(str, found))}: looked for from the working directory.")
+        notes.append(f"{', '.join(map(str, found))}: relative to the working directory.")
     protected = [*flags.items(), *env.items()]
     if any(isinstance(v, str) and not is_secret(n) and redact_text(v) != v for n, v in protected):
-        notes.append("A token inside a value was replaced by $TOKEN: put yours there.")
+        notes.append("A token in a value was replaced by $TOKEN: insert yours.")
     return notes
 
 
@@ -160,8 +164,8 @@ def _today_leaves(study: Study, flag: str) -> bool:
 def _facts(
     report: StudyReport, trial: Trial, found: Contributions, cautions: Sequence[str]
 ) -> dict[str, Any]:
-    study, standing = report.study, report.standing
-    is_best = standing.best is not None and standing.best.number == trial.number
+    study, leaderboard = report.study, report.leaderboard
+    is_best = leaderboard.best is not None and leaderboard.best.number == trial.number
     machine = measured_machine(report, trial)
     switched = switched_launch(report, trial)
     told = [*(r for m in trial.measurements for r in m.warnings), *cautions]

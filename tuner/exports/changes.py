@@ -57,19 +57,19 @@ def describe_worth(change: Change, found: Contributions, *, simulated: bool) -> 
         return _unmeasured(worth)
     percent = _percent(worth.gain, simulated=simulated)
     with_it, without = worth.trials
-    text = f"{percent} (trial {with_it} against trial {without}, which differ in nothing else"
+    text = f"{percent} (trial {with_it} against trial {without}, everything else equal"
     if worth.basis is Basis.ELSEWHERE:
-        text += "; both differ from this configuration"
+        text += "; other settings than in this configuration"
     text += ")"
     if worth.basis is Basis.NEXT_BEST:
         other = describe_value(change.knob, worth.other)
         before = describe_value(change.knob, change.before)
-        text += f" on the next best value, {other}; {before} was not measured beside it"
+        text += f" over the next best value, {other}; {before} has no comparable trial"
     elif worth.pairs > 1 and worth.lowest is not None and worth.highest is not None:
         low, high = worth.lowest - 1, worth.highest - 1
-        text += f"; {low:+z.1%} to {high:+z.1%} in {worth.pairs} such pairs"
+        text += f"; {low:+z.1%} to {high:+z.1%} in {worth.pairs} pairs of trials"
     if found.within_noise(worth.gain):
-        text += f"; no more than noise (launches of one configuration differ by {found.noise:.1%})"
+        text += f"; within noise (launches of one configuration differ by {found.noise:.1%})"
     return text
 
 
@@ -85,11 +85,11 @@ def describe_changes(found: Contributions, *, simulated: bool) -> list[str]:
 def opening_words(found: Contributions) -> str:
     """What the comparison is with."""
     if found.baseline is None:
-        return "No baseline was measured to compare it with."
+        return "No baseline was measured."
     base = f"baseline '{found.baseline}' (trial {found.baseline_trial})"
     if not found.changes:
-        return f"It changes nothing against {base}."
-    return f"Against {base} it changes:"
+        return f"Same configuration as {base}."
+    return f"Changes against {base}:"
 
 
 def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
@@ -97,18 +97,18 @@ def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
     lines = []
     if found.speculation is not None:
         worth = describe_worth(found.speculation, found, simulated=simulated)
-        lines.append(f"Speculation at all, in place of none: {worth}")
+        lines.append(f"Speculation instead of none: {worth}")
     if not found.changes:
         return lines
     if found.total is None:
-        return [*lines, "All together: not known, as one of the two has no figures."]
+        return [*lines, "All together: unknown, because one of the trials has no results."]
     lines.append(f"All together: {_percent(found.total, simulated=simulated)}.")
-    if found.figure != OUTPUT_TOK_S or found.points > 1:
+    if found.metric != OUTPUT_TOK_S or found.points > 1:
         lines.append(_of_what(found))
     if len(found.changes) > 1:
-        lines.append("What single changes are worth need not add up to that.")
+        lines.append("The gains of single changes do not add up to the total gain.")
     if found.noise is None:
-        lines.append("Single windows: no launch was repeated, so the noise is not known.")
+        lines.append("The noise is unknown, because no launch was repeated.")
     return lines
 
 
@@ -161,22 +161,22 @@ def _percent(gain: float, *, simulated: bool) -> str:
 
 def _of_what(found: Contributions) -> str:
     """What a gain is of, where it is not the speed at one point."""
-    unit = describe_unit(found.figure)[0]
-    text = f"Gains are of {unit}"
-    if not found.figure.larger_is_better:
-        text += ", as how many times shorter it is"
+    unit = describe_unit(found.metric)[0]
+    text = f"Gains refer to {unit}"
+    if not found.metric.larger_is_better:
+        text += ", as the factor by which it is shorter"
     if found.points > 1:
-        text += f", as geometric means over {found.points} operating points"
+        text += f", geometric mean over {found.points} operating points"
     return f"{text}."
 
 
 def _unmeasured(worth: Worth) -> str:
     if worth.basis is Basis.INACTIVE:
-        return "nothing: SGLang's own all-reduce kernel carries decoding here, not NCCL"
+        return "no effect: SGLang's own all-reduce kernel handles decoding here, not NCCL"
     if not worth.together:
-        return "not measured by itself: no measured trial has another value"
+        return "not measured separately: no measured trial has another value"
     trials = "1 trial differs" if worth.together == 1 else f"{worth.together} trials differ"
-    return f"not measured by itself: {trials} in it together with others"
+    return f"not measured separately: {trials} in this and in other settings"
 
 
 def render_changes(exported: Exported) -> None:

@@ -23,10 +23,13 @@ def write(exported: Exported) -> str:
     head = [*exported.remarks, *exported.changes]
     head += [f"NOTE: {note}" for note in container.notes(exported)]
     if exported.host in LOOPBACK:
-        head.append("NOTE: Its port is published on 127.0.0.1 only: take host_ip out for others.")
+        head.append("NOTE: The port is published on 127.0.0.1 only; remove host_ip to open it.")
     head.append("Start it with: docker compose --file FILE up --detach")
     if exported.secrets:
-        head.append(f"Set before, or in a file .env beside it: {', '.join(exported.secrets)}")
+        head.append(
+            f"Set these variables, or write them to a file .env beside this file: "
+            f"{', '.join(exported.secrets)}"
+        )
     parts = [
         comments(head),
         f"name: {quoted(exported.name)}\n",

@@ -26,22 +26,30 @@ def words(exported: Exported, written: Callable[[Word], str]) -> list[list[str]]
 def notes(exported: Exported) -> list[str]:
     """What a container changes against the command that was measured."""
     version = exported.facts["sglang_version"]
-    told = [f"The image must hold SGLang {version}, as measured."] if version else []
+    told = [f"The image must contain the measured SGLang version, {version}."] if version else []
     if exported.host != ALL_ADDRESSES:
-        told.append(f"It listens on all addresses of its container; the study has {exported.host}.")
+        told.append(
+            f"The server listens on all addresses of the container; in the study on "
+            f"{exported.host}."
+        )
     if exported.command.prefix:
         words_before = " ".join(exported.command.prefix)
-        told.append(f"Measured behind `{words_before}`, left out: pin the container's CPUs alike.")
+        told.append(
+            f"Measured with the prefix `{words_before}`, which is not exported: "
+            "pin the container to the same CPUs."
+        )
     dropped = [name for name, _ in exported.env if name in GPU_CHOICES]
     if dropped:
-        told.append(f"{', '.join(dropped)}: left out, a container counts its own GPUs.")
+        told.append(
+            f"{', '.join(dropped)}: not exported, because a container numbers its own GPUs."
+        )
     files = [
         value
         for _, value in exported.flags
         if isinstance(value, str) and value.startswith("/") and value not in exported.local_paths
     ]
     if files:
-        told.append(f"Not mounted, and needed in the container: {', '.join(files)}")
+        told.append(f"These files are needed in the container, but not mounted: {', '.join(files)}")
     return [one_line(note) for note in (*told, *exported.notes)]
 
 

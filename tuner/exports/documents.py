@@ -24,7 +24,7 @@ def document(exported: Exported) -> dict[str, Any]:
     command, state = exported.command, exported.facts.get("state")
     notes = list(exported.own_notes)
     if state not in {"complete", None}:
-        notes.insert(0, f"Do not rely on it: the trial is {state}.")
+        notes.insert(0, f"Do not use this in production: the trial is {state}.")
     return {
         "simulated": exported.simulated,
         "prefix": list(command.prefix),

@@ -126,7 +126,7 @@ class Exported:
         """The notes where it runs on a machine itself, with the study's address."""
         if self.host not in LOOPBACK:
             return self.notes
-        return (*self.notes, f"It answers on {self.host} only, as the study has it.")
+        return (*self.notes, f"The server listens on {self.host} only, as in the study.")
 
     @property
     def secrets(self) -> tuple[str, ...]:

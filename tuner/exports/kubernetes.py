@@ -38,15 +38,15 @@ def _to_fill_in(exported: Exported) -> list[str]:
     lines = []
     if exported.secrets:
         literals = " ".join(f"--from-literal={name}=..." for name in exported.secrets)
-        lines.append(f"Before: kubectl create secret generic {_secret(exported)} {literals}")
+        lines.append(f"First run: kubectl create secret generic {_secret(exported)} {literals}")
     if _needs_cache(exported):
-        lines.append("Fill in: the claim's size and storage class, for the model's weights.")
+        lines.append("Set the size and storage class of the claim; it stores the model weights.")
     if exported.local_paths:
         paths = ", ".join(exported.local_paths)
         lines.append(f"The node must have the model: {paths} (hostPath)")
     machine = exported.facts.get("machine")
     if machine and machine["gpus"]:
-        lines.append(f"Choose nodes (nodeSelector) with the measured GPU: {machine['gpus'][0]}")
+        lines.append(f"Select nodes (nodeSelector) with the measured GPU: {machine['gpus'][0]}")
     return lines
 
 

@@ -39,20 +39,20 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
     described = describe(trial.configuration, report.fixed)
     lines = [f"Study {study.name}, trial {trial.number}: {described}"]
     if ran := describe_resolved(trial):
-        lines.append(f"The server said that it ran: {ran}")
+        lines.append(f"Configuration that the server reported: {ran}")
     if trial.state is not TrialState.COMPLETE:
-        why = trial.failure.message if trial.failure is not None else "it was not judged"
-        lines.append(f"DO NOT RELY ON IT: the trial is {trial.state}: {why}")
+        why = trial.failure.message if trial.failure is not None else "it has no result"
+        lines.append(f"DO NOT USE IN PRODUCTION: the trial is {trial.state}: {why}")
     if study.simulated:
-        lines.append("SIMULATED: found on a simulated server, not measured on any GPU.")
+        lines.append("SIMULATED: measured on a simulated server, not on a GPU.")
         lines += (note[0].upper() + note[1:] for note in report.notes)
     mark = "simulated " if study.simulated else ""
-    figure = report.standing.figure
+    metric = report.leaderboard.metric
     for measurement in trial.measurements:
         result = (
             f"{measurement.output_tok_s:.1f} {mark}output tok/s"
-            if figure == OUTPUT_TOK_S
-            else describe_result([measurement], figure, mark)
+            if metric == OUTPUT_TOK_S
+            else describe_result([measurement], metric, mark)
         )
         accept = measurement.accept_length
         lines.append(
@@ -61,10 +61,10 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
         )
         lines += (f"WARNING: {reason}" for reason in measurement.warnings)
     lines += _switched(report, trial)
-    for name, base, gain in report.standing.leads(trial):
+    for name, base, gain in report.leaderboard.leads(trial):
         gained = describe_gain(gain, len(trial.measurements))
-        lines.append(f"{gained} on baseline '{name}' (trial {base.number})")
-    best = report.standing.best
+        lines.append(f"{gained} over baseline '{name}' (trial {base.number})")
+    best = report.leaderboard.best
     if best is not None and best.number == trial.number:
         lines.append(f"Verdict: {report.verdict.kind} ({report.verdict.reason})")
     lines += versions(report, trial)
@@ -86,8 +86,8 @@ def _switched(report: StudyReport, trial: Trial) -> list[str]:
     if launch is None:
         return []
     settings = counted(len(launch.intent.settings), "setting")
-    where = f"launch {launch.id}, a server prepared for {settings}, one behind the other"
-    return [f"Taken in {where}: a lead of a few percent needs a launch of its own"]
+    where = f"launch {launch.id}, whose server was switched between {settings}"
+    return [f"Measured in {where}: confirm a lead of a few percent in a separate launch"]
 
 
 def versions(report: StudyReport, trial: Trial) -> list[str]:

@@ -28,11 +28,15 @@ def write(exported: Exported) -> str:
     head += [f"NOTE: {note}" for note in exported.own_notes]
     line = command_line(exported)
     if not line.isprintable():
-        line = "(a value holds what a comment cannot: --format shell has the variables)"
-    head += ["", "SGLang's --config file, for FILE.yaml. It holds no variables: start it with", ""]
+        line = "(a value cannot be written in a comment; --format shell has the variables)"
+    head += [
+        "",
+        "Config file of SGLang. A config file has no environment variables; start the server with",
+        "",
+    ]
     head += [f"  {line}", ""]
     if exported.secrets:
-        head.append(f"Set before: {', '.join(exported.secrets)}")
+        head.append(f"Set first: {', '.join(exported.secrets)}")
     return comments(head) + dumped(inside)
 
 

@@ -37,4 +37,4 @@ def _comments(exported: Exported) -> Iterable[str]:
     yield from (f"# {line}" for line in (*exported.remarks, *exported.changes))
     yield from (f"# NOTE: {note}" for note in exported.own_notes)
     if exported.secrets:
-        yield f"# Set before: {', '.join(exported.secrets)}"
+        yield f"# Set first: {', '.join(exported.secrets)}"

@@ -81,12 +81,12 @@ def _comments(exported: Exported) -> Iterator[str]:
         yield f"NOTE: {note}"
     yield f"Save it as /etc/systemd/system/{exported.name}.service, then start it with:"
     yield f"systemctl daemon-reload && systemctl enable --now {exported.name}"
-    yield "Fill in User=, and WorkingDirectory= where a path is relative."
+    yield "Set User=, and WorkingDirectory= if a path is relative."
     if exported.secrets:
         names = ", ".join(f"{name}=..." for name in _names(exported))
-        yield f"{environment_file(exported)} (mode 0600) must hold {names}"
-        yield "A key that is a flag of SGLang can be seen in the process list."
-    yield f"It is ready when /health answers; a start may take {exported.start_s} s"
+        yield f"{environment_file(exported)} (mode 0600) must contain {names}"
+        yield "The process list shows an API key that is given as a flag."
+    yield f"The server is ready when /health answers; a start may take {exported.start_s} s"
     yield f"({exported.start_reason})."
 
 

@@ -46,7 +46,7 @@ MOST_EXPECTED = 100_000
 """Points of a space beyond which nobody waits for a forecast."""
 
 
-class SameServers:
+class EquivalentConfigurations:
     """Knows which points need no launch. Holds nothing that the launches' logs do not tell.
 
     Args:

@@ -23,7 +23,7 @@ HOST_FAULTS = len(HOST_PAUSES_S) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
+class Consequences:
     """Consequences of a failure.
 
     Attributes:
@@ -41,7 +41,7 @@ class Blame:
     pause_s: float = 0.0
 
 
-def blame(
+def consequences_of(
     failure: Failure,
     *,
     study: str,
@@ -49,7 +49,7 @@ def blame(
     switched: bool,
     is_reference: bool,
     host_faults: int,
-) -> Blame:
+) -> Consequences:
     """Decide the consequences of a failure.
 
     Args:
@@ -61,7 +61,7 @@ def blame(
         host_faults: Number of consecutive host faults before this one.
     """
     if failure.fault == "study":
-        return Blame(
+        return Consequences(
             failure,
             LaunchState.FAILED,
             TrialState.FAILED,
@@ -71,8 +71,8 @@ def blame(
     if failure.fault in LOSING_FAULTS:
         lost = host_faults + 1
         if lost < HOST_FAULTS:
-            return Blame(failure, LaunchState.FAILED, pause_s=HOST_PAUSES_S[lost - 1])
-        return Blame(
+            return Consequences(failure, LaunchState.FAILED, pause_s=HOST_PAUSES_S[lost - 1])
+        return Consequences(
             failure,
             LaunchState.FAILED,
             stop=f"{lost} consecutive launches failed because of this machine: "
@@ -81,16 +81,16 @@ def blame(
     if switched:
         # A server for several settings needs more memory than a server for one of them, and may
         # refuse to switch. The remaining settings are launched separately.
-        return Blame(failure, LaunchState.FAILED)
+        return Consequences(failure, LaunchState.FAILED)
     if is_reference:
-        return Blame(
+        return Consequences(
             failure,
             LaunchState.FAILED,
             TrialState.FAILED,
             "the baseline without speculation does not run, so no gain can be computed: "
             f"{failure.message}; log: {log}",
         )
-    return Blame(failure, LaunchState.INFEASIBLE, TrialState.INFEASIBLE)
+    return Consequences(failure, LaunchState.INFEASIBLE, TrialState.INFEASIBLE)
 
 
 def killed_again(

@@ -20,7 +20,7 @@ from results.records import (
 from runners.base import RunnerError
 from runners.sglang.command import redacted
 from tuner.hot_switch.switch_faults import ANCHOR_DISTURBED
-from tuner.loop.failure_policy import KILLED, blame, killed_again
+from tuner.loop.failure_policy import KILLED, consequences_of, killed_again
 from tuner.loop.judging import Judge
 from tuner.loop.leftovers import log_digest
 from tuner.planners.base import PlannedTrial
@@ -279,7 +279,7 @@ class Launcher:
                 self._store.launches(self._stored.id),
                 {t.number: t for t in self._store.trials(self._stored.id)},
             )
-        found = blame(
+        found = consequences_of(
             failure,
             study=self._stored.name,
             log=launch.intent.log,

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from tuner.hot_switch.anchors import Anchors
     from tuner.hot_switch.switching import Switching
-    from tuner.loop.equivalent_configurations import SameServers
+    from tuner.loop.equivalent_configurations import EquivalentConfigurations
     from tuner.planners.base import Planner
     from tuner.planners.launches import LaunchBuilder
 
 _UNJUDGED = frozenset({TrialState.RUNNING, TrialState.FAILED})
 
 
-class Agenda:
+class NextLaunch:
     """Puts unfinished trials and baselines before the planner. Holds no state of its own.
 
     Args:
@@ -38,7 +38,7 @@ class Agenda:
         planner: Planner,
         launches: LaunchBuilder,
         anchors: Anchors,
-        same: SameServers | None = None,
+        same: EquivalentConfigurations | None = None,
     ) -> None:
         self._baselines = baselines
         self.planner = planner

@@ -31,11 +31,11 @@ class Mirror:
         self._broken = False
         self._shown: tuple[MirrorTrial, ...] = ()
 
-    def show(self, standing: Leaderboard) -> None:
-        """Brings Optuna's tables up to `standing`."""
-        scores = [s for t in standing.trials if (s := standing.score(t)) is not None]
+    def show(self, leaderboard: Leaderboard) -> None:
+        """Brings Optuna's tables up to `leaderboard`."""
+        scores = [s for t in leaderboard.trials if (s := leaderboard.score(t)) is not None]
         worst = min(scores, default=0.0)
-        trials = tuple(self._translate(t, standing, worst) for t in standing.trials)
+        trials = tuple(self._translate(t, leaderboard, worst) for t in leaderboard.trials)
         if self._broken or trials == self._shown:
             return
         try:
@@ -45,12 +45,12 @@ class Mirror:
             self._warn(f"Optuna's tables are no longer updated: {error}")
         self._shown = trials
 
-    def _translate(self, trial: Trial, standing: Leaderboard, worst: float) -> MirrorTrial:
+    def _translate(self, trial: Trial, leaderboard: Leaderboard, worst: float) -> MirrorTrial:
         from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
         from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
 
         state = trial.state
-        if comparable(trial) and standing.reference is None:
+        if comparable(trial) and leaderboard.reference is None:
             state = TrialState.RUNNING  # told once the baselines are known
         # A baseline may lie outside the space, where Optuna has no parameters for it.
         parameters: tuple[MirrorParameter, ...] = ()
@@ -73,7 +73,7 @@ class Mirror:
             number=trial.number,
             state=state,
             parameters=parameters,
-            value=standing.score(trial),
+            value=leaderboard.score(trial),
             worst=worst,
             user_attrs={k: v for k, v in attributes.items() if v is not None},
         )

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from results.studies import Stopped, StoredStudy
     from runners.base import Runner
     from search_spaces.configuration import Configuration
-    from search_spaces.metrics import Figure
+    from search_spaces.metrics import Metric
     from tuner.hot_switch.switching import Switching
-    from tuner.loop.equivalent_configurations import SameServers
+    from tuner.loop.equivalent_configurations import EquivalentConfigurations
     from tuner.loop.launching import Launcher
-    from tuner.loop.next_launch import Agenda
+    from tuner.loop.next_launch import NextLaunch
     from tuner.loop.optuna_mirror import Mirror
     from tuner.loop.progress import Progress
     from tuner.planners.base import Planner
@@ -65,14 +65,14 @@ class Sweep:
         stored: The study: budget, name.
         store: Where everything is.
         runner: Whose clock the budget's hours are counted on.
-        agenda: What comes next.
+        next_launch: What comes next.
         planner: The agenda's planner, told of every judged trial.
         otherwise: Makes the planner that takes over where switching is given up and the budget no
             longer reaches every point; `None`: none does.
         launcher: Carries out launch plans.
         same: Knows which points need no launch; `None` where all of them do.
         baselines: By name.
-        figure: What configurations are ranked by.
+        metric: What configurations are ranked by.
         compare_answers: Whether degenerate answers are invalid beside a clean baseline.
         progress: Told of every step.
         mirror: Optuna's tables; `None` where nobody will look at them.
@@ -85,13 +85,13 @@ class Sweep:
         stored: StoredStudy,
         store: Store,
         runner: Runner,
-        agenda: Agenda,
+        next_launch: NextLaunch,
         planner: Planner,
         otherwise: Callable[[], Planner] | None = None,
         launcher: Launcher,
-        same: SameServers | None = None,
+        same: EquivalentConfigurations | None = None,
         baselines: Mapping[str, Configuration],
-        figure: Figure,
+        metric: Metric,
         compare_answers: bool = True,
         progress: Progress,
         mirror: Mirror | None,
@@ -100,13 +100,13 @@ class Sweep:
         self._stored = stored
         self._store = store
         self._runner = runner
-        self._agenda = agenda
+        self._next_launch = next_launch
         self._planner = planner
         self._otherwise = otherwise
         self._launcher = launcher
         self._same = same
         self._baselines = baselines
-        self._figure = figure
+        self._metric = metric
         self._compare_answers = compare_answers
         self._progress = progress
         self._mirror = mirror
@@ -134,7 +134,7 @@ class Sweep:
                 self._give_up_unfinished(outcome)
             self._store.stop_study(self._stored.id, outcome.stopped, outcome.reason)
             if self._mirror is not None:
-                self._mirror.show(self._standing())
+                self._mirror.show(self._leaderboard())
         return outcome
 
     def _give_up_unfinished(self, outcome: Outcome) -> None:
@@ -147,30 +147,34 @@ class Sweep:
 
     def _loop(self) -> Outcome:
         while True:
-            standing = self._observe()
-            self._check_baselines(standing)
+            leaderboard = self._observe()
+            self._check_baselines(leaderboard)
             launches = self._store.launches(self._stored.id)
-            if self._set_aside(standing, launches):
-                standing = self._observe()
-            switching = read_switching(self._store, self._stored.id, standing.trials, launches)
+            if self._set_aside(leaderboard, launches):
+                leaderboard = self._observe()
+            switching = read_switching(self._store, self._stored.id, leaderboard.trials, launches)
             self._tell(switching)
             if switching.gave_up is not None:
                 self._reconsider()
-            plan = self._agenda.next(standing.trials, launches, switching, aside=self._unstored)
+            plan = self._next_launch.next(
+                leaderboard.trials, launches, switching, aside=self._unstored
+            )
             if isinstance(plan, LaunchPlan) and plan.settings and switching.silent is not None:
                 switching = replace(switching, gave_up=switching.silent)
                 self._tell(switching)
                 self._reconsider()
-                plan = self._agenda.next(standing.trials, launches, switching, aside=self._unstored)
+                plan = self._next_launch.next(
+                    leaderboard.trials, launches, switching, aside=self._unstored
+                )
             # Before the budget: a study that has judged every point with its last launch is done.
             if isinstance(plan, Stop):
-                return Outcome(plan.reason, _REASONS[plan.reason] + _aside(standing))
+                return Outcome(plan.reason, _REASONS[plan.reason] + _aside(leaderboard))
             if (outcome := self._budget_spent()) is not None:
                 return outcome
-            launch = self._launcher.intend(plan, standing.trials, number=len(launches))
+            launch = self._launcher.intend(plan, leaderboard.trials, number=len(launches))
             if self._mirror is not None:
-                self._mirror.show(self._standing())
-            eta_s = self._eta_s(standing, launches, switching)
+                self._mirror.show(self._leaderboard())
+            eta_s = self._eta_s(leaderboard, launches, switching)
             self._progress.launching(launch, plan, eta_s)
             began = self._runner.now()
             try:
@@ -191,16 +195,16 @@ class Sweep:
                 self._told.add(line)
                 self._progress.message(line)
 
-    def _check_baselines(self, standing: Leaderboard) -> None:
+    def _check_baselines(self, leaderboard: Leaderboard) -> None:
         """Says once which baselines are missing from the comparison.
 
         Raises:
             StudyFaultError: None is left, so that nothing could be said of any gain.
         """
-        if not standing.baselines_are_judged:
+        if not leaderboard.baselines_are_judged:
             return
-        missing = missing_baselines(standing)
-        if standing.reference is None:
+        missing = missing_baselines(leaderboard)
+        if leaderboard.reference is None:
             raise StudyFaultError(
                 f"no baseline is left to compare with: "
                 f"{'; '.join(missing) or 'this study has no baseline'}. Correct the cause, then "
@@ -216,13 +220,13 @@ class Sweep:
         otherwise, self._otherwise = self._otherwise, None
         if otherwise is None or self._stored.budget_launches is None:
             return
-        self._agenda.fall_back()
+        self._next_launch.fall_back()
         # Of what was begun and not judged the planner has not heard: it counts it.
         left = self._planner.launches_left()
         affordable = self._stored.budget_launches - self._store.launches_spent(self._stored.id)
         if left is None or left <= affordable:
             return
-        self._planner = self._agenda.planner = otherwise()
+        self._planner = self._next_launch.planner = otherwise()
         for point in self._unstored.values():
             self._planner.observe(Observation(point, TrialState.INACTIVE, None))
         self._observed.clear()
@@ -232,38 +236,38 @@ class Sweep:
             f"{affordable}; switching to TPE"
         )
 
-    def _standing(self, trials: Sequence[Trial] | None = None) -> Leaderboard:
+    def _leaderboard(self, trials: Sequence[Trial] | None = None) -> Leaderboard:
         return Leaderboard.of(
             self._store.trials(self._stored.id) if trials is None else trials,
             self._baselines,
-            self._figure,
+            self._metric,
             compare_answers=self._compare_answers,
         )
 
     def _observe(self) -> Leaderboard:
         """Tells the planner what it has not heard yet."""
         trials = self._store.trials(self._stored.id)
-        standing = self._standing(trials)
-        self._tell_rejudged(trials, standing)
+        leaderboard = self._leaderboard(trials)
+        self._tell_rejudged(trials, leaderboard)
         if self._mirror is not None:
-            self._mirror.show(standing)
-        for trial in standing.trials:
+            self._mirror.show(leaderboard)
+        for trial in leaderboard.trials:
             # A failed trial says nothing of its configuration: once what stopped the study is
             # mended, the planner may propose it again.
             unjudged = trial.state in {TrialState.RUNNING, TrialState.FAILED}
             if trial.number in self._observed or unjudged:
                 continue
-            if comparable(trial) and standing.reference is None:
+            if comparable(trial) and leaderboard.reference is None:
                 continue  # score and state are known once every baseline is judged
             self._observed.add(trial.number)
-            score = standing.score(trial)
+            score = leaderboard.score(trial)
             self._planner.observe(Observation(trial.configuration, trial.state, score))
-        return standing
+        return leaderboard
 
-    def _tell_rejudged(self, trials: Sequence[Trial], standing: Leaderboard) -> None:
+    def _tell_rejudged(self, trials: Sequence[Trial], leaderboard: Leaderboard) -> None:
         """Say once which trials a baseline has made invalid; `_check_baselines` names baselines."""
-        baselines = {t.number for t in standing.baselines.values() if t is not None}
-        for stored, trial in zip(trials, standing.trials, strict=True):
+        baselines = {t.number for t in leaderboard.baselines.values() if t is not None}
+        for stored, trial in zip(trials, leaderboard.trials, strict=True):
             if stored.state is trial.state or trial.number in baselines or trial.failure is None:
                 continue
             line = f"warning: trial {trial.number} is {trial.state}: {trial.failure.message}"
@@ -271,17 +275,17 @@ class Sweep:
                 self._told.add(line)
                 self._progress.message(line)
 
-    def _set_aside(self, standing: Leaderboard, launches: tuple[Launch, ...]) -> bool:
+    def _set_aside(self, leaderboard: Leaderboard, launches: tuple[Launch, ...]) -> bool:
         """Stores as inactive what a launch has shown to be another point's server."""
         if self._same is None or not self._same.learn(launches):
             return False
         unfinished = {
             trial.configuration: trial.number
-            for trial in standing.trials
+            for trial in leaderboard.trials
             if trial.state is TrialState.RUNNING
         }
         count, last = 0, None
-        for point, failure in self._same.inactive(standing.trials):
+        for point, failure in self._same.inactive(leaderboard.trials):
             count, last = count + 1, failure
             with self._shielded():
                 if (number := unfinished.get(point)) is not None:
@@ -308,11 +312,13 @@ class Sweep:
         return None
 
     def _eta_s(
-        self, standing: Leaderboard, launches: tuple[Launch, ...], switching: Switching
+        self, leaderboard: Leaderboard, launches: tuple[Launch, ...], switching: Switching
     ) -> float | None:
         """Real seconds until the target, by the study's launches; `None` before the first."""
-        pace = pace_of(launches, standing.trials)
-        sizes = self._agenda.sizes_left(standing.trials, launches, switching, aside=self._unstored)
+        pace = pace_of(launches, leaderboard.trials)
+        sizes = self._next_launch.sizes_left(
+            leaderboard.trials, launches, switching, aside=self._unstored
+        )
         if pace is None or not sizes:
             return None
         seconds = pace.seconds(sizes)
@@ -326,9 +332,9 @@ class Sweep:
         return seconds / self._runner.time_scale
 
 
-def _aside(standing: Leaderboard) -> str:
+def _aside(leaderboard: Leaderboard) -> str:
     """What is said of points that needed no launch to be judged."""
-    count = sum(t.state is TrialState.INACTIVE and not t.launches for t in standing.trials)
+    count = sum(t.state is TrialState.INACTIVE and not t.launches for t in leaderboard.trials)
     return f", {count} of them without a launch" if count else ""
 
 

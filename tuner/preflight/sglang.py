@@ -1,4 +1,4 @@
-"""SGLang's own word on a study, before any launch: asked for, told, and heeded."""
+"""Check the configurations of a study with SGLang itself before any launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runners.process.environment import Preflight, server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.answers import NotAskedError
 from runners.sglang.preflight.gpus import GPUS, gpu_named
-from runners.sglang.preflight.preflight import Judgement, judge
+from runners.sglang.preflight.preflight import PreflightResult, judge
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.space.version_flags import unsupported_flags
@@ -35,32 +35,36 @@ _SWEEP = (2_000, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PreflightSummary:
     """SGLang's word on a study.
 
     Attributes:
-        judgement: `None` where it was not asked.
+        preflight_result: `None` where it was not asked.
         why_not: Why it was not.
         refused: Why nothing of the study would run, else `None`.
     """
 
-    judgement: Judgement | None = None
+    preflight_result: PreflightResult | None = None
     why_not: str = ""
     refused: str | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:
         """As sentences."""
-        return (not_asked(self.why_not),) if self.judgement is None else told(self.judgement)
+        return (
+            (not_asked(self.why_not),)
+            if self.preflight_result is None
+            else told(self.preflight_result)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape."""
-        if self.judgement is None:
+        if self.preflight_result is None:
             return {"not_asked": self.why_not}
-        return as_json(self.judgement)
+        return as_json(self.preflight_result)
 
 
-def word_on(study: Study, space: Space, gpu: str | None) -> Word:
+def check_study(study: Study, space: Space, gpu: str | None) -> PreflightSummary:
     """What SGLang makes of a study that runs on real servers, where somebody waits for it.
 
     Args:
@@ -78,19 +82,21 @@ def word_on(study: Study, space: Space, gpu: str | None) -> Word:
     try:
         version = environment.facts().sglang_version
     except EnvironmentUnusableError as error:
-        return Word(why_not=str(error))
+        return PreflightSummary(why_not=str(error))
     if (lacking := unsupported_flags(study, version)) is not None:
-        return Word(why_not="it has not all flags of the study", refused=lacking)
+        return PreflightSummary(why_not="it has not all flags of the study", refused=lacking)
     known = baselines(study)
     try:
         _nothing_is_measured(make_servers("sglang", study, seed=0), study.name)
-        judgement = _ask(study, space, known.values(), _LOOK, environment, gpu=gpu)
+        preflight_result = _ask(study, space, known.values(), _LOOK, environment, gpu=gpu)
     except NotAskedError as error:
-        return Word(why_not=str(error))
-    return Word(judgement, refused=refused_for_all(space, known, judgement))
+        return PreflightSummary(why_not=str(error))
+    return PreflightSummary(
+        preflight_result, refused=refused_for_all(space, known, preflight_result)
+    )
 
 
-def heeded(
+def apply_preflight(
     problem: TuningProblem,
     servers: Runner,
     *,
@@ -120,25 +126,27 @@ def heeded(
     try:
         if not held:
             _nothing_is_measured(servers, study or problem.study.name, storage)
-        judgement = _ask(problem.study, problem.space, known, limits, servers.preflight_environment)
+        preflight_result = _ask(
+            problem.study, problem.space, known, limits, servers.preflight_environment
+        )
     except NotAskedError as error:
         return replace(problem, notes=(*problem.notes, not_asked(str(error))))
-    return _without_refused(problem, judgement, servers)
+    return _without_refused(problem, preflight_result, servers)
 
 
 def _without_refused(
-    problem: TuningProblem, judgement: Judgement, servers: Runner
+    problem: TuningProblem, preflight_result: PreflightResult, servers: Runner
 ) -> TuningProblem:
-    notes = [*problem.notes, *told(judgement)]
-    if (stops := refused_for_all(problem.space, problem.baselines, judgement)) is not None:
+    notes = [*problem.notes, *told(preflight_result)]
+    if (stops := refused_for_all(problem.space, problem.baselines, preflight_result)) is not None:
         raise CommandError(stops)
-    kept = {n: c for n, c in problem.baselines.items() if judgement.refusal(c) is None}
+    kept = {n: c for n, c in problem.baselines.items() if preflight_result.refusal(c) is None}
     space = problem.space
-    if judgement.refused:
+    if preflight_result.refused:
         space = Space(
             problem.study,
             draft_sizes(servers, problem.study),
-            lambda point: judgement.refusal(point) is not None,
+            lambda point: preflight_result.refusal(point) is not None,
         )
     return replace(
         problem,
@@ -151,7 +159,7 @@ def _without_refused(
 
 def not_asked(why: str) -> str:
     """What is said where SGLang was not asked."""
-    return f"SGLang was not asked what it makes of the configurations: {why}"
+    return f"the configurations were not checked with SGLang: {why}"
 
 
 def _ask(
@@ -162,9 +170,9 @@ def _ask(
     environment: ServerEnvironment,
     *,
     gpu: str | None = None,
-) -> Judgement:
+) -> PreflightResult:
     most, seconds = limits
-    sys.stderr.write("asking SGLang what it makes of the configurations\n")
+    sys.stderr.write("checking the configurations with SGLang\n")
     return judge(
         study,
         space,

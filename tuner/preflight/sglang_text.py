@@ -14,7 +14,7 @@ from tuner.formatting import counted, describe, fixed_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from runners.sglang.preflight.preflight import Judgement
+    from runners.sglang.preflight.preflight import PreflightResult
     from search_spaces.configuration import Configuration
     from search_spaces.space.space import Space
 
@@ -24,32 +24,34 @@ _NOT_HERE = re.compile(r"OSError: We couldn't connect to \S+ to load the files")
 """Transformers' words for a model that has no configuration on the machine, when it is offline."""
 
 
-def told(judgement: Judgement) -> tuple[str, ...]:
+def told(preflight_result: PreflightResult) -> tuple[str, ...]:
     """What SGLang makes of a study, as sentences; the first says what was asked."""
     return (
-        _head(judgement),
-        *_cut([*_refused(judgement), *_rewritten(judgement)]),
-        *_cut(list(_own_choices(judgement))),
+        _head(preflight_result),
+        *_cut([*_refused(preflight_result), *_rewritten(preflight_result)]),
+        *_cut(list(_own_choices(preflight_result))),
     )
 
 
-def as_json(judgement: Judgement) -> dict[str, Any]:
+def as_json(preflight_result: PreflightResult) -> dict[str, Any]:
     """The JSON shape of a judgement."""
     return {
-        "version": judgement.version,
-        "as_if_on": judgement.gpu.name if judgement.gpu is not None else None,
-        "asked": len(judgement.asked),
-        "points": judgement.points,
-        "seconds": round(judgement.seconds, 1),
+        "version": preflight_result.version,
+        "as_if_on": preflight_result.gpu.name if preflight_result.gpu is not None else None,
+        "asked": len(preflight_result.asked),
+        "points": preflight_result.points,
+        "seconds": round(preflight_result.seconds, 1),
         "refused": [
-            {"configuration": c.to_dict(), "reason": why} for c, why in judgement.refused.items()
+            {"configuration": c.to_dict(), "reason": why}
+            for c, why in preflight_result.refused.items()
         ],
         "unanswered": [
-            {"configuration": c.to_dict(), "reason": why} for c, why in judgement.unanswered.items()
+            {"configuration": c.to_dict(), "reason": why}
+            for c, why in preflight_result.unanswered.items()
         ],
         "rewritten": [
             {"flag": r.flag, "asked": r.asked, "runs": r.run, "configurations": len(r.points)}
-            for r in judgement.rewrites
+            for r in preflight_result.rewrites
         ],
         "sets_itself": [
             {
@@ -57,34 +59,37 @@ def as_json(judgement: Judgement) -> dict[str, Any]:
                 "by": choice.by,
                 "values": [{"value": v, "at": list(at)} for v, at in choice.values],
             }
-            for choice in judgement.own_choices
+            for choice in preflight_result.own_choices
         ],
     }
 
 
 def refused_for_all(
-    space: Space, baselines: Mapping[str, Configuration], judgement: Judgement
+    space: Space, baselines: Mapping[str, Configuration], preflight_result: PreflightResult
 ) -> str | None:
     """What is said where the study as a whole cannot run, else `None`."""
-    refused = judgement.refused
+    refused = preflight_result.refused
     if not refused:
         return None
-    correct = "Correct the study, or run an SGLang that takes it"
-    answered = [c for c in judgement.asked if c not in judgement.unanswered]
-    nothing_left = all(judgement.refusal(point) is not None for point in space)
+    correct = "Correct the study, or use an SGLang version that accepts it"
+    answered = [c for c in preflight_result.asked if c not in preflight_result.unanswered]
+    nothing_left = all(preflight_result.refusal(point) is not None for point in space)
     if len(refused) == len(answered) or nothing_left:
         reasons = list(dict.fromkeys(refused.values()))
         also = f" ({counted(len(reasons) - 1, 'further reason')})" if len(reasons) > 1 else ""
         return (
-            f"SGLang {judgement.version}, which would run, refuses every configuration of the "
-            f"study: {_hinted(reasons[0])}{also}. {correct}"
+            f"SGLang {preflight_result.version} refuses every configuration of the study: "
+            f"{_hinted(reasons[0])}{also}. {correct}"
         )
     for name in ("none", PRODUCTION):
         configuration = baselines.get(name)
-        if configuration is not None and (why := judgement.refusal(configuration)) is not None:
+        if (
+            configuration is not None
+            and (why := preflight_result.refusal(configuration)) is not None
+        ):
             return (
-                f"SGLang {judgement.version}, which would run, refuses the baseline '{name}': "
-                f"{_hinted(why)}. {correct}"
+                f"SGLang {preflight_result.version} refuses the baseline '{name}': {_hinted(why)}. "
+                f"{correct}"
             )
     return None
 
@@ -96,60 +101,60 @@ def _hinted(reason: str) -> str:
     return f"{reason} ({hint})" if hint else reason
 
 
-def _head(judgement: Judgement) -> str:
+def _head(preflight_result: PreflightResult) -> str:
     where = ""
-    if judgement.gpu is not None:
-        where = f", as if on {judgement.gpu.name} (there is no GPU here)"
-    refused, asked = len(judgement.refused), len(judgement.asked)
-    missed = judgement.chosen - asked
-    why = judgement.cut_short or "the time was up"
-    late = f"; {missed} not asked about: {why}" if missed else ""
-    takes = f"takes all of {counted(asked, 'launch')}"
-    if unanswered := len(judgement.unanswered):
-        takes = f"says nothing of {unanswered} of {counted(asked, 'launch')}"
+    if preflight_result.gpu is not None:
+        where = f", for {preflight_result.gpu.name} (this machine has no GPU)"
+    refused, asked = len(preflight_result.refused), len(preflight_result.asked)
+    missed = preflight_result.chosen - asked
+    why = preflight_result.cut_short or "time limit"
+    late = f"; {missed} not checked: {why}" if missed else ""
+    takes = f"accepts all of {counted(asked, 'launch')}"
+    if unanswered := len(preflight_result.unanswered):
+        takes = f"gives no answer for {unanswered} of {counted(asked, 'launch')}"
     if refused:
         takes = f"refuses {refused} of {counted(asked, 'launch')}"
     return (
-        f"SGLang {judgement.version} {takes} that it was asked about{where}, for "
-        f"{counted(judgement.points, 'point')}; those that differ in NCCL's variables alone "
-        f"count once ({judgement.seconds:.0f} s{late})"
+        f"SGLang {preflight_result.version} {takes}{where}, which represent "
+        f"{counted(preflight_result.points, 'point')}: points that differ only in NCCL variables "
+        f"are checked once ({preflight_result.seconds:.0f} s{late})"
     )
 
 
-def _refused(judgement: Judgement) -> Iterator[str]:
-    for reason, of in _by_reason(judgement.refused).items():
-        yield f"{_such(of, judgement)} would not start: {reason}"
-    for reason, of in _by_reason(judgement.unanswered).items():
-        why = _what_is_missing(judgement) if _NOT_HERE.match(reason) else reason
-        yield f"{_such(of, judgement)}: nothing can be said ({why})"
+def _refused(preflight_result: PreflightResult) -> Iterator[str]:
+    for reason, of in _by_reason(preflight_result.refused).items():
+        yield f"{_such(of, preflight_result)} would not start: {reason}"
+    for reason, of in _by_reason(preflight_result.unanswered).items():
+        why = _what_is_missing(preflight_result) if _NOT_HERE.match(reason) else reason
+        yield f"{_such(of, preflight_result)}: not checked ({why})"
 
 
-def _what_is_missing(judgement: Judgement) -> str:
-    model = judgement.study.model
+def _what_is_missing(preflight_result: PreflightResult) -> str:
+    model = preflight_result.study.model
     names = " or ".join(name for name in (model.path, model.draft) if name is not None)
     return (
-        f"no configuration of {names} on this machine, and nothing is downloaded for this: "
-        "`hf download NAME config.json` for each is enough, the weights are not needed"
+        f"this machine has no config.json of {names}, and the check downloads nothing; run "
+        "`hf download NAME config.json` for each model, the weights are not needed"
     )
 
 
-def _rewritten(judgement: Judgement) -> Iterator[str]:
-    for rewrite in judgement.rewrites:
+def _rewritten(preflight_result: PreflightResult) -> Iterator[str]:
+    for rewrite in preflight_result.rewrites:
         yield (
-            f"{_such(rewrite.points, judgement)} would run with --{rewrite.flag} "
-            f"{rewrite.run} in place of {rewrite.asked}"
+            f"{_such(rewrite.points, preflight_result)} would run with --{rewrite.flag} "
+            f"{rewrite.run} instead of {rewrite.asked}"
         )
 
 
-def _own_choices(judgement: Judgement) -> Iterator[str]:
-    for choice in judgement.own_choices:
+def _own_choices(preflight_result: PreflightResult) -> Iterator[str]:
+    for choice in preflight_result.own_choices:
         parts = [
             f"{format_value(value)} at {choice.by} {' or '.join(map(format_value, at))}"
             if at
             else format_value(value)
             for value, at in choice.values
         ]
-        yield f"--{choice.flag} is not given, and SGLang sets it by itself: {', '.join(parts)}"
+        yield f"--{choice.flag} is not set, SGLang chooses: {', '.join(parts)}"
 
 
 def _by_reason(found: Mapping[Configuration, str]) -> dict[str, list[Configuration]]:
@@ -159,9 +164,9 @@ def _by_reason(found: Mapping[Configuration, str]) -> dict[str, list[Configurati
     return dict(sorted(out.items(), key=lambda item: -len(item[1])))
 
 
-def _such(of: Iterable[Configuration], judgement: Judgement) -> str:
+def _such(of: Iterable[Configuration], preflight_result: PreflightResult) -> str:
     first, *others = of
-    text = describe(first, fixed_names(judgement.study))
+    text = describe(first, fixed_names(preflight_result.study))
     return text if not others else f"{text} and {len(others)} more"
 
 

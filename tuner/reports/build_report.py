@@ -27,12 +27,12 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     """
     stored = store.study(name)
     launches = store.launches(stored.id)
-    standing = make_standing(store, stored, study)
-    best = standing.best
+    leaderboard = make_standing(store, stored, study)
+    best = leaderboard.best
     owner = store.owner(stored.id)
     return StudyReport(
         study=stored,
-        standing=standing,
+        leaderboard=leaderboard,
         launches=launches,
         launches_spent=store.launches_spent(stored.id),
         command=runner.command(best.configuration) if best is not None else None,
@@ -41,15 +41,15 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
         profile=runner.profile if isinstance(runner, Simulation) else None,
         notes=tuple(note for note in (assumed_profile(study, runner),) if note is not None),
         cautions=safety_warnings(best.configuration, study) if best is not None else (),
-        hot_switch=hot_switch_report(store, stored, standing.trials, launches),
+        hot_switch=hot_switch_report(store, stored, leaderboard.trials, launches),
         simulated_acceptance=simulates_acceptance(study),
-        explainable=_explainable(standing, study),
+        explainable=_explainable(leaderboard, study),
     )
 
 
-def _explainable(standing: Leaderboard, study: Study) -> bool:
+def _explainable(leaderboard: Leaderboard, study: Study) -> bool:
     try:
-        choose(standing, study)
+        choose(leaderboard, study)
     except NothingToExplain:
         return False
     return True

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from results.records import BatchCycles, PartTime
     from tuner.analysis.bounds import BreakEven
     from tuner.analysis.explanation import Explanation, PointExplanation
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
 
 SCHEMA = 1
 
@@ -30,7 +30,9 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
         "configuration": trial.configuration.to_dict(),
         **{name: first[name] for name in ("source", "dominant", "shares", "bounds", "instant")},
         "break_even": first["break_even"],
-        "knobs": [_lever(explanation, lever) for lever in explanation.levers],
+        "knobs": [
+            _knob_effect(explanation, knob_effect) for knob_effect in explanation.knob_effects
+        ],
         "points": [_point(point) for point in explanation.points],
         "summary": summary(explanation),
         "assumptions": assumptions(explanation),
@@ -74,20 +76,20 @@ def _break_even(found: BreakEven) -> dict[str, Any]:
     }
 
 
-def _lever(explanation: Explanation, lever: Lever) -> dict[str, Any]:
-    seen = explanation.seen.get(lever.name)
+def _knob_effect(explanation: Explanation, knob_effect: KnobEffect) -> dict[str, Any]:
+    seen = explanation.seen.get(knob_effect.name)
     return {
-        "name": lever.name,
-        "kind": str(lever.knob.kind),
-        "acts_on": list(lever.parts),
-        "limit": str(lever.limit),
-        "bound": explanation.bound(lever),
-        "worth_a_launch": explanation.is_worth(lever),
-        "worth_varying": explanation.is_worth_varying(lever),
-        "all_measured": explanation.is_done(lever),
-        "left": list(explanation.left[lever.name]),
-        "varied": lever.varied,
-        "how": lever.how,
+        "name": knob_effect.name,
+        "kind": str(knob_effect.knob.kind),
+        "acts_on": list(knob_effect.parts),
+        "limit": str(knob_effect.limit),
+        "bound": explanation.bound(knob_effect),
+        "worth_a_launch": explanation.is_worth(knob_effect),
+        "worth_varying": explanation.is_worth_varying(knob_effect),
+        "all_measured": explanation.is_done(knob_effect),
+        "left": list(explanation.left[knob_effect.name]),
+        "varied": knob_effect.varied,
+        "how": knob_effect.how,
         "measured": None
         if seen is None
         else {

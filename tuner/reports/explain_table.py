@@ -21,7 +21,7 @@ from tuner.reports.explain_text import (
     assumptions,
     describe_bound,
     describe_gains,
-    lever_name,
+    knob_name,
     summary,
 )
 from tuner.reports.text import WIDE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from results.records import BatchCycles, PartTime
     from tuner.analysis.explanation import Explanation, PointExplanation
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
 
 _MOST_BAR = 40
 """Columns of a bar that stands for a whole cycle."""
@@ -72,8 +72,8 @@ def render(explanation: Explanation) -> None:
     say(console, "")
     for sentence in summary(explanation):
         _sentence(console, sentence)
-    if explanation.levers:
-        print_table(console, _levers(explanation, console.width))
+    if explanation.knob_effects:
+        print_table(console, _knob_effects(explanation, console.width))
     else:
         say(console, "")
     for point in explanation.points:
@@ -127,7 +127,7 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
         _sentence(console, note, "  note: ")
 
 
-def _levers(explanation: Explanation, width: int) -> Table:
+def _knob_effects(explanation: Explanation, width: int) -> Table:
     """The knobs of the study; the bounds at each operating point beside each other."""
     # Where it is narrow, a name that is whole is worth more than blanks between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if width >= WIDE else 0)
@@ -136,38 +136,40 @@ def _levers(explanation: Explanation, width: int) -> Table:
     table.add_column("launch?", no_wrap=True)
     table.add_column("acts on", overflow="fold")
     words = {True: "yes", False: "no", None: "?"}
-    for lever in explanation.levers:
-        done = explanation.is_done(lever)
-        bounds = " / ".join(describe_bound(p.bounds.get(lever.name)) for p in explanation.points)
-        no_use = lever.name in explanation.seen and _says_nothing(explanation, lever)
+    for knob_effect in explanation.knob_effects:
+        done = explanation.is_done(knob_effect)
+        bounds = " / ".join(
+            describe_bound(p.bounds.get(knob_effect.name)) for p in explanation.points
+        )
+        no_use = knob_effect.name in explanation.seen and _says_nothing(explanation, knob_effect)
         cells = (
-            lever_name(lever),
+            knob_name(knob_effect),
             "-" if done or no_use else bounds,
-            "done" if done else words[explanation.is_worth(lever)],
-            "; ".join((lever.how, *_beside(explanation, lever, no_use=no_use))),
+            "done" if done else words[explanation.is_worth(knob_effect)],
+            "; ".join((knob_effect.how, *_beside(explanation, knob_effect, no_use=no_use))),
         )
         table.add_row(*map(Text, cells))
     return table
 
 
-def _says_nothing(explanation: Explanation, lever: Lever) -> bool:
+def _says_nothing(explanation: Explanation, knob_effect: KnobEffect) -> bool:
     """Whether a lever's bounds are beyond all that happens."""
-    bounds = [point.bounds.get(lever.name) for point in explanation.points]
+    bounds = [point.bounds.get(knob_effect.name) for point in explanation.points]
     return all(bound is not None and bound >= MANY_TIMES for bound in bounds)
 
 
-def _beside(explanation: Explanation, lever: Lever, *, no_use: bool) -> Iterator[str]:
+def _beside(explanation: Explanation, knob_effect: KnobEffect, *, no_use: bool) -> Iterator[str]:
     """What is told of a lever beside what it acts on."""
-    if not lever.varied:
-        pays = " and others could pay" if explanation.is_worth_varying(lever) else ""
-        yield f"the study has one choice of it{pays}"
-    left = explanation.left[lever.name]
-    if 0 < len(left) < len(lever.choices):
-        yield f"left: {', '.join('not set' if v is None else str(v) for v in left)}"
+    if not knob_effect.varied:
+        pays = "; others could gain" if explanation.is_worth_varying(knob_effect) else ""
+        yield f"the study has one value{pays}"
+    left = explanation.left[knob_effect.name]
+    if 0 < len(left) < len(knob_effect.choices):
+        yield f"not measured: {', '.join('not set' if v is None else str(v) for v in left)}"
     depth = explanation.points[0].depth
-    if lever.limit is Limit.DEPTH and len(left) > 1 and depth is not None:
-        yield f"most can be hoped of {depth}"
-    if (seen := explanation.seen.get(lever.name)) is not None:
+    if knob_effect.limit is Limit.DEPTH and len(left) > 1 and depth is not None:
+        yield f"highest bound at {depth}"
+    if (seen := explanation.seen.get(knob_effect.name)) is not None:
         yield f"measured {describe_gains(seen)} (trial {seen.trial})"
     if no_use and left:
         yield "no useful bound"
@@ -193,7 +195,7 @@ def _batches(console: Console, explanation: Explanation, point: PointExplanation
     print_table(console, table)
     if len(by_time) > len(shown):
         others = len(by_time) - len(shown)
-        say(console, f"  (and {others} more batch sizes, in --json)")
+        say(console, f"  ({others} more batch sizes with --json)")
     say(console, "")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from results.records import Trial
     from tuner.analysis.explanation import Explanation, PointExplanation
-    from tuner.analysis.knob_effects import Lever
+    from tuner.analysis.knob_effects import KnobEffect
     from tuner.analysis.observed_effects import Seen
     from tuner.reports.report import StudyReport
 
@@ -28,25 +28,25 @@ def next_steps(report: StudyReport, trial: Trial) -> Iterator[str]:
     name = report.study.name
     if is_unfinished(report):
         of = f" of {most}" if (most := report.study.budget_launches) is not None else ""
-        made = f"The study is unfinished, {report.launches_spent}{of} launches made"
+        made = f"The study is unfinished after {report.launches_spent}{of} launches"
         yield (
-            f"{made}: its sweep is running."
+            f"{made}; its sweep is running."
             if report.owner_lives
-            else f"{made}: `tuner resume --study {name}` goes on."
+            else f"{made}; continue with `tuner resume --study {name}`."
         )
     elif report.study.stopped == "budget":
         fork = f"`tuner resume --study {name} --fork NEW --launches N`"
-        yield f"The study's budget is spent: {fork} goes on from it."
-    best = report.standing.best
+        yield f"The study's budget is used; continue with {fork}."
+    best = report.leaderboard.best
     if best is None or best.number == trial.number:
         return
     gains = [
-        f", {describe_gain(gain, len(best.measurements))} on baseline '{baseline}'"
-        for baseline, _, gain in report.standing.leads(best)[:1]
+        f", {describe_gain(gain, len(best.measurements))} over baseline '{baseline}'"
+        for baseline, _, gain in report.leaderboard.leads(best)[:1]
     ]
     command = f": `tuner explain --study {name} --trial {best.number}`" if has_clock(best) else ""
-    end = command or ", and has no record of its cycles."
-    yield f"The study's best is trial {best.number}{''.join(gains)}{end}"
+    end = command or "; its cycle times were not recorded."
+    yield f"Best trial: {best.number}{''.join(gains)}{end}"
 
 
 MUCH_SHORTER = 0.1
@@ -60,32 +60,33 @@ MANY_TIMES = 9.0
 
 _OF_ALL = (
     (
-        "A bound is of decoding: accept length / cycle time. Prefills are not counted, so the "
-        "tok/s that a client sees gain less."
+        "Bounds are for the decoding speed (accept length / cycle time). Prefills are not "
+        "included, so the tok/s of a client gain less."
     ),
     (
-        "Of a part: it takes no time at all, and everything else (the other parts, accept length, "
-        "how many requests run together) stays as it is. Parts do not overlap."
+        "The bound of a part assumes that the part takes no time and that nothing else changes: "
+        "the other parts, the accept length and the batch size. Parts do not overlap."
     ),
 )
 _OF_COLLECTIVES = (
-    "Of collectives: the forwards that have them take no time at all. What part of a forward they "
-    "are is not known, so the true bound is smaller."
+    "The bound of collectives assumes that the forwards with collectives take no time. The share "
+    "of communication in a forward is not known, so the true bound is smaller."
 )
 _OF_STEPS = (
-    "Of steps: a forward's time per token never grows with its tokens, and a verify is no shorter "
-    "than a decode forward at the same settings, where that was measured; drafts are right as "
-    "often as in the histogram of correct drafts; more steps never shorten a cycle."
+    "The bound of num_steps assumes that a forward's time per token does not grow with its number "
+    "of tokens, that a verify takes at least as long as a measured decode forward at the same "
+    "settings, that drafts are accepted as in the measured histogram, and that more steps do not "
+    "shorten a cycle."
 )
 _OF_TREES = (
-    "Of topk: a tree as deep as the chain has all of its drafts accepted, in a cycle that is no "
-    "shorter."
+    "The bound of topk assumes that a tree of the chain's depth has all drafts accepted and that "
+    "its cycle is not shorter."
 )
 
 
-def lever_name(lever: Lever) -> str:
+def knob_name(knob_effect: KnobEffect) -> str:
     """`"--attention-backend"`, `"NCCL_PROTO"`, `"num_steps"`."""
-    return f"--{lever.name}" if lever.knob.kind is Kind.FLAG else lever.name
+    return f"--{knob_effect.name}" if knob_effect.knob.kind is Kind.FLAG else knob_effect.name
 
 
 def describe_bound(gain: float | None) -> str:
@@ -131,11 +132,11 @@ def _at(explanation: Explanation, sentence: str) -> str:
 def assumptions(explanation: Explanation) -> list[str]:
     """What the bounds rest on."""
     found = list(_OF_ALL)
-    if any(lever.collective for lever in explanation.levers):
+    if any(knob_effect.collective for knob_effect in explanation.knob_effects):
         found.append(_OF_COLLECTIVES)
-    if any(lever.limit is Limit.DEPTH for lever in explanation.levers):
+    if any(knob_effect.limit is Limit.DEPTH for knob_effect in explanation.knob_effects):
         found.append(_OF_STEPS)
-    if any(lever.limit is Limit.WIDTH for lever in explanation.levers):
+    if any(knob_effect.limit is Limit.WIDTH for knob_effect in explanation.knob_effects):
         found.append(_OF_TREES)
     return found
 
@@ -147,100 +148,100 @@ def _dominant(explanation: Explanation, point: PointExplanation) -> Iterator[str
     whole = part_name(name, speculates=speculates)
     how = f"over {OVERWHELMING:.0%} of a cycle" if share > OVERWHELMING else "most of a cycle"
     if share <= 0.5:
-        how = "more of a cycle than any other part"
+        how = "the largest part of a cycle"
     cut = gain_if_shorter(share, MUCH_SHORTER)
-    text = f"{whole} takes {share:.1%}, {how}: {MUCH_SHORTER:.0%} off it would buy {cut:+.1%}"
+    text = f"{whole} takes {share:.1%}, {how}. A {MUCH_SHORTER:.0%} faster {whole} gains {cut:+.1%}"
     others = gain_if_instant(1.0 - share)
-    yield f"{text}, all the rest in no time at all no more than {describe_bound(others)}."
+    yield f"{text}. Making everything else free gains at most {describe_bound(others)}."
 
 
 def _placement(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
-    if all(lever.name != DRAFT_TP.name for lever in explanation.levers):
+    if all(knob_effect.name != DRAFT_TP.name for knob_effect in explanation.knob_effects):
         return
     if not set(DRAFTING) <= set(point.told):
         return
     share = point.cycle.share(DRAFTING)
     bound = point.bounds[DRAFT_TP.name]
     yield (
-        f"draft and draft extend take {share:.1%} together: the draft's placement (draft_tp) can "
-        "buy less than that share of a cycle's time, as the draft is computed wherever it is; "
-        f"if it took no time at all, decoding would gain {describe_bound(bound)}."
+        f"draft and draft extend take {share:.1%} together. Draft placement (draft_tp) cannot "
+        "remove all of this time, because the draft must run on at least one GPU. A free draft "
+        f"gains {describe_bound(bound)}."
     )
 
 
 def _collectives(explanation: Explanation, point: PointExplanation) -> Iterator[str]:
     forward = part_name("verify", speculates=explanation.trial.configuration.speculation.enabled)
     verify = f"{forward} ({point.cycle.share(('verify',)):.1%} of a cycle)"
-    acting = [lever for lever in explanation.levers if lever.collective]
+    acting = [knob_effect for knob_effect in explanation.knob_effects if knob_effect.collective]
     if not acting:
         if explanation.untouched:
             yield (
-                f"The study varies nothing that acts on the collectives in {verify}, such as "
-                "NCCL's variables."
+                f"The study varies nothing that affects the collectives in {verify}, for example "
+                "NCCL variables."
             )
         return
-    names = [lever_name(lever) for lever in acting]
-    who = "NCCL acts" if any(name.startswith("NCCL_") for name in names) else "Collectives act"
-    also = ", and on the draft as far as it has collectives" if len(acting[0].parts) > 1 else ""
-    but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in lever.how for lever in acting) else ""
+    names = [knob_name(knob_effect) for knob_effect in acting]
+    also = " and of the draft" if len(acting[0].parts) > 1 else ""
+    but = f" ({OWN_KERNEL})" if any(OWN_KERNEL in knob_effect.how for knob_effect in acting) else ""
     bound = point.instant["collective"]
-    end = (
-        "infinitely fast ones would buy less than forwards in no time at all, "
-        f"{describe_bound(bound)}"
-    )
-    if bound >= MANY_TIMES and any(lever.name in explanation.seen for lever in acting):
-        end = "so that there is no useful bound beside what was measured"
-    colon = "," if end.startswith("so") else ":"
+    end = f"free communication gains less than {describe_bound(bound)}, the bound of free forwards"
+    if bound >= MANY_TIMES and any(knob_effect.name in explanation.seen for knob_effect in acting):
+        end = "there is no tighter bound than the measurement"
     yield (
-        f"{who} on {verify}{also}: {_and(names)}{but}. What part of these forwards its collectives "
-        f"are, no clock tells{colon} {end}."
+        f"{_and(names)} {'affects' if len(names) == 1 else 'affect'} the collectives of "
+        f"{verify}{also}{but}. The cycle clock cannot separate communication "
+        f"from compute, so {end}."
     )
 
 
 def _measured_collectives(explanation: Explanation) -> Iterator[str]:
     forward = part_name("verify", speculates=explanation.trial.configuration.speculation.enabled)
-    for lever in (one for one in explanation.levers if one.collective):
-        seen = explanation.seen.get(lever.name)
+    for knob_effect in (one for one in explanation.knob_effects if one.collective):
+        seen = explanation.seen.get(knob_effect.name)
         change = seen.parts.get("verify") if seen is not None else None
         if seen is not None and change is not None:
             value = " not set" if seen.value is None else f"={seen.value}"
             yield (
-                f"Measured: {lever_name(lever)}{value} changed {forward} by {change:+z.1%}, "
+                f"Measured: {knob_name(knob_effect)}{value} changed {forward} by {change:+z.1%}, "
                 f"decoding by {seen.gain:+z.1%} (trial {seen.trial}, all else equal)."
             )
 
 
 def _worth(explanation: Explanation) -> Iterator[str]:
-    by_worth: dict[bool | None, list[Lever]] = {True: [], False: [], None: []}
-    done = [lever for lever in explanation.levers if explanation.is_done(lever)]
+    by_worth: dict[bool | None, list[KnobEffect]] = {True: [], False: [], None: []}
+    done = [
+        knob_effect for knob_effect in explanation.knob_effects if explanation.is_done(knob_effect)
+    ]
     if done:
-        names = [_outcome(explanation, lever) for lever in done]
-        yield f"No choice is left to launch, all else equal: {_and(names)}."
-    for lever in (one for one in explanation.levers if one not in done):
-        by_worth[explanation.is_worth(lever)].append(lever)
+        names = [_outcome(explanation, knob_effect) for knob_effect in done]
+        yield f"All values are measured, everything else equal: {_and(names)}."
+    for knob_effect in (one for one in explanation.knob_effects if one not in done):
+        by_worth[explanation.is_worth(knob_effect)].append(knob_effect)
     if by_worth[True]:
-        yield f"Worth a launch: {_and([lever_name(lever) for lever in by_worth[True]])}."
+        yield f"Worth a launch: {_and([knob_name(knob_effect) for knob_effect in by_worth[True]])}."
     fixed = [one for one in by_worth[False] if explanation.is_worth_varying(one)]
     if fixed:
-        names = [lever_name(lever) for lever in fixed]
-        yield f"Something could come of what the study has one choice of: {_and(names)}."
-    if names := [lever_name(lever) for lever in by_worth[False] if lever not in fixed]:
-        yield f"Not worth one, as no more than {WORTH:.0%} can come of it: {_and(names)}."
+        names = [knob_name(knob_effect) for knob_effect in fixed]
+        yield f"Could gain, but the study has only one value: {_and(names)}."
+    if names := [
+        knob_name(knob_effect) for knob_effect in by_worth[False] if knob_effect not in fixed
+    ]:
+        yield f"Not worth a launch (gains at most {WORTH:.0%}): {_and(names)}."
     if by_worth[None]:
-        names = [lever_name(lever) for lever in by_worth[None]]
-        yield f"Not known from a clock, only from a launch: {_and(names)}."
+        names = [knob_name(knob_effect) for knob_effect in by_worth[None]]
+        yield f"Only a launch can measure: {_and(names)}."
 
 
-def _outcome(explanation: Explanation, lever: Lever) -> str:
-    seen = explanation.seen.get(lever.name)
+def _outcome(explanation: Explanation, knob_effect: KnobEffect) -> str:
+    seen = explanation.seen.get(knob_effect.name)
     if seen is None:
-        return lever_name(lever)
+        return knob_name(knob_effect)
     points = [point.measurement.point.name for point in explanation.points]
     told = [
         f"{_gain(gain)} at {name}" if len(points) > 1 else _gain(gain)
         for gain, name in zip(seen.gains, points, strict=True)
     ]
-    return f"{lever_name(lever)} (at best {', '.join(told)}, trial {seen.trial})"
+    return f"{knob_name(knob_effect)} (best {', '.join(told)}, trial {seen.trial})"
 
 
 def _gain(gain: float | None) -> str:
@@ -251,15 +252,16 @@ def _break_even(point: PointExplanation) -> Iterator[str]:
     found = point.break_even
     if found is None:
         return
-    source = "" if found.source == "clock" else ", by its time per output token"
+    source = "" if found.source == "clock" else " by its time per output token"
     if point.times.source == "device_timer":
         source = " of GPU time"
     other = "" if found.same_settings else " at other settings"
     how = "faster" if found.gain >= 0 else "slower"
     yield (
-        f"To break even with no speculation{other} (trial {found.trial}, "
-        f"{1000 * found.decode_s:.2f} ms per token{source}) a cycle must yield {found.needed:.2f} "
-        f"tokens; it yields {found.accept_length:.2f}, so decoding is {abs(found.gain):.1%} {how}."
+        f"Break-even with no speculation{other} (trial {found.trial}, "
+        f"{1000 * found.decode_s:.2f} ms per token{source}) needs an accept length of "
+        f"{found.needed:.2f}; it is {found.accept_length:.2f}, so decoding is "
+        f"{abs(found.gain):.1%} {how}."
     )
 
 

@@ -23,19 +23,19 @@ def describe_role(launch: Launch, trial: Trial) -> str:
         return f"{what}, then {ended}" if ended is not None else what
     if _is_anchor(launch, trial):
         if ended is not None and launch.ready_s is None:
-            return f"to be the anchor, {ended} before it was ready"
-        what = "as the anchor, switched to (not scored)"
+            return f"reference run, {ended} before the server was ready"
+        what = "reference run after a switch (not scored)"
         return f"{what}, then {ended}" if ended is not None else what
     if launch.state is LaunchState.RUNNING:
         return "running"
-    return f"not judged here, {ended or launch.state}"
+    return f"no result here, {ended or launch.state}"
 
 
 def _how(launch: Launch, trial: Trial) -> str:
     if not launch.intent.settings:
         return ""
     started = launch.intent.configuration.setting == trial.configuration.setting
-    return ", as the server was started" if started else ", switched to"
+    return ", setting of the start" if started else ", switched to"
 
 
 def _is_anchor(launch: Launch, trial: Trial) -> bool:

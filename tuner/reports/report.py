@@ -54,7 +54,7 @@ class StudyReport:
 
     Attributes:
         study: As stored.
-        standing: Trials and baselines.
+        leaderboard: Trials and baselines.
         launches: All launches, lost ones included.
         launches_spent: What the budget counts.
         command: The best trial's launch command; `None` while there is no best.
@@ -69,7 +69,7 @@ class StudyReport:
     """
 
     study: StoredStudy
-    standing: Leaderboard
+    leaderboard: Leaderboard
     launches: tuple[Launch, ...]
     launches_spent: int
     command: LaunchCommand | None
@@ -85,11 +85,11 @@ class StudyReport:
     @property
     def verdict(self) -> Verdict:
         """What may be said of the best trial."""
-        return verdict(self.standing)
+        return verdict(self.leaderboard)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `sweep`, `resume` and `show`."""
-        study, standing = self.study, self.standing
+        study, leaderboard = self.study, self.leaderboard
         return {
             "schema": SCHEMA,
             "study": study.name,
@@ -114,7 +114,7 @@ class StudyReport:
             "baselines": self._baselines(),
             "best": self._best(),
             "verdict": {"kind": self.verdict.kind, "reason": self.verdict.reason},
-            "trials": [self.trial_dict(trial) for trial in standing.trials],
+            "trials": [self.trial_dict(trial) for trial in leaderboard.trials],
             "launches": [_launch_dict(launch) for launch in self.launches],
         }
 
@@ -127,17 +127,17 @@ class StudyReport:
         names = dict.fromkeys(("none", "default", "production"))
         found = {
             name: trial.number if trial is not None else None
-            for name, trial in self.standing.baselines.items()
+            for name, trial in self.leaderboard.baselines.items()
         }
         return {**names, **found}
 
     def _best(self) -> dict[str, Any] | None:
-        best = self.standing.best
+        best = self.leaderboard.best
         if best is None:
             return None
         gains = {
-            name: self.standing.gain_over(name, best)
-            for name, trial in self.standing.baselines.items()
+            name: self.leaderboard.gain_over(name, best)
+            for name, trial in self.leaderboard.baselines.items()
             if trial is not None
         }
         return {
@@ -156,7 +156,7 @@ class StudyReport:
             "purpose": str(trial.purpose),
             "configuration": trial.configuration.to_dict(),
             "resolved": trial.resolved.to_dict() if trial.resolved is not None else None,
-            "score": self.standing.score(trial),
+            "score": self.leaderboard.score(trial),
             "output_tok_s": first.output_tok_s if first is not None else None,
             "accept_length": first.accept_length if first is not None else None,
             "points": [point_dict(m) for m in trial.measurements],

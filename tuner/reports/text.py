@@ -77,7 +77,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
         "purpose": str(trial.purpose),
         "configuration": describe(trial.configuration, report.fixed),
         "the server ran": describe_resolved(trial),
-        "score": describe_number(report.standing.score(trial), ".3f"),
+        "score": describe_number(report.leaderboard.score(trial), ".3f"),
     }
     for key, value in rows.items():
         if value:
@@ -102,10 +102,10 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
             say(console, f"  launch {launch.id}: {role}, log {launch.intent.log}{why}")
 
 
-def _baseline_names(standing: Leaderboard) -> dict[int, str]:
+def _baseline_names(leaderboard: Leaderboard) -> dict[int, str]:
     """Names by trial number; today's command can be another baseline too."""
     names: dict[int, str] = {}
-    for name, trial in standing.baselines.items():
+    for name, trial in leaderboard.baselines.items():
         if trial is not None:
             known = names.get(trial.number)
             names[trial.number] = f"{known}, {name}" if known else name
@@ -113,7 +113,7 @@ def _baseline_names(standing: Leaderboard) -> dict[int, str]:
 
 
 def _table(report: StudyReport, width: int) -> Table:
-    standing = report.standing
+    leaderboard = report.leaderboard
     wide, tight = width >= WIDE, width < _TIGHT
     # Where it is narrow, a name that is whole is worth more than blanks between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if wide else 0)
@@ -121,12 +121,12 @@ def _table(report: StudyReport, width: int) -> Table:
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
     # What the study ranks by comes first, where that is not the speed that is always shown.
-    figure = standing.figure
-    ranked = figure.name != OUTPUT_TOK_S.name
+    metric = leaderboard.metric
+    ranked = metric.name != OUTPUT_TOK_S.name
     if ranked:
-        header = "\n".join(describe_unit(figure)[0].split(" ", 1))
+        header = "\n".join(describe_unit(metric)[0].split(" ", 1))
         table.add_column(header, justify="right", no_wrap=True)
-    wide = wide and figure.name != "ttft_p95_ms"
+    wide = wide and metric.name != "ttft_p95_ms"
     unit = "simulated\ntok/s" if report.study.simulated else "tok/s"
     table.add_column(unit, justify="right", no_wrap=True)
     table.add_column("accept\nlength", justify="right", no_wrap=True)
@@ -135,21 +135,21 @@ def _table(report: StudyReport, width: int) -> Table:
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("", no_wrap=not tight, max_width=_NOTES if tight else None)
     rows: list[tuple[list[str], str]] = []
-    names = _baseline_names(standing)
+    names = _baseline_names(leaderboard)
 
     def rank(trial: Trial) -> tuple[bool, float, int]:
-        score = standing.score(trial)
+        score = leaderboard.score(trial)
         return (score is None, -(score or 0.0), trial.number)
 
-    for trial in sorted(standing.trials, key=rank):
+    for trial in sorted(leaderboard.trials, key=rank):
         notes = _notes(report, trial, names)
         first = trial.measurements[0] if trial.measurements else None
-        score = standing.score(trial)
+        score = leaderboard.score(trial)
         accept = first.accept_length if first is not None else None
         cells = [
             str(trial.number),
             describe(trial.configuration, report.fixed),
-            *([describe_values(trial.measurements, figure)] if ranked else []),
+            *([describe_values(trial.measurements, metric)] if ranked else []),
             " / ".join(f"{m.output_tok_s:.1f}" for m in trial.measurements),
             f"{accept:.2f}" if accept is not None else "",
         ]
@@ -167,7 +167,7 @@ def _table(report: StudyReport, width: int) -> Table:
 
 def _notes(report: StudyReport, trial: Trial, baselines: Mapping[int, str]) -> list[str]:
     notes = []
-    best = report.standing.best
+    best = report.leaderboard.best
     if best is not None and trial.number == best.number:
         notes.append("best")
     if trial.number in baselines:
@@ -194,7 +194,7 @@ def _failures(console: Console, report: StudyReport) -> None:
     shortened: int | None = None
     told: dict[int, set[str]] = {}
     alike: dict[tuple[TrialState, str], list[int]] = {}
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         if trial.failure is not None:
             if shortened is None and shorten(trial.failure.message) != trial.failure.message:
                 shortened = trial.number
@@ -204,7 +204,7 @@ def _failures(console: Console, report: StudyReport) -> None:
             alike.setdefault(ended, []).append(trial.number)
     for (state, message), numbers in alike.items():
         say(console, f"{_ended(state, numbers)}: {message}")
-    judging = {t.judged_in for t in report.standing.trials if t.state.is_verdict}
+    judging = {t.judged_in for t in report.leaderboard.trials if t.state.is_verdict}
     for launch in report.launches:
         if launch.state not in {LaunchState.LOST, LaunchState.FAILED}:
             continue
@@ -214,11 +214,11 @@ def _failures(console: Console, report: StudyReport) -> None:
         why = (
             shorten(launch.failure.message)
             if launch.failure
-            else "the tuner was stopped while it ran"
+            else "the tuner was stopped during this launch"
         )
         say(console, f"{_ended(launch.state, [launch.id])}{counted}: {why}")
     if shortened is not None:
-        say(console, f"all of it: `tuner show --study {report.study.name} --trial {shortened}`")
+        say(console, f"full message: `tuner show --study {report.study.name} --trial {shortened}`")
 
 
 def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
@@ -236,7 +236,7 @@ def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
 def _warnings(console: Console, report: StudyReport) -> None:
     """One line per kind of warning: most of them come with every trial of a study."""
     met: dict[str, tuple[str, list[int]]] = {}
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         for reason in (reason for m in trial.measurements for reason in m.warnings):
             code = reason.split(":", 1)[0]
             numbers = met.setdefault(code, (reason, []))[1]
@@ -248,8 +248,8 @@ def _warnings(console: Console, report: StudyReport) -> None:
 
 
 def _answer(console: Console, report: StudyReport) -> None:
-    study, standing = report.study, report.standing
-    spent = f"; {report.launches_spent} of {study.budget_launches} launches spent"
+    study, leaderboard = report.study, report.leaderboard
+    spent = f"; {report.launches_spent} of {study.budget_launches} launches used"
     if study.stopped == "budget" and "launches" in (study.stop_reason or ""):
         spent = ""  # the reason says it
     if study.stopped is not None:
@@ -257,24 +257,24 @@ def _answer(console: Console, report: StudyReport) -> None:
     elif report.owner_lives:
         state = "running"
     else:
-        state = f"its tuner is gone; `tuner resume --study {study.name}` goes on"
+        state = f"its tuner has ended; continue with `tuner resume --study {study.name}`"
     say(console, f"{state}{spent}")
     for line in report.hot_switch.lines() if report.hot_switch is not None else ():
         say(console, line)
-    best = standing.best
+    best = leaderboard.best
     say(console, f"verdict: {report.verdict.kind} ({report.verdict.reason})")
     if best is None:
         return
     mark = "simulated " if study.simulated else ""
     points = len(best.measurements)
-    ranked = standing.figure.name != OUTPUT_TOK_S.name
-    unit = f" {describe_unit(standing.figure)[0]}" if ranked else ""
+    ranked = leaderboard.metric.name != OUTPUT_TOK_S.name
+    unit = f" {describe_unit(leaderboard.metric)[0]}" if ranked else ""
     gains = [
-        f"{describe_gain(gain, points)} on baseline '{name}' "
-        f"({describe_values(base.measurements, standing.figure)}{unit})"
-        for name, base, gain in standing.leads(best)
+        f"{describe_gain(gain, points)} over baseline '{name}' "
+        f"({describe_values(base.measurements, leaderboard.metric)}{unit})"
+        for name, base, gain in leaderboard.leads(best)
     ]
-    result = describe_result(best.measurements, standing.figure, mark)
+    result = describe_result(best.measurements, leaderboard.metric, mark)
     say(
         console,
         f"best: trial {best.number}, {result}" + "".join(f"; {g}" for g in gains),

@@ -26,9 +26,9 @@ from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from tuner.errors import CommandError
 from tuner.formatting import counted
 from tuner.hot_switch.anchors import Anchors
-from tuner.loop.equivalent_configurations import SameServers
+from tuner.loop.equivalent_configurations import EquivalentConfigurations
 from tuner.loop.launching import Launcher
-from tuner.loop.next_launch import Agenda
+from tuner.loop.next_launch import NextLaunch
 from tuner.loop.sweep import Sweep
 from tuner.planners.launches import LaunchBuilder, everything
 from tuner.planners.registry import AUTO, auto_planner, choose_planner, make_planner
@@ -178,7 +178,7 @@ def build_problem(
 
 def forecast(problem: TuningProblem, runner: Runner) -> TuningProblem:
     """The problem with the points that will likely be inactive, by what the runner's machine is."""
-    same = SameServers(problem.study, problem.space, problem.baselines)
+    same = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
     if not same.varies_nccl:
         return problem
     try:
@@ -323,12 +323,14 @@ def make_sweep(
         machine=machine_of(runner),
         announce=announce,
     )
-    same = SameServers(problem.study, problem.space, problem.baselines)
+    same = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
     sweep = Sweep(
         stored=stored,
         store=store,
         runner=runner,
-        agenda=Agenda(problem.baselines, planner, problem.launches, problem.anchors(), same),
+        next_launch=NextLaunch(
+            problem.baselines, planner, problem.launches, problem.anchors(), same
+        ),
         planner=planner,
         otherwise=(
             partial(
@@ -344,7 +346,7 @@ def make_sweep(
         launcher=launcher,
         same=same,
         baselines=problem.baselines,
-        figure=problem.study.objective.figure,
+        metric=problem.study.objective.metric,
         compare_answers=compares_answers(problem.study),
         progress=progress,
         mirror=mirror,
@@ -360,7 +362,7 @@ def make_standing(store: Store, stored: StoredStudy, study: Study) -> Leaderboar
     return Leaderboard.of(
         trials,
         _baselines(study, trials, own),
-        study.objective.figure,
+        study.objective.metric,
         compare_answers=compares_answers(study),
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from results.records import Measurement
     from search_spaces.configuration import Configuration
-    from search_spaces.metrics import Figure
+    from search_spaces.metrics import Metric
 
 DISTURBANCES = frozenset(
     {
@@ -53,14 +53,14 @@ class Reference:
 
     Attributes:
         values: The figure at each point.
-        figure: Which figure it is.
+        metric: Which figure it is.
     """
 
     values: tuple[float, ...]
-    figure: Figure = OUTPUT_TOK_S
+    metric: Metric = OUTPUT_TOK_S
 
     @classmethod
-    def of(cls, trials: Iterable[Trial], figure: Figure) -> Reference | None:
+    def of(cls, trials: Iterable[Trial], metric: Metric) -> Reference | None:
         """The best of `trials` at each operating point; `None` where none can be compared.
 
         A baseline that breaks a limit of the objective is still what gains are measured against;
@@ -69,12 +69,12 @@ class Reference:
         measured = [t.measurements for t in trials if comparable(t)]
         if not measured:
             return None
-        best = max if figure.larger_is_better else min
+        best = max if metric.larger_is_better else min
         return cls(
             tuple(
-                best(value_of(m, figure) for m in point) for point in zip(*measured, strict=True)
+                best(value_of(m, metric) for m in point) for point in zip(*measured, strict=True)
             ),
-            figure,
+            metric,
         )
 
     def gain(self, measurements: Sequence[Measurement]) -> float:
@@ -84,26 +84,26 @@ class Reference:
         how many times shorter it is.
         """
         weights = [m.point.weight for m in measurements]
-        sign = 1 if self.figure.larger_is_better else -1
+        sign = 1 if self.metric.larger_is_better else -1
         logs = [
-            weight * sign * math.log(value_of(m, self.figure) / reference)
+            weight * sign * math.log(value_of(m, self.metric) / reference)
             for m, weight, reference in zip(measurements, weights, self.values, strict=True)
         ]
         return math.exp(sum(logs) / sum(weights))
 
 
-def value_of(measurement: Measurement, figure: Figure) -> float:
+def value_of(measurement: Measurement, metric: Metric) -> float:
     """A measurement's figure, as scores take it: always above 0, so that every gain is finite.
 
     A window in which no request was good says that there were fewer than one in its length, so
     it counts as half a one: worse than any that was seen, and no worse than that. A latency that
     no answer had (a TPOT, where all of them are one token long) counts as the whole window.
     """
-    value = float(getattr(measurement, figure.name) or 0.0)
+    value = float(getattr(measurement, metric.name) or 0.0)
     if value > 0:
         return value
     window_s = max(measurement.window_s, _LEAST_WINDOW_S)
-    return 0.5 / window_s if figure.larger_is_better else 1000 * window_s
+    return 0.5 / window_s if metric.larger_is_better else 1000 * window_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +115,20 @@ class Leaderboard:
         baselines: Trial per baseline name; `None` while it is not judged.
         reference: The best baseline at each point; `None` until every baseline is judged, and
             where none of them gave figures that can be believed.
-        figure: What the study's objective ranks by.
+        metric: What the study's objective ranks by.
     """
 
     trials: tuple[Trial, ...]
     baselines: Mapping[str, Trial | None]
     reference: Reference | None
-    figure: Figure = OUTPUT_TOK_S
+    metric: Metric = OUTPUT_TOK_S
 
     @classmethod
     def of(
         cls,
         trials: Sequence[Trial],
         baselines: Mapping[str, Configuration],
-        figure: Figure = OUTPUT_TOK_S,
+        metric: Metric = OUTPUT_TOK_S,
         *,
         compare_answers: bool = True,
     ) -> Leaderboard:
@@ -152,11 +152,11 @@ class Leaderboard:
             trials = [beside_baselines(t, known) for t in trials]
             by_number = {t.number: t for t in trials}
             found = {n: t if t is None else by_number[t.number] for n, t in found.items()}
-        standing = cls(tuple(trials), found, None, figure)
-        if not standing.baselines_are_judged:
-            return standing
+        leaderboard = cls(tuple(trials), found, None, metric)
+        if not leaderboard.baselines_are_judged:
+            return leaderboard
         judged_ones = [t for t in found.values() if t is not None]
-        return replace(standing, reference=Reference.of(judged_ones, figure))
+        return replace(leaderboard, reference=Reference.of(judged_ones, metric))
 
     @property
     def baselines_are_judged(self) -> bool:
@@ -172,7 +172,7 @@ class Leaderboard:
     def gain_over(self, baseline: str, trial: Trial) -> float | None:
         """Gain of `trial` over one baseline, on the same weighted mean."""
         base = self.baselines.get(baseline)
-        reference = Reference.of([base], self.figure) if base is not None else None
+        reference = Reference.of([base], self.metric) if base is not None else None
         if reference is None or not comparable(trial):
             return None
         return reference.gain(trial.measurements)
@@ -197,7 +197,7 @@ class Leaderboard:
         complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
         if not complete:
             return None
-        reference = self.reference or Reference.of(complete[:1], self.figure)
+        reference = self.reference or Reference.of(complete[:1], self.metric)
         if reference is None:
             return None
         return max(complete, key=lambda t: (reference.gain(t.measurements), -t.number))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from results.records import Measurement, Trial
-    from search_spaces.metrics import Figure
+    from search_spaces.metrics import Metric
     from tuner.verdict.scores import Leaderboard
 
 VerdictKind = Literal["winner", "baseline", "tie", "unconfirmed", "infeasible"]
@@ -33,23 +33,23 @@ class Verdict:
     reason: str
 
 
-def verdict(standing: Leaderboard) -> Verdict:
+def verdict(leaderboard: Leaderboard) -> Verdict:
     """The verdict as far as the search alone supports one.
 
     A search picks the largest of many noisy figures, so its best is `unconfirmed` until it has
     been launched again beside the best baseline (design decision 5). The reason names each
     baseline that is missing from the comparison.
     """
-    found = _verdict(standing)
-    if standing.best is None:
+    found = _verdict(leaderboard)
+    if leaderboard.best is None:
         return found
-    return replace(found, reason="; ".join((found.reason, *missing_baselines(standing))))
+    return replace(found, reason="; ".join((found.reason, *missing_baselines(leaderboard))))
 
 
-def missing_baselines(standing: Leaderboard) -> tuple[str, ...]:
+def missing_baselines(leaderboard: Leaderboard) -> tuple[str, ...]:
     """One sentence for each baseline that was judged and gave no figures to compare with."""
     names: dict[int, list[str]] = {}
-    judged = {name: trial for name, trial in standing.baselines.items() if trial is not None}
+    judged = {name: trial for name, trial in leaderboard.baselines.items() if trial is not None}
     lost = {trial.number: trial for trial in judged.values() if not comparable(trial)}
     for name, trial in judged.items():
         if trial.number in lost:
@@ -61,20 +61,20 @@ def missing_baselines(standing: Leaderboard) -> tuple[str, ...]:
     )
 
 
-def _verdict(standing: Leaderboard) -> Verdict:
-    best = standing.best
+def _verdict(leaderboard: Leaderboard) -> Verdict:
+    best = leaderboard.best
     if best is None:
-        if not any(trial.state.is_verdict for trial in standing.trials):
+        if not any(trial.state.is_verdict for trial in leaderboard.trials):
             return Verdict("unconfirmed", "no trial has a result yet")
-        return Verdict("infeasible", f"no configuration {_lacking(standing)}")
-    baselines = {trial.number for trial in standing.baselines.values() if trial is not None}
+        return Verdict("infeasible", f"no configuration {_lacking(leaderboard)}")
+    baselines = {trial.number for trial in leaderboard.baselines.values() if trial is not None}
     others = [
         trial
-        for trial in standing.trials
+        for trial in leaderboard.trials
         if trial.state is TrialState.COMPLETE
         and (trial.number in baselines) != (best.number in baselines)
     ]
-    if _rate_is_the_loads(best, others, standing.figure):
+    if _rate_is_the_loads(best, others, leaderboard.metric):
         return Verdict(
             "tie",
             "the request rate is too low to compare settings: nearly every request met the limits; "
@@ -83,7 +83,7 @@ def _verdict(standing: Leaderboard) -> Verdict:
     if best.number in baselines:
         return Verdict("unconfirmed", "no configuration was faster than this baseline so far")
     reason = "best measured so far; not yet confirmed against the baseline"
-    if (leads := standing.leads(best)) and (lead := leads[0])[2] < _WITHIN_NOISE:
+    if (leads := leaderboard.leads(best)) and (lead := leads[0])[2] < _WITHIN_NOISE:
         reason += (
             f"; its lead of {lead[2] - 1:.1%} over '{lead[0]}' is within the noise of single "
             f"windows: keep '{lead[0]}' until the lead is confirmed"
@@ -91,9 +91,9 @@ def _verdict(standing: Leaderboard) -> Verdict:
     return Verdict("unconfirmed", reason)
 
 
-def _lacking(standing: Leaderboard) -> str:
+def _lacking(leaderboard: Leaderboard) -> str:
     """What no trial did, where none is complete."""
-    judged = [trial for trial in standing.trials if trial.state.is_verdict]
+    judged = [trial for trial in leaderboard.trials if trial.state.is_verdict]
     if any(t.failure is not None and t.failure.kind == CONSTRAINT for t in judged):
         return "meets the constraints"
     invalid = [trial.state is TrialState.INVALID for trial in judged]
@@ -102,14 +102,14 @@ def _lacking(standing: Leaderboard) -> str:
     return "runs with valid windows" if any(invalid) else "runs"
 
 
-def _rate_is_the_loads(best: Trial, others: Sequence[Trial], figure: Figure) -> bool:
+def _rate_is_the_loads(best: Trial, others: Sequence[Trial], metric: Metric) -> bool:
     """Whether the best rate is the one that was sent, and another trial has it as well.
 
     Where requests arrive by themselves, no server answers more of them than arrive.
     """
-    if figure.name != "goodput_request_s" or not all(map(_at_ceiling, best.measurements)):
+    if metric.name != "goodput_request_s" or not all(map(_at_ceiling, best.measurements)):
         return False
-    references = [Reference.of([trial], figure) for trial in others]
+    references = [Reference.of([trial], metric) for trial in others]
     return any(r is not None and r.gain(best.measurements) < _TIED_BELOW for r in references)
 
 

@@ -61,7 +61,7 @@ class OwnChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class PreflightResult:
     """SGLang's word on a study.
 
     Attributes:
@@ -167,7 +167,7 @@ def judge(
     most: int,
     seconds: float,
     gpu_names: Iterable[str] = (),
-) -> Judgement:
+) -> PreflightResult:
     """Asks the SGLang that would run the study, without a launch.
 
     Args:
@@ -199,7 +199,7 @@ def judge(
         variables=study.server.env,
     )
     found = dict(zip(map(without_nccl, asked), answers.answers, strict=False))
-    return Judgement(
+    return PreflightResult(
         study=study,
         version=answers.version,
         gpu=gpu,

@@ -399,10 +399,10 @@ def test_an_invalid_measurement_is_kept_and_never_scored(bench):
             state, failure = judge([measurement], {})
             store.finish_trial(study.id, number, state, failure=failure, launch=launch.id)
         trials = store.trials(study.id, samples=True)
-    standing = Leaderboard.of(trials, {"none": slow})
-    assert standing.best is trials[0]
+    leaderboard = Leaderboard.of(trials, {"none": slow})
+    assert leaderboard.best is trials[0]
     assert trials[1].state is TrialState.INVALID
-    assert standing.score(trials[1]) is None
+    assert leaderboard.score(trials[1]) is None
     (kept,) = trials[1].measurements
     assert kept.invalid == bad.invalid
     assert kept.samples == bad.samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.metrics import Figure
+from search_spaces.metrics import Metric
 from search_spaces.problems import StudyFileError
 from search_spaces.study_file.load import load_study, parse_study
 from search_spaces.workload import Goodput, OperatingPoint, SharedPrefix, Workload
@@ -55,7 +55,7 @@ def test_every_key_of_a_workload_is_read():
         goodput=Goodput(ttft_ms=500, tpot_ms=50),
         request_timeout_s=120,
     )
-    assert study.objective.figure == Figure("goodput_request_s")
+    assert study.objective.metric == Metric("goodput_request_s")
 
 
 def test_paths_start_from_the_file(tmp_path):
@@ -70,7 +70,7 @@ def test_paths_start_from_the_file(tmp_path):
 
 def test_a_latency_may_be_the_objective():
     study = parse_study(GOOD.replace("maximize: goodput_request_s", "minimize: e2e_p95_ms"), "x")
-    assert study.objective.figure == Figure("e2e_p95_ms", larger_is_better=False)
+    assert study.objective.metric == Metric("e2e_p95_ms", larger_is_better=False)
 
 
 def test_base_dir_does_not_change_a_workload():

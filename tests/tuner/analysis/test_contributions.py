@@ -7,7 +7,7 @@ import pytest
 from results.records import Failure, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.metrics import OUTPUT_TOK_S, Figure
+from search_spaces.metrics import OUTPUT_TOK_S, Metric
 from tuner.analysis.contributions import Basis, contributions, spread
 from tuner.analysis.knobs import Kind
 from tuner.exports.changes import changes_json, describe_changes, describe_worth
@@ -28,9 +28,9 @@ def chain(steps, proto=None, backend=None, **env):
 
 
 def found(trials, chosen, baselines, **options):
-    standing = Leaderboard.of(trials, baselines)
+    leaderboard = Leaderboard.of(trials, baselines)
     options = {"fixed_flags": {"tp-size": 8, "host": "::"}, "fixed_env": {}, **options}
-    return contributions(standing, trials[chosen], **options)
+    return contributions(leaderboard, trials[chosen], **options)
 
 
 def by_name(result):
@@ -59,10 +59,10 @@ def test_every_change_has_the_pair_that_differs_in_nothing_else():
     assert steps.worth.trials == (2, 1)
     assert steps.worth.gain == pytest.approx(94 / 91)
     lines = describe_changes(result, simulated=True)
-    assert lines[0] == "Against baseline 'default' (trial 0) it changes:"
+    assert lines[0] == "Changes against baseline 'default' (trial 0):"
     assert lines[1].startswith(
         "  NCCL_PROTO: not set -> LL: +36.2% simulated "
-        "(trial 2 against trial 3, which differ in nothing else); +30.0% to +36.2% in 2 such pairs"
+        "(trial 2 against trial 3, everything else equal); +30.0% to +36.2% in 2 pairs of trials"
     )
     assert "draft steps: steps 3 -> steps 2: +3.3% simulated" in lines[2]
     assert "no launch was repeated" in lines[-1]
@@ -75,10 +75,10 @@ def test_production_comes_first_then_default_then_none():
     assert found(trials, 0, {"none": NONE, "default": chain(3)}).baseline == "default"
     assert found(trials, 1, {"none": NONE}).baseline == "none"
     assert found(trials, 1, all_three, against="none").baseline_trial == 0
-    # Never measured: nothing can be said against it.
+    # Never measured: not checked against it.
     assert found(trials, 0, {"none": NONE, "production": chain(4)}).baseline == "none"
     lines = describe_changes(found(trials, 0, {}), simulated=False)
-    assert lines == ["No baseline was measured to compare it with."]
+    assert lines == ["No baseline was measured."]
 
 
 def test_speculation_at_all_is_one_knob():
@@ -96,7 +96,7 @@ def test_speculation_is_weighed_too_where_the_baseline_speculates():
     trials = [trial(0, chain(3), 70.0), trial(1, chain(2), 75.0), trial(2, NONE, 90.0)]
     result = found(trials, 1, {"default": chain(3)})
     assert result.speculation.worth.gain == pytest.approx(75 / 90)
-    assert "Speculation at all, in place of none: -16.7%" in "\n".join(
+    assert "Speculation instead of none: -16.7%" in "\n".join(
         describe_changes(result, simulated=False)
     )
     # Nothing of the kind where the baseline has none: it is one of the changes then.
@@ -115,7 +115,7 @@ def test_another_context_counts_where_the_trials_own_was_not_measured():
     assert proto.worth.trials == (3, 2)
     words = describe_worth(proto, found(trials, 1, {"default": chain(3)}), simulated=False)
     assert "+50.0% (trial 3 against trial 2" in words
-    assert "both differ from this configuration" in words
+    assert "other settings than in this configuration" in words
 
 
 def test_the_next_best_value_where_the_baselines_own_was_not_measured():
@@ -130,7 +130,7 @@ def test_the_next_best_value_where_the_baselines_own_was_not_measured():
     assert proto.worth.basis is Basis.NEXT_BEST
     assert (proto.worth.trials, proto.worth.other) == ((1, 3), "LL128")
     words = describe_worth(proto, result, simulated=False)
-    assert "on the next best value, LL128; not set was not measured beside it" in words
+    assert "over the next best value, LL128; not set has no comparable trial" in words
 
 
 def test_what_was_changed_only_together_is_not_called_measured():
@@ -139,7 +139,7 @@ def test_what_was_changed_only_together_is_not_called_measured():
     for change in result.changes:
         assert change.worth.basis is Basis.UNMEASURED
         assert change.worth.gain is None
-        assert "not measured by itself: 1 trial differs in it together with others" in (
+        assert "not measured separately: 1 trial differs in this and in other settings" in (
             describe_worth(change, result, simulated=False)
         )
     assert result.total == pytest.approx(94 / 70)
@@ -186,7 +186,7 @@ def test_trials_without_figures_prove_nothing():
     # Of a trial that died, the changes are known and none of their worth.
     result = found(trials, 1, {"default": chain(3)})
     assert result.total is None
-    assert "not known" in "\n".join(describe_changes(result, simulated=False))
+    assert "unknown" in "\n".join(describe_changes(result, simulated=False))
 
 
 def test_a_variable_of_nccl_is_not_credited_where_it_does_nothing():
@@ -210,7 +210,7 @@ def test_a_variable_of_nccl_is_not_credited_where_it_does_nothing():
     assert changes["NCCL_PROTO"].worth.basis is Basis.INACTIVE
     assert changes["NCCL_PROTO"].worth.gain is None
     assert changes["disable-custom-all-reduce"].worth.gain == pytest.approx(94 / 77)
-    assert "NCCL_PROTO: LL -> not set: nothing" in "\n".join(
+    assert "NCCL_PROTO: LL -> not set: no effect" in "\n".join(
         describe_changes(result, simulated=False)
     )
     elsewhere = found([*trials, unused], 1, {"production": at(off, "LL")})
@@ -222,7 +222,7 @@ def test_a_baseline_changes_nothing_against_itself():
     result = found(trials, 0, {"default": chain(3)})
     assert result.changes == ()
     lines = describe_changes(result, simulated=False)
-    assert lines[0] == "It changes nothing against baseline 'default' (trial 0)."
+    assert lines[0] == "Same configuration as baseline 'default' (trial 0)."
 
 
 def window(number, launch, speed, **more):
@@ -236,25 +236,27 @@ def test_noise_is_known_from_repeats_in_other_launches_only():
     assert spread(repeats, OUTPUT_TOK_S) == pytest.approx(100 / 96 - 1)
     trials = [trial(0, chain(3), 91.0), trial(1, chain(2), 93.0), trial(2, chain(5), 60.0)]
     result = found(trials, 1, {"default": chain(3)}, windows=repeats)
-    assert "no more than noise" in describe_worth(result.changes[0], result, simulated=False)
+    assert "within noise" in describe_worth(result.changes[0], result, simulated=False)
     assert "no launch was repeated" not in "\n".join(describe_changes(result, simulated=False))
     slower = found(trials, 2, {"default": chain(3)}, windows=repeats)
     assert "noise" not in describe_worth(slower.changes[0], slower, simulated=False)
 
 
 def test_what_the_gains_are_of():
-    def said(figure, *speeds):
+    def said(metric, *speeds):
         trials = [trial(0, chain(3), *speeds), trial(1, chain(2), *speeds)]
-        standing = Leaderboard.of(trials, {"default": chain(3)}, figure)
-        result = contributions(standing, trials[1], fixed_flags={}, fixed_env={})
+        leaderboard = Leaderboard.of(trials, {"default": chain(3)}, metric)
+        result = contributions(leaderboard, trials[1], fixed_flags={}, fixed_env={})
         return "\n".join(describe_changes(result, simulated=False))
 
-    assert "Gains are of" not in said(OUTPUT_TOK_S, 70.0)
-    assert "Gains are of tok/s, as geometric means over 2 operating points." in said(
+    assert "Gains refer to" not in said(OUTPUT_TOK_S, 70.0)
+    assert "Gains refer to tok/s, geometric mean over 2 operating points." in said(
         OUTPUT_TOK_S, 70.0, 200.0
     )
-    latency = Figure("ttft_p95_ms", larger_is_better=False)
-    assert "Gains are of TTFT p95 ms, as how many times shorter it is." in said(latency, 70.0)
+    latency = Metric("ttft_p95_ms", larger_is_better=False)
+    assert "Gains refer to TTFT p95 ms, as the factor by which it is shorter." in said(
+        latency, 70.0
+    )
 
 
 def test_the_same_as_json():

@@ -80,7 +80,7 @@ def test_what_is_exported_of_a_trial_that_did_not_run_says_so(tuner, write_small
     study = write_small(limits="{ttft_p95_ms: 1}", steps="[1]", protos="[null]", launches=1)
     tuner.run("sweep", "--study", study, code=3)
     out, said = call("export", "--study", "small", "--trial", "0")
-    assert "# DO NOT RELY ON IT: the trial is infeasible: ttft_p95_ms" in out
+    assert "# DO NOT USE IN PRODUCTION: the trial is infeasible: ttft_p95_ms" in out
     assert "Verdict" not in out
     assert "warning: trial 0 is infeasible" in said
 

@@ -69,7 +69,7 @@ def today():
 
 
 def exported_of(study, report, trial=None, **options):
-    chosen = trial or report.standing.best
+    chosen = trial or report.leaderboard.best
     command = sglang_command(study, chosen.configuration, python="python")
     return assemble(report, study, chosen, command, **options)
 
@@ -92,14 +92,16 @@ def test_warnings_go_with_the_command(small, store):
 def test_a_figure_of_a_switched_server_says_so_and_one_of_its_own_launch_does_not(small, store):
     study = small()
     report = replay(study, table(study), store, name="s", can_switch=chains)
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         judged = next(x for x in report.launches if x.id == trial.judged_in)
         head = format_of("shell").write(exported_of(study, report, trial)).splitlines()
         told = json.loads(format_of("json").write(exported_of(study, report, trial)))
-        found = [line for line in head if "a server prepared for" in line]
+        found = [line for line in head if "whose server was switched between" in line]
         if settings := len(judged.intent.settings):
             [line] = found
-            assert f"launch {judged.id}, a server prepared for {settings} settings" in line
+            assert (
+                f"launch {judged.id}, whose server was switched between {settings} settings" in line
+            )
             assert told["switched"] == {"launch": judged.id, "settings": settings}
         else:
             assert not found
@@ -113,7 +115,7 @@ def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):
     report = play(study, store, Replayed(study))
     forced = next(
         t
-        for t in report.standing.trials
+        for t in report.leaderboard.trials
         if dict(t.configuration.env)["NCCL_PROTO"] and t.configuration.speculation.enabled
     )
     for name in FORMATS:
@@ -123,7 +125,7 @@ def test_what_must_be_known_before_it_serves_is_in_every_format(small, store):
     assert "# WARNING: NCCL_PROTO=LL128 forces LL128 on" in script
     [warning] = json.loads(format_of("json").write(exported_of(study, report, forced)))["warnings"]
     assert warning.startswith("NCCL_PROTO=LL128 forces LL128 on")
-    assert report.cautions == (warning,) or report.standing.best != forced
+    assert report.cautions == (warning,) or report.leaderboard.best != forced
 
 
 def test_a_limit_that_only_the_study_has_is_told(store):
@@ -132,8 +134,8 @@ def test_a_limit_that_only_the_study_has_is_told(store):
     report = play(study, store, Replayed(study))
     for name in FORMATS:
         told = format_of(name).write(exported_of(study, report))
-        assert "--max-running-requests 64 is pinned" in told, name
-        assert "raise it if you serve more at a time" in told, name
+        assert "--max-running-requests 64 is set" in told, name
+        assert "Raise it if you serve more requests" in told, name
 
 
 def test_every_format_tells_the_whole_story_and_no_secret(today, store):
@@ -145,11 +147,13 @@ def test_every_format_tells_the_whole_story_and_no_secret(today, store):
         assert TOKEN not in text, name
         assert "SGLANG_API_KEY" in text, name
         assert "TEAM_SECRET" in text, name
-        assert "not measured on any GPU" in text or name == "json", name
+        assert "not on a GPU" in text or name == "json", name
         assert "Verdict: unconfirmed" in text or '"unconfirmed"' in text, name
         assert "SGLang" in text or "sglang" in text, name
         assert "OMP_NUM_THREADS: 8 -> not set" in text, name
-        assert "Against baseline 'production'" in text or '"baseline": "production"' in text, name
+        assert (
+            "Changes against baseline 'production'" in text or '"baseline": "production"' in text
+        ), name
 
 
 def test_no_secret_of_a_launch_is_stored(today, store, monkeypatch):
@@ -183,7 +187,7 @@ def test_the_winner_is_compared_with_todays_command(today, store):
     }
     assert exported_of(today, report, against="none").contributions.baseline == "none"
     # Today's own command changes nothing against itself, and is written as it runs.
-    trial = report.standing.baselines["production"]
+    trial = report.leaderboard.baselines["production"]
     server = exported_of(today, report, trial)
     assert server.contributions.changes == ()
     assert ("OMP_NUM_THREADS", "8") in server.env
@@ -199,7 +203,7 @@ def test_containers_take_the_versions_image_or_the_one_that_is_named(today, stor
         text = format_of(name).write(named)
         assert 'image: "mine:1"' in text
         assert '"0.0.0.0"' in text
-        assert "the study has 10.0.0.5" in text
+        assert "in the study on 10.0.0.5" in text
     assert named.start_s >= 600
 
 
@@ -212,25 +216,29 @@ def test_a_trial_that_cannot_be_relied_on_says_so(small, store):
         return replace(measurement, invalid=("short: the window\nwas cut",))
 
     report = play(study, store, Odd(study, bend))
-    trial = next(t for t in report.standing.trials if t.configuration.speculation.enabled)
+    trial = next(t for t in report.leaderboard.trials if t.configuration.speculation.enabled)
     server = exported_of(study, report, trial)
     for name in set(FORMATS) - {"json"}:
-        assert "DO NOT RELY ON IT: the trial is invalid" in format_of(name).write(server), name
+        assert "DO NOT USE IN PRODUCTION: the trial is invalid" in format_of(name).write(server), (
+            name
+        )
     document = json.loads(format_of("json").write(server))
     assert document["state"] == "invalid"
     assert document["verdict"] is None
-    assert "Do not rely on it" in document["notes"][0]
+    assert "Do not use this in production" in document["notes"][0]
 
 
 def test_what_the_server_made_of_it_is_told(small, store):
     study = small(steps="[1]", protos="[null]")
     report = play(study, store, Odd(study, lambda configuration, measurement: measurement))
-    best = report.standing.best
+    best = report.leaderboard.best
     assert "The server said" not in "\n".join(exported_of(study, report).remarks)
     ran = Configuration.of(best.configuration.speculation, flags={"page-size": 64})
     changed = replace(best, resolved=ran)
     told = exported_of(study, report, changed).remarks
-    assert any(r.startswith("The server said that it ran: ") and "page-size" in r for r in told)
+    assert any(
+        r.startswith("Configuration that the server reported: ") and "page-size" in r for r in told
+    )
 
 
 def test_a_prefix_that_pins_is_in_the_command_and_one_that_leaves_is_a_note(store):
@@ -257,14 +265,14 @@ def test_a_prefix_that_pins_is_in_the_command_and_one_that_leaves_is_a_note(stor
     assert "numactl -N 0 env 'A=a b' python -m" in format_of("sglang-config").write(server)
     for name in ("compose", "k8s"):
         text = format_of(name).write(server)
-        assert "Measured behind `numactl -N 0 env A=a b`, left out" in text
+        assert "Measured with the prefix `numactl -N 0 env A=a b`, which is not exported" in text
         assert text.count("numactl") == 1
     assert "started behind" not in script + unit
     away = with_prefix("[docker, exec, sglang]")
     for name in FORMATS:
         text = format_of(name).write(exported_of(away, report))
         assert text.count("docker exec") == 1, name
-        assert "started behind `docker exec sglang`" in text, name
+        assert "started with the prefix `docker exec sglang`" in text, name
 
 
 @pytest.fixture
@@ -307,7 +315,7 @@ def export(tuner, monkeypatch, capsys):
 
 def test_the_command_line_shows_the_difference(stored, export):
     table = export("--diff").out
-    assert "Against baseline 'production'" in table
+    assert "Changes against baseline 'production'" in table
     assert "every figure simulated" in table
     assert "NCCL_PROTO" in table
     assert "All together: +" in table

@@ -112,7 +112,7 @@ def test_chosen_gpus_are_chosen_for_the_container():
     service = composed(text)
     assert service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] == ["4", "5"]
     assert service["environment"] == {"A": "b"}
-    assert "CUDA_VISIBLE_DEVICES: left out" in text
+    assert "CUDA_VISIBLE_DEVICES: not exported" in text
 
 
 def test_the_healthcheck_is_python_that_runs():
@@ -215,7 +215,10 @@ def test_every_study_has_a_name_that_kubernetes_takes(study):
 def test_files_that_a_container_does_not_have_are_named():
     server = exported({"ssl-certfile": "/c.pem", "model-path": "/m"}, local_paths=("/m",))
     for write in (compose_file.write, kubernetes.write):
-        assert "# NOTE: Not mounted, and needed in the container: /c.pem\n" in write(server)
+        assert (
+            "# NOTE: These files are needed in the container, but not mounted: /c.pem\n"
+            in write(server)
+        )
 
 
 def test_a_port_that_is_no_number_is_refused_in_words():

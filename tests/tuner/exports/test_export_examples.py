@@ -46,7 +46,7 @@ def test_the_script():
         check=True,
     )
     assert done.stdout.splitlines() == EXAMPLE["argv"]
-    assert "# SIMULATED: found on a simulated server, not measured on any GPU." in script
+    assert "# SIMULATED: measured on a simulated server, not on a GPU." in script
     head = [line for line in script.splitlines() if line.startswith("#")]
     assert [masked(f"#   {change['text']}") for change in EXAMPLE["changes"]] == [
         masked(line) for line in head if line.startswith("#   ")

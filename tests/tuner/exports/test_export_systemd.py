@@ -98,7 +98,7 @@ def test_secrets_come_from_a_file_that_root_alone_reads():
     assert files == ["/etc/sglang/sglang-some-study-1.env"]
     assert "--api-key ${SGLANG_API_KEY}" in text
     # A unit cannot give a variable another one's value: the file sets it under its own name.
-    assert "must hold SGLANG_API_KEY=..., MY_TOKEN=..., HF_TOKEN=..." in text
+    assert "must contain SGLANG_API_KEY=..., MY_TOKEN=..., HF_TOKEN=..." in text
     assert "EnvironmentFile" not in write(exported())
 
 

@@ -14,7 +14,7 @@ from search_spaces.study_file.load import parse_study
 from tuner.hot_switch.anchors import Anchors
 from tuner.hot_switch.faithful import Comparison
 from tuner.hot_switch.switching import Check, Switching
-from tuner.loop.next_launch import Agenda
+from tuner.loop.next_launch import NextLaunch
 from tuner.planners.base import LaunchPlan, PlannedTrial
 from tuner.planners.enumerated import ExhaustivePlanner
 from tuner.planners.launches import LaunchBuilder
@@ -93,12 +93,12 @@ def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):
     proposed = LaunchPlan((PlannedTrial(point(study, 1, "LL"), Purpose.SEARCH),))
     planner = SimpleNamespace(propose=lambda: proposed)
     same = SimpleNamespace(before=lambda *_: point(study, 3, "LL"))
-    agenda = Agenda({}, planner, builder, Anchors(builder, lambda _: True), same)
+    next_launch = NextLaunch({}, planner, builder, Anchors(builder, lambda _: True), same)
     known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),))
     assert known.is_faithful(CHAIN)
-    assert steps(agenda.next([], [], known)) == (None, [4, 3, 1, 2])
+    assert steps(next_launch.next([], [], known)) == (None, [4, 3, 1, 2])
     aside = {point(study, 2, "LL").key}
-    assert steps(agenda.next([], [], known, aside=aside)) == (None, [4, 3, 1])
+    assert steps(next_launch.next([], [], known, aside=aside)) == (None, [4, 3, 1])
 
 
 def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
@@ -108,10 +108,10 @@ def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
     default = point(study, 3, None)
     baselines = {"none": point(study, None, None), "default": default}
     planner = ExhaustivePlanner(space, builder)
-    agenda = Agenda(baselines, planner, builder, Anchors(builder, lambda _: True))
+    next_launch = NextLaunch(baselines, planner, builder, Anchors(builder, lambda _: True))
     none = [1, 1]
     # The default by itself, its three others behind it as the anchor, and those with LL.
-    assert sorted(agenda.sizes_left([], [], Switching())) == sorted([*none, 1, 4, 4])
+    assert sorted(next_launch.sizes_left([], [], Switching())) == sorted([*none, 1, 4, 4])
     alone = Trial(0, Purpose.BASELINE, TrialState.COMPLETE, default)
     begun = [
         Trial(n, Purpose.SEARCH, TrialState.RUNNING, point(study, steps, None))
@@ -119,22 +119,22 @@ def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
     ]
     # What a kill left is the planner's, too: it has not heard of them, nor of the baseline yet.
     for trials in ([alone], [alone, *begun]):
-        sizes = agenda.sizes_left(trials, [], Switching(alone=(alone,)))
+        sizes = next_launch.sizes_left(trials, [], Switching(alone=(alone,)))
         assert sorted(sizes) == sorted([*none, 4, 4])
     known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),), alone=(alone,))
-    assert sorted(agenda.sizes_left([alone, *begun], [], known)) == sorted([*none, 3, 4])
-    agenda.fall_back()
-    assert agenda.sizes_left([alone, *begun], [], known) == [1] * 9
+    assert sorted(next_launch.sizes_left([alone, *begun], [], known)) == sorted([*none, 3, 4])
+    next_launch.fall_back()
+    assert next_launch.sizes_left([alone, *begun], [], known) == [1] * 9
     aside = {begun[0].configuration.key}
-    assert agenda.sizes_left([alone], [], known, aside=aside) == [1] * 8
+    assert next_launch.sizes_left([alone], [], known, aside=aside) == [1] * 8
 
 
 def test_of_a_pair_one_is_the_anchor_and_the_other_has_nothing_to_share(small):
     study = small(steps="[2, 3]", protos="[LL]")
     space = Space(study)
     builder = LaunchBuilder(space, chains)
-    agenda = Agenda({}, ExhaustivePlanner(space, builder), builder, Anchors(builder, bool))
-    assert agenda.sizes_left([], [], Switching()) == [1, 1, 1]
+    next_launch = NextLaunch({}, ExhaustivePlanner(space, builder), builder, Anchors(builder, bool))
+    assert next_launch.sizes_left([], [], Switching()) == [1, 1, 1]
 
 
 @pytest.fixture

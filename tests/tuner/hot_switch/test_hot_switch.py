@@ -82,7 +82,7 @@ def test_the_default_is_the_anchor_and_is_measured_first(small, store, planner):
     runner = Switchable(study, clocked)
     report = play(study, store, runner, planner=planner, hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert len(report.standing.trials) == 12
+    assert len(report.leaderboard.trials) == 12
     hot = [i for i in runner.intents if i.settings]
     # Two without speculation, the default's own, the rest of its chains, the other protocol's.
     assert len(runner.intents) == 5
@@ -90,7 +90,7 @@ def test_the_default_is_the_anchor_and_is_measured_first(small, store, planner):
     assert steps(hot[0])[0] == 3
     assert sorted(steps(hot[0])) == sorted(steps(hot[1])) == [1, 2, 3, 4, 5]
     assert dict(hot[0].configuration.env)["NCCL_PROTO"] is None
-    default = report.standing.baselines["default"]
+    default = report.leaderboard.baselines["default"]
     assert len(default.launches) == 2
     known = store.measurements(report.study.id, default.number)
     assert [m.purpose for m in known] == [Purpose.BASELINE, Purpose.ANCHOR]
@@ -98,7 +98,7 @@ def test_the_default_is_the_anchor_and_is_measured_first(small, store, planner):
     assert first.trials[0] == default.number
     windows = [
         (m.measurement.started_at, m.purpose)
-        for t in report.standing.trials
+        for t in report.leaderboard.trials
         for m in store.measurements(report.study.id, t.number)
         if m.launch == first.id
     ]
@@ -113,7 +113,7 @@ def test_the_anchors_second_figures_are_never_the_trials_own(small, store):
         return replace(measurement, output_tok_s=measurement.output_tok_s * shift)
 
     report = play(study, store, Switchable(study, bend), hot_switch=True)
-    default = report.standing.baselines["default"]
+    default = report.leaderboard.baselines["default"]
     assert default.measurements[0].output_tok_s == pytest.approx(84.0)
     assert default.judged_in == default.launches[0]
 
@@ -124,7 +124,7 @@ def test_an_anchor_that_would_be_the_largest_gets_a_spare_above_it(small, store)
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert [steps(i) for i in runner.intents] == [[], [], [3, 1, 2, 4]]
-    assert len(report.standing.trials) == 4  # 4 steps are no trial
+    assert len(report.leaderboard.trials) == 4  # 4 steps are no trial
 
 
 def test_what_saves_no_launch_is_not_switched(small, store):
@@ -161,7 +161,7 @@ def test_chains_and_trees_have_a_check_each(small, store, planner):
     checks = report.hot_switch.switching.checks
     assert {check.drafter for check in checks} == {("EAGLE3", 1), ("EAGLE3", 2)}
     assert all(check.comparison.faithful for check in checks)
-    keys = [t.configuration.key for t in report.standing.trials]
+    keys = [t.configuration.key for t in report.leaderboard.trials]
     assert len(keys) == len(set(keys)) == 1 + 3 + 3
     document = json.loads(dump(report.to_dict()))
     jsonschema.validate(document, json.loads(SCHEMA.read_text()))
@@ -181,12 +181,12 @@ def test_an_unfaithful_tree_costs_no_chain_its_figures(small, store):
     runner = Switchable(study, bend)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    assert {trial.state for trial in report.standing.trials} == {TrialState.COMPLETE}
+    assert {trial.state for trial in report.leaderboard.trials} == {TrialState.COMPLETE}
     by_id = {launch.id: launch for launch in report.launches}
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         settings = by_id[trial.judged_in].intent.settings
         assert not (settings and trial.configuration.speculation.topk == 2)
-    assert any(by_id[t.judged_in].intent.settings for t in report.standing.trials)
+    assert any(by_id[t.judged_in].intent.settings for t in report.leaderboard.trials)
     assert "verify at batch 1" in report.hot_switch.switching.gave_up
     # The tree that was to be an anchor had its launch; the other two have theirs after it.
     assert of_trees(runner.intents) == [[], ["2/4", "3/8", "3"], [], []]
@@ -200,7 +200,7 @@ def test_llamas_default_is_the_anchor_of_trees_without_a_launch_more(store):
     runner = Switchable(study, clocked)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    default = report.standing.baselines["default"]
+    default = report.leaderboard.baselines["default"]
     assert default.configuration.setting == Setting(5, 8)
     # It is the largest of them, so the server is started a step and a token above it.
     hot = [list(map(str, i.settings)) for i in runner.intents if i.settings]
@@ -223,11 +223,11 @@ def test_a_server_whose_states_are_of_another_one_scores_none_of_them(small, sto
     runner = Switchable(study, bend)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     assert [steps(i) for i in runner.intents if i.settings] == [[3, 4, 1, 2], [4, 1, 2, 3]]
     assert "verify takes 8.82 ms, but 5.68 ms at 4 steps" in report.hot_switch.switching.gave_up
     by_id = {launch.id: launch for launch in report.launches}
-    for trial in report.standing.trials:
+    for trial in report.leaderboard.trials:
         verify = trial.measurements[0].cycle.batches[0].parts["verify"]
         assert verify.median_s == pytest.approx(5.8e-3), trial.number
         if ("NCCL_PROTO", "LL") in trial.configuration.env:
@@ -248,9 +248,9 @@ def test_todays_command_has_a_launch_of_its_own(store):
     runner = Switchable(study, clocked)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    assert report.standing.baselines["production"].purpose is Purpose.BASELINE
+    assert report.leaderboard.baselines["production"].purpose is Purpose.BASELINE
     assert [steps(i) for i in runner.intents] == [[], [], [], [], [3, 4, 1, 2], [2, 4, 1, 3]]
-    assert len(report.standing.trials) == 10
+    assert len(report.leaderboard.trials) == 10
 
 
 @pytest.mark.parametrize("planner", planner_names())
@@ -265,7 +265,7 @@ def test_without_a_baseline_in_reach_a_trial_of_the_search_is_launched_alone(sma
     # none and default, none with each protocol, one chain alone, the rest, the other protocol.
     assert len(runner.intents) == 7
     alone = [
-        t for t in report.standing.trials if t.purpose is Purpose.SEARCH and len(t.launches) == 2
+        t for t in report.leaderboard.trials if t.purpose is Purpose.SEARCH and len(t.launches) == 2
     ]
     assert [t.configuration.speculation.num_steps for t in alone] == [steps(hot[0])[0]]
     assert 2 <= steps(hot[0])[0] < 5
@@ -288,10 +288,10 @@ def test_unfaithful_nothing_is_scored_and_every_setting_gets_a_launch(small, sto
     [unfaithful] = [x for x in report.launches if x.state is LaunchState.FAILED]
     assert unfaithful.failure.kind == "unfaithful"
     assert "verify at batch 1 +37.9 %" in unfaithful.failure.message
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert all(t.judged_in != unfaithful.id for t in report.standing.trials)
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
+    assert all(t.judged_in != unfaithful.id for t in report.leaderboard.trials)
     assert report.launches_spent == 12
-    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    switching = read_switching(store, report.study.id, report.leaderboard.trials, report.launches)
     assert "verify at batch 1" in switching.gave_up
 
 
@@ -320,7 +320,7 @@ def test_what_counted_on_switching_goes_on_by_tpe_where_the_budget_no_longer_rea
     assert made == ["exhaustive", "tpe"] if takes_over else made == ["exhaustive"]
     assert report.launches_spent == launches
     # What was told to the first planner the second one knows.
-    keys = [t.configuration.key for t in report.standing.trials]
+    keys = [t.configuration.key for t in report.leaderboard.trials]
     assert len(set(keys)) == len(keys)
     assert report.study.stopped == ("exhausted" if launches == 12 else "budget")
 
@@ -381,7 +381,7 @@ def test_an_anchor_that_stays_disturbed_sends_the_study_back_and_does_not_end_it
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], [3, 4, 1, 2], [], [], []]
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     assert (
         "launches 2 and 3: the reference run was disturbed" in report.hot_switch.switching.gave_up
     )
@@ -399,7 +399,7 @@ def test_a_server_that_dies_at_its_anchor_sends_the_study_back(small, store):
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert sum(bool(i.settings) for i in runner.intents) == 1
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     assert (
         ", in its reference run: server_died: illegal address"
         in report.hot_switch.switching.gave_up
@@ -418,7 +418,7 @@ def test_switched_servers_that_somebody_kills_send_the_study_back(small, store):
     runner = Switchable(study, bend)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     killed = [launch.id for launch in report.launches if launch.failure is not None]
     assert len(killed) == sum(bool(i.settings) for i in runner.intents) == 2
     numbers = " and ".join(map(str, killed))
@@ -459,11 +459,11 @@ def test_a_setting_that_was_not_in_force_is_measured_alone(small, store, said_by
     runner = Forgetful(study, bend)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], []]
     assert report.launches[2].failure.kind == "setting_not_in_force"
     assert "3" in report.hot_switch.switching.gave_up
-    two = next(t for t in report.standing.trials if t.configuration.speculation.num_steps == 2)
+    two = next(t for t in report.leaderboard.trials if t.configuration.speculation.num_steps == 2)
     assert two.judged_in == 3
     assert len(two.measurements) == 1
 
@@ -486,7 +486,7 @@ def test_an_anchor_that_was_not_in_force_is_found_before_its_windows(small, stor
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert [steps(i) for i in runner.intents] == [[], [], [3, 4, 1, 2], [], [], []]
-    default = report.standing.baselines["default"].number
+    default = report.leaderboard.baselines["default"].number
     assert {m.launch for m in store.measurements(report.study.id, default)} == {1}
     assert "asked 3, runs 4" in report.hot_switch.switching.gave_up
 
@@ -499,8 +499,8 @@ def test_a_plugin_that_refuses_sends_the_study_back_once(small, store, kind):
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert sum(bool(i.settings) for i in runner.intents) == 1
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
+    switching = read_switching(store, report.study.id, report.leaderboard.trials, report.launches)
     assert "0.5.99" in switching.gave_up
 
 
@@ -520,7 +520,7 @@ def test_one_group_that_cannot_be_switched_leaves_the_others_as_they_are(
     report = play(study, store, runner, hot_switch=True, planner=planner)
     assert report.study.stopped == "exhausted"
     assert report.hot_switch.switching.gave_up is None
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     hot = [dict(i.configuration.env)["NCCL_PROTO"] for i in runner.intents if i.settings]
     assert sorted(map(str, hot)) == ["LL", "LL128", "None"]
     # none thrice, the anchor, one group alone, and the three that were to be switched through.
@@ -533,7 +533,7 @@ def test_settings_that_run_alone_and_not_together_send_the_study_back(small, sto
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert sum(bool(i.settings) for i in runner.intents) == 1
-    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    switching = read_switching(store, report.study.id, report.leaderboard.trials, report.launches)
     assert "each setting runs when launched separately" in switching.gave_up
 
 
@@ -548,10 +548,10 @@ def test_a_setting_that_cannot_run_either_way_is_no_reason_to_stop_switching(sma
     runner = Switchable(study, clocked, start=start)
     report = play(study, store, runner, hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    states = {t.configuration: t.state for t in report.standing.trials}
+    states = {t.configuration: t.state for t in report.leaderboard.trials}
     assert states.pop(bad) is TrialState.INFEASIBLE
     assert set(states.values()) == {TrialState.COMPLETE}
-    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    switching = read_switching(store, report.study.id, report.leaderboard.trials, report.launches)
     assert switching.gave_up is None
     # The other protocol has an anchor of its own, and is switched through.
     assert [len(i.settings) for i in runner.intents].count(0) < len(runner.intents) - 1
@@ -600,10 +600,10 @@ def test_killed_in_the_anchors_window_the_check_is_made_again(small, store):
     report = play(study, store, runner, hot_switch=True)
     assert report.study.stopped == "exhausted"
     assert steps(runner.intents[0]) == [3, 4, 1, 2]
-    default = report.standing.baselines["default"]
+    default = report.leaderboard.baselines["default"]
     assert default.state is TrialState.COMPLETE
     assert len(default.launches) == 3
-    switching = read_switching(store, report.study.id, report.standing.trials, report.launches)
+    switching = read_switching(store, report.study.id, report.leaderboard.trials, report.launches)
     assert [c.launch for c in switching.checks] == [default.launches[-1]]
 
 
@@ -617,7 +617,7 @@ def test_killed_behind_it_what_was_measured_is_kept_and_the_check_holds(small, s
     assert report.study.stopped == "exhausted"
     assert steps(runner.intents[0]) == [2, 1]  # no anchor again
     for number, trial in before.items():
-        assert report.standing.trials[number].measurements == trial.measurements
+        assert report.leaderboard.trials[number].measurements == trial.measurements
 
 
 def test_an_unfaithful_study_stays_so_when_it_is_resumed(small, store):
@@ -687,13 +687,13 @@ def test_an_anchors_figures_are_no_repeat_and_no_part_of_what_a_change_brought(s
     report = play(study, store, Switchable(study, bend), hot_switch=True, planner="exhaustive")
     windows = [
         window
-        for trial in report.standing.trials
+        for trial in report.leaderboard.trials
         for window in store.measurements(report.study.id, trial.number)
     ]
-    assert len(windows) == len(report.standing.trials) + 1
-    best = report.standing.best
+    assert len(windows) == len(report.leaderboard.trials) + 1
+    best = report.leaderboard.best
     found = contributions(
-        report.standing, best, fixed_flags={}, fixed_env={}, against="default", windows=windows
+        report.leaderboard, best, fixed_flags={}, fixed_env={}, against="default", windows=windows
     )
     assert found.noise is None
     assert found.total == pytest.approx(best.measurements[0].output_tok_s / 84.0)
@@ -724,7 +724,7 @@ def test_the_report_counts_what_was_saved_and_names_the_check(small, store, caps
 def test_a_launch_that_runs_and_a_trial_that_needed_no_server_saved_nothing(small, store):
     study = small(steps="{from: 1, to: 5}")
     report = play(study, store, Switchable(study, clocked), hot_switch=True)
-    trials, launches = report.standing.trials, report.launches
+    trials, launches = report.leaderboard.trials, report.launches
     last = max(launch.id for launch in launches if launch.intent.settings)
     inside = [t for t in trials if t.judged_in == last]
 
@@ -767,16 +767,16 @@ def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store
     assert first == ("hot switch: 3 settings measured in 2 launches, 1 launch saved")
 
     def told(number):
-        render_trial(report, report.standing.trials[number])
+        render_trial(report, report.leaderboard.trials[number])
         out = capsys.readouterr().out.splitlines()
         return [line.split(", log")[0].strip() for line in out if line.startswith("  launch")]
 
-    default = report.standing.baselines["default"].number
+    default = report.leaderboard.baselines["default"].number
     assert told(default) == [
         "launch 1: judged here",
         "launch 2: as the anchor, switched to (not scored), then lost",
     ]
-    first, second, _ = (t.number for t in report.standing.trials if t.purpose is Purpose.SEARCH)
+    first, second, _ = (t.number for t in report.leaderboard.trials if t.purpose is Purpose.SEARCH)
     assert told(first) == ["launch 2: judged here, as the server was started, then lost"]
     assert told(second) == ["launch 2: not judged here, lost", "launch 3: judged here, switched to"]
 
@@ -831,4 +831,4 @@ def test_a_dry_run_counts_the_launches_that_a_sweep_makes(depths, protos, topk, 
         report = play(study, store, runner, planner="exhaustive", hot_switch=True)
         assert report.study.stopped == "exhausted"
         assert len(report.launches) == needed.launches <= needed.alone
-        assert len(report.standing.trials) == needed.alone
+        assert len(report.leaderboard.trials) == needed.alone

@@ -72,7 +72,7 @@ def lying(configuration, measurement, intent):
 
 def all_true(report):
     """Whether each figure that counts is what the machine gives."""
-    complete = [t for t in report.standing.trials if t.state is TrialState.COMPLETE]
+    complete = [t for t in report.leaderboard.trials if t.state is TrialState.COMPLETE]
     return complete and all(
         trial.measurements[0].output_tok_s == pytest.approx(speed(trial.configuration))
         for trial in complete
@@ -101,7 +101,7 @@ def test_where_nobody_measures_the_start_one_is_launched_by_itself_first(store, 
     needed = assembly.build_problem(study, runner, hot_switch=True).needed().launches
     report = play(study, store, runner, hot_switch=True, planner=planner)
     assert report.study.stopped == "exhausted"
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     assert all_true(report)
     honest = Switchable(study, clocked)
     again = play(study, store, honest, hot_switch=True, planner=planner, name="honest")
@@ -161,7 +161,7 @@ def test_a_clock_that_stops_leaves_nothing_to_be_scored(small, store):
 
     report = play(study, store, Switchable(study, bend), hot_switch=True, planner="exhaustive")
     assert report.study.stopped == "exhausted"
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
     assert all_true(report)
     assert "only one of the two settings has cycle times" in report.hot_switch.switching.gave_up
 

@@ -20,7 +20,7 @@ from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
-from tuner.loop.equivalent_configurations import SameServers
+from tuner.loop.equivalent_configurations import EquivalentConfigurations
 
 from ..init.init_machines import topology
 
@@ -51,7 +51,7 @@ def posed(tmp_path):
             self.study = parse_study(STUDY.replace("PROTOCOLS", protocols), "two")
             self.space = Space(self.study)
             self.baselines = baselines(self.study)
-            self.same = SameServers(self.study, self.space, self.baselines)
+            self.same = EquivalentConfigurations(self.study, self.space, self.baselines)
             self.launches: list[Launch] = []
 
         def launch(self, configuration: Configuration, log: str | None, *, ready=True) -> bool:

@@ -14,13 +14,13 @@ from results.records import (
     TrialState,
 )
 from search_spaces.configuration import Configuration, Setting
-from tuner.loop.failure_policy import HOST_FAULTS, HOST_PAUSES_S, blame, killed_again
+from tuner.loop.failure_policy import HOST_FAULTS, HOST_PAUSES_S, consequences_of, killed_again
 
 KILL = Failure("server_killed", "load", "host", "the server was killed by SIGKILL")
 
 
 def blamed(fault, *, switched=False, is_reference=False, host_faults=0):
-    return blame(
+    return consequences_of(
         Failure("some_kind", "load", fault, "It broke."),
         study="kimi",
         log="launch.log",

@@ -25,10 +25,10 @@ def test_a_configuration_that_cannot_run_is_infeasible_and_the_search_goes_on(sm
     oom = Failure("cuda_oom", "cuda_graph", "configuration", "CUDA out of memory")
     bad = point(study, 2, "LL,LL128,Simple")
     report = replay(study, table(study, failures={bad.key: oom}), store, name="s", planner="tpe")
-    trial = next(t for t in report.standing.trials if t.configuration == bad)
+    trial = next(t for t in report.leaderboard.trials if t.configuration == bad)
     assert trial.state is TrialState.INFEASIBLE
     assert trial.failure == oom
-    assert report.standing.best.configuration == point(study, 3, "LL,LL128,Simple")
+    assert report.leaderboard.best.configuration == point(study, 3, "LL,LL128,Simple")
     assert report.launches_spent == 8
     assert [x.state for x in report.launches].count(LaunchState.INFEASIBLE) == 1
 
@@ -41,7 +41,7 @@ def test_a_launch_for_many_settings_that_fails_blames_none(small, store):
     report = replay(
         study, table(study, failures={bad.key: oom}), store, name="s", can_switch=chains
     )
-    states = {t.configuration: t.state for t in report.standing.trials}
+    states = {t.configuration: t.state for t in report.leaderboard.trials}
     assert states.pop(bad) is TrialState.INFEASIBLE
     assert set(states.values()) == {TrialState.COMPLETE}
     failed = [x for x in report.launches if x.state is LaunchState.FAILED]
@@ -61,11 +61,11 @@ def test_a_server_that_refuses_to_be_switched_blames_no_configuration(small, sto
 
     monkeypatch.setattr("runners.replay.runner._ReplaySession.apply", refuse)
     report = replay(study, table(study), store, name="s", can_switch=chains)
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert len(report.standing.trials) == 8
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
+    assert len(report.leaderboard.trials) == 8
     # Eight of their own, and the one that refused; nothing is switched after it.
     assert len(report.launches) == 8 + 1
-    assert report.standing.best.configuration == point(study, 2, "LL,LL128,Simple")
+    assert report.leaderboard.best.configuration == point(study, 2, "LL,LL128,Simple")
 
 
 def test_the_baseline_that_does_not_run_stops_the_study_once(small, store):
@@ -75,7 +75,7 @@ def test_the_baseline_that_does_not_run_stops_the_study_once(small, store):
     report = replay(study, table(study, failures={none.key: broken}), store, name="s")
     assert report.study.stopped == "fault"
     assert "no kernel image" in report.study.stop_reason
-    assert [t.state for t in report.standing.trials] == [TrialState.FAILED]
+    assert [t.state for t in report.leaderboard.trials] == [TrialState.FAILED]
     assert report.launches_spent == 0
 
 
@@ -86,7 +86,7 @@ def test_a_fault_of_the_study_stops_it(small, store):
     report = replay(study, table(study, failures={default.key: wrong}), store, name="s")
     assert report.study.stopped == "fault"
     assert report.verdict.kind == "unconfirmed"
-    assert report.standing.best.number == 0
+    assert report.leaderboard.best.number == 0
 
 
 def test_host_faults_are_retried_and_then_pause_the_study(small, store, capsys):
@@ -96,7 +96,7 @@ def test_host_faults_are_retried_and_then_pause_the_study(small, store, capsys):
     report = replay(study, table(study, failures={bad.key: taken}), store, name="s")
     assert report.study.stopped == "fault"
     assert "tuner resume" in report.study.stop_reason
-    trial = next(t for t in report.standing.trials if t.configuration == bad)
+    trial = next(t for t in report.leaderboard.trials if t.configuration == bad)
     assert trial.state is TrialState.RUNNING  # nobody is blamed; resume takes it up again
     assert len(trial.launches) == 3
     assert {x.state for x in report.launches if trial.number in x.trials} == {LaunchState.FAILED}
@@ -121,11 +121,11 @@ def test_a_baseline_that_dies_at_its_second_point_is_no_reference(small, store):
 
     report = play(study, store, Odd(study, bend))
     assert report.study.stopped == "exhausted"
-    broken = report.standing.baselines["default"]
+    broken = report.leaderboard.baselines["default"]
     assert broken.state is TrialState.INFEASIBLE
     assert [m.point.concurrency for m in broken.measurements] == [1]
-    assert report.standing.gain_over("none", broken) is None  # as `export --trial` asks
-    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+    assert report.leaderboard.gain_over("none", broken) is None  # as `export --trial` asks
+    assert report.leaderboard.score(report.leaderboard.best) == pytest.approx(97 / 90)
 
 
 def unbelieved(study, *names):
@@ -148,8 +148,8 @@ def test_a_study_stops_where_no_baseline_is_believed(small, store):
             assert missing in report.study.stop_reason
         assert "garbage" in report.study.stop_reason
         assert "tuner sweep --study FILE --name NAME" in report.study.stop_reason
-        assert [t.state for t in report.standing.trials] == [TrialState.INVALID] * 2
-        assert report.standing.best is None
+        assert [t.state for t in report.leaderboard.trials] == [TrialState.INVALID] * 2
+        assert report.leaderboard.best is None
 
 
 @pytest.mark.parametrize(("lost", "left"), [("none", "default"), ("default", "none")])
@@ -157,11 +157,13 @@ def test_a_study_goes_on_against_the_other_baseline(small, store, lost, left):
     study = small()
     report = play(study, store, unbelieved(study, lost))
     assert report.study.stopped == "exhausted"
-    best = report.standing.best
-    assert report.standing.gain_over(lost, best) is None
-    assert report.standing.score(best) == report.standing.gain_over(left, best) > 1
+    best = report.leaderboard.best
+    assert report.leaderboard.gain_over(lost, best) is None
+    assert report.leaderboard.score(best) == report.leaderboard.gain_over(left, best) > 1
     reason = report.verdict.reason
-    assert f"baseline '{lost}' is missing: trial {report.standing.baselines[lost].number}" in reason
+    assert (
+        f"baseline '{lost}' is missing: trial {report.leaderboard.baselines[lost].number}" in reason
+    )
     assert "garbage" in reason
     assert f"'{left}' is missing" not in reason
 
@@ -181,10 +183,10 @@ def test_a_baseline_whose_knob_is_ignored_is_left_out_of_the_comparison(small, s
 
     report = play(study, store, Rewrites(table(study), study), planner=planner)
     assert report.study.stopped == "exhausted"
-    assert report.standing.baselines["default"].state is TrialState.INACTIVE
-    keys = [t.configuration.key for t in report.standing.trials]
+    assert report.leaderboard.baselines["default"].state is TrialState.INACTIVE
+    keys = [t.configuration.key for t in report.leaderboard.trials]
     assert len(keys) == len(set(keys)) == 8
-    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+    assert report.leaderboard.score(report.leaderboard.best) == pytest.approx(97 / 90)
 
 
 @pytest.mark.parametrize("planner", planner_names())
@@ -202,7 +204,9 @@ def test_what_a_fault_of_the_study_stopped_is_measured_once_it_is_mended(
     mended = ReplayRunner(table(study), study, can_switch=chains)
     report = play(study, store, mended, planner=planner)
     assert report.study.stopped == "exhausted"
-    complete = {t.configuration for t in report.standing.trials if t.state is TrialState.COMPLETE}
+    complete = {
+        t.configuration for t in report.leaderboard.trials if t.state is TrialState.COMPLETE
+    }
     assert complete == set(Space(study).points)
 
 
@@ -222,9 +226,9 @@ def test_a_crash_in_a_launch_for_many_settings_is_judged_by_a_launch_of_its_own(
 
     report = play(study, store, Odd(study, bend, can_switch=chains), hot_switch=True)
     assert report.study.stopped == "exhausted"
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert report.standing.best.configuration == best
-    shared, *own = [report.launches[n] for n in report.standing.best.launches]
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
+    assert report.leaderboard.best.configuration == best
+    shared, *own = [report.launches[n] for n in report.leaderboard.best.launches]
     assert (shared.state, len(shared.trials)) == (LaunchState.FAILED, 3)
     assert [len(launch.trials) for launch in own] == [1]
     # It judged 1 step before the crash, so it is spent; and is said to be.
@@ -240,7 +244,7 @@ def test_a_server_that_did_not_start_and_cannot_be_stopped_stops_the_study(small
     report = replay(study, table(study, failures={bad.key: left}), store, name="s")
     assert report.study.stopped == "fault"
     assert "4711" in report.study.stop_reason
-    trial = next(t for t in report.standing.trials if t.configuration == bad)
+    trial = next(t for t in report.leaderboard.trials if t.configuration == bad)
     assert len(trial.launches) == 1
 
 
@@ -250,7 +254,7 @@ def test_a_killed_server_is_tried_again_and_then_its_configurations_own_fault(sm
     killed = Failure("scheduler_killed", "load", "host", "crashed with exit code -9")
     report = replay(study, table(study, failures={bad.key: killed}), store, name="s")
     assert report.study.stopped == "exhausted"
-    trial = next(t for t in report.standing.trials if t.configuration == bad)
+    trial = next(t for t in report.leaderboard.trials if t.configuration == bad)
     assert (trial.state, trial.failure.kind) == (TrialState.INFEASIBLE, "unstable")
     assert len(trial.launches) == 2
     assert report.launches_spent == 8  # the first kill may have been anybody's
@@ -265,9 +269,9 @@ def test_a_study_that_reached_its_target_leaves_nothing_running(small, store):
         study, table(study, failures={bad.key: oom}), store, name="s", can_switch=chains, launches=4
     )
     assert report.study.stopped == "budget"
-    states = [t.state for t in report.standing.trials]
+    states = [t.state for t in report.leaderboard.trials]
     assert TrialState.RUNNING not in states
-    failed = [t for t in report.standing.trials if t.state is TrialState.FAILED]
+    failed = [t for t in report.leaderboard.trials if t.state is TrialState.FAILED]
     assert failed
     assert {t.failure.kind for t in failed} == {"not_measured"}
 
@@ -282,11 +286,11 @@ def test_a_disturbed_window_is_measured_once_more_in_the_same_launch(small, stor
         return replace(measurement, invalid=("unsteady: x", "silent: y") if disturbed else ())
 
     report = play(study, store, Odd(study, bend))
-    assert {t.state for t in report.standing.trials} == {TrialState.COMPLETE}
-    assert all(len(t.measurements) == 1 for t in report.standing.trials)
-    assert report.launches_spent == len(report.standing.trials) == 3
+    assert {t.state for t in report.leaderboard.trials} == {TrialState.COMPLETE}
+    assert all(len(t.measurements) == 1 for t in report.leaderboard.trials)
+    assert report.launches_spent == len(report.leaderboard.trials) == 3
     stored = store.study("s").id
-    assert [len(store.measurements(stored, t.number)) for t in report.standing.trials] == [2] * 3
+    assert [len(store.measurements(stored, t.number)) for t in report.leaderboard.trials] == [2] * 3
 
 
 @pytest.mark.parametrize(
@@ -331,7 +335,7 @@ def test_what_is_not_believed_again_or_for_another_reason_is_invalid(small, stor
         return replace(measurement, invalid=(invalid,)) if bad else measurement
 
     report = play(study, store, Odd(study, bend))
-    states = {t.configuration.speculation.enabled: t.state for t in report.standing.trials}
+    states = {t.configuration.speculation.enabled: t.state for t in report.leaderboard.trials}
     assert states == {False: TrialState.COMPLETE, True: TrialState.INVALID}
     each = 3 if invalid.startswith("unsteady") else 1
     assert len(windows) == 1 + 2 * each  # without speculation, the default's steps, and 1 step

@@ -25,10 +25,10 @@ def test_every_planner_finds_the_best_and_repeats_nothing(small, store, planner,
     study = small()
     report = replay(study, table(study), store, name="s", planner=planner, can_switch=switch)
     assert report.study.stopped == "exhausted"
-    best = report.standing.best
+    best = report.leaderboard.best
     assert best.configuration == point(study, 2, "LL,LL128,Simple")
-    assert report.standing.score(best) == pytest.approx(97 / 90)
-    keys = [t.configuration.key for t in report.standing.trials]
+    assert report.leaderboard.score(best) == pytest.approx(97 / 90)
+    keys = [t.configuration.key for t in report.leaderboard.trials]
     assert len(keys) == len(set(keys)) == 8
     # Two without speculation, the default's own, and one for the chains of each protocol.
     assert len(report.launches) == (8 if switch is None else 5)
@@ -36,7 +36,7 @@ def test_every_planner_finds_the_best_and_repeats_nothing(small, store, planner,
 
 def test_baselines_come_first(small, store):
     report = replay(small(), table(small()), store, name="s", planner="random", seed=5)
-    first, second = report.standing.trials[:2]
+    first, second = report.leaderboard.trials[:2]
     assert (first.purpose, second.purpose) == (Purpose.BASELINE, Purpose.BASELINE)
     assert not first.configuration.speculation.enabled
     assert second.configuration.speculation.num_steps == 3
@@ -49,7 +49,7 @@ def test_equal_seeds_replay_alike_and_others_differ(small, store):
             t.configuration
             for t in replay(
                 study, table(study), store, name=name, planner="random", seed=seed
-            ).standing.trials
+            ).leaderboard.trials
         ]
         for name, seed in (("a", 1), ("b", 1), ("c", 2), ("d", 3))
     ]
@@ -70,15 +70,15 @@ def test_budget_of_launches_and_of_hours(small, store):
 def test_two_operating_points(small, store):
     study = small(points="[{concurrency: 1}, {concurrency: 8, weight: 3}]")
     report = replay(study, table(study), store, name="s")
-    assert {len(t.measurements) for t in report.standing.trials} == {2}
-    assert [m.point.concurrency for m in report.standing.best.measurements] == [1, 8]
+    assert {len(t.measurements) for t in report.leaderboard.trials} == {2}
+    assert [m.point.concurrency for m in report.leaderboard.best.measurements] == [1, 8]
 
 
 def test_many_replays_share_one_store(small, store):
     study = small()
     known = table(study)
     winners = [
-        replay(study, known, store, name=f"s{i}", seed=i, noise=0.02, planner="random").standing
+        replay(study, known, store, name=f"s{i}", seed=i, noise=0.02, planner="random").leaderboard
         for i in range(40)
     ]
     right = sum(w.best.configuration == point(study, 2, "LL,LL128,Simple") for w in winners)
@@ -97,9 +97,9 @@ def test_what_sglang_refuses_is_no_baseline_of_the_report(small, store, planner)
     study = small()
     report = play(study, store, ReplayRunner(table(study), study), planner=planner, heed=heed)
     assert report.study.stopped == "exhausted"
-    assert len(report.standing.trials) == 7
-    assert report.standing.baselines.keys() == {"none"}
-    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+    assert len(report.leaderboard.trials) == 7
+    assert report.leaderboard.baselines.keys() == {"none"}
+    assert report.leaderboard.score(report.leaderboard.best) == pytest.approx(97 / 90)
 
 
 @pytest.mark.parametrize("planner", planner_names())
@@ -108,9 +108,9 @@ def test_baselines_need_not_be_points_of_the_space(small, store, planner):
     study = small(steps="[1, 2]", protos='["LL,LL128,Simple", LL]', launches=24)
     report = replay(study, table(study), store, name="s", planner=planner)
     assert report.study.stopped == "exhausted"
-    assert len(report.standing.trials) == 2 + 6
-    assert report.standing.reference.values == (90.0,)
-    assert report.standing.score(report.standing.best) == pytest.approx(97 / 90)
+    assert len(report.leaderboard.trials) == 2 + 6
+    assert report.leaderboard.reference.values == (90.0,)
+    assert report.leaderboard.score(report.leaderboard.best) == pytest.approx(97 / 90)
 
 
 def test_a_budget_that_just_reaches_every_point_ends_exhausted(small, store):

@@ -17,7 +17,7 @@ from jsonschema import validate
 from runners.process.gpu_locks import DeviceLocks
 from runners.sglang.runner import SGLangRunner
 from search_spaces.study_file.load import parse_study
-from tuner.preflight.sglang import heeded
+from tuner.preflight.sglang import apply_preflight
 from tuner.studies import assembly
 
 from ...sglang_arguments import write_sglang
@@ -80,14 +80,14 @@ def planned(tuner, call):
 def test_validate_tells_what_it_takes_and_sets_itself(installed, validated):
     installed()
     told, _ = validated(text_of(topk="[1, 2]"))
-    assert "SGLang 9.8.7 takes all of " in told
-    assert "NCCL's variables" in told
+    assert "SGLang 9.8.7 accepts all of " in told
+    assert "NCCL variables" in told
     assert (
-        "--attention-backend is not given, and SGLang sets it by itself: fa3 at topk not set or "
+        "--attention-backend is not set, SGLang chooses: fa3 at topk not set or "
         "1, flashinfer at topk 2" in told
     )
     assert (
-        "--max-running-requests is not given, and SGLang sets it by itself: not set at algorithm "
+        "--max-running-requests is not set, SGLang chooses: not set at algorithm "
         "none, 48 at algorithm EAGLE3" in told
     )
     assert "as if on" not in told
@@ -99,7 +99,7 @@ def test_validate_tells_what_it_refuses_and_rewrites(installed, validated):
     assert " refuses " in told
     assert "EAGLE3 steps " in told
     assert "would not start: ValueError: topk 8 is not to its taste" in told
-    assert "would run with --page-size 4 in place of 3" in told
+    assert "would run with --page-size 4 instead of 3" in told
 
 
 def test_validate_json_has_it_all(installed, validated):
@@ -108,14 +108,14 @@ def test_validate_json_has_it_all(installed, validated):
     found = json.loads(out)
     validate(found, json.loads((SCHEMAS / "validate.schema.json").read_text()))
     assert found["ok"] is True
-    word = found["sglang"]
-    assert word["version"] == "9.8.7"
-    assert word["as_if_on"] is None
-    assert {r["configuration"]["speculation"]["topk"] for r in word["refused"]} == {8}
-    [rewritten] = [r for r in word["rewritten"] if r["flag"] == "page-size"]
+    summary = found["sglang"]
+    assert summary["version"] == "9.8.7"
+    assert summary["as_if_on"] is None
+    assert {r["configuration"]["speculation"]["topk"] for r in summary["refused"]} == {8}
+    [rewritten] = [r for r in summary["rewritten"] if r["flag"] == "page-size"]
     assert (rewritten["asked"], rewritten["runs"]) == (3, 4)
-    assert word["unanswered"] == []
-    assert "attention-backend" not in {c["flag"] for c in word["sets_itself"]}  # no tree runs
+    assert summary["unanswered"] == []
+    assert "attention-backend" not in {c["flag"] for c in summary["sets_itself"]}  # no tree runs
 
 
 def test_a_gpu_that_is_not_here_is_pretended_and_named(installed, validated, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_study_of_which_nothing_would_run_is_an_error(installed, validated, pl
     assert found["ok"] is False
     assert "of-another-world" in found["errors"][0]["message"]
     _, told = planned(text, code=2)
-    assert "which would run, refuses every configuration" in told
+    assert "refuses every configuration" in told
     assert "Correct the study" in told
 
 
@@ -177,7 +177,7 @@ def test_a_sweep_launches_no_refused_point(installed, tmp_path):
     servers = SGLangRunner(study, seed=0, log_dir=tmp_path)
     posed = assembly.build_problem(study, servers, hot_switch=True)
     assert any(point.speculation.topk == 8 for point in posed.space)
-    problem = heeded(posed, servers)
+    problem = apply_preflight(posed, servers)
     assert problem.space.digest == posed.space.digest  # a resumed study is the same one
     assert {point.speculation.topk for point in problem.space} == {None, 1}
     assert len(problem.space) == len(problem.space.points) == 6
@@ -199,14 +199,14 @@ def test_todays_command_that_would_not_start_is_an_error(installed, planned):
 def test_a_model_that_is_not_here_is_no_refusal(installed, planned):
     installed()
     out, _ = planned(text_of(model="elsewhere/model"), "--json")
-    [note] = [n for n in json.loads(out)["notes"] if "nothing can be said" in n]
+    [note] = [n for n in json.loads(out)["notes"] if "not checked" in n]
     assert "OSError: not here" in note
 
 
 def test_what_must_be_fetched_to_ask_about_a_model_is_told(installed, validated):
     installed()
     told, _ = validated(text_of(model="hub/model"))
-    assert "no configuration of hub/model or org/draft on this machine" in told
+    assert "this machine has no config.json of hub/model or org/draft" in told
     assert "`hf download NAME config.json`" in told
     assert "https://hub" not in told
 
@@ -215,10 +215,10 @@ def test_what_was_not_asked_about_is_told_with_the_reason(installed, validated):
     installed()
     text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")
     told, _ = validated(text)
-    assert "not asked about: the process that asked it ended with exit code 7: it hurts" in told
+    assert "not checked: the process that asked it ended with exit code 7: it hurts" in told
     text = text_of().replace("server: {", "server: {env: {SGLANG_MOOD: dying}, ")
     told, _ = validated(text)
-    assert "SGLang was not asked" in told
+    assert "the configurations were not checked with SGLang" in told
     assert "ended with exit code 7: it hurts" in told
 
 
@@ -226,7 +226,7 @@ def test_it_is_not_asked_beside_a_measurement(installed, validated, tmp_path):
     installed()
     with DeviceLocks(("cpu",), "another"):
         told, _ = validated(text_of())
-    assert "SGLang was not asked" in told
+    assert "the configurations were not checked with SGLang" in told
     assert "cpu is in use by a tuner" in told
     told, _ = validated(text_of(), "--no-sglang")
     assert "SGLang" not in told

@@ -25,7 +25,7 @@ from results.store import Store
 from results.studies import NewStudy
 from runners.base import LaunchCommand
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.metrics import Figure
+from search_spaces.metrics import Metric
 from search_spaces.workload import OperatingPoint
 from tuner.formatting import describe_figures, describe_histogram, describe_reasons
 from tuner.loop.progress import Lines, Since
@@ -130,7 +130,7 @@ def test_what_was_not_measured_is_left_out():
 
 def test_reasons_come_before_warnings():
     first, second = describe_reasons(INVALID)
-    assert first.startswith("do not believe it: cached_tokens: ")
+    assert first.startswith("invalid: cached_tokens: ")
     assert second.startswith("warning: low_acceptance: ")
 
 
@@ -156,25 +156,25 @@ def report():
     ]
     with Store.open("sqlite://") as store:
         study = store.create_study(NewStudy("small", "study: small\n", "d", "s", "simulated", True))
-    standing = Leaderboard.of(
+    leaderboard = Leaderboard.of(
         [replace(trial, launches=(0,)) for trial in trials], {"none": configurations[0]}
     )
-    return StudyReport(study, standing, (), 2, None, owner_lives=False)
+    return StudyReport(study, leaderboard, (), 2, None, owner_lives=False)
 
 
 def test_a_trial_is_shown_with_its_reasons_and_warnings(report, capsys):
-    render_trial(report, report.standing.trials[2])
+    render_trial(report, report.leaderboard.trials[2])
     shown = capsys.readouterr().out
     assert "state: invalid" in shown
     assert "measured at concurrency 8:" in shown
-    assert "do not believe it: cached_tokens: 300 of 400 prompt tokens came from the" in shown
+    assert "invalid: cached_tokens: 300 of 400 prompt tokens came from the" in shown
     assert "warning: low_acceptance: accept length 1.040" in shown
     assert "configuration: EAGLE3 steps 3\n" in shown
     assert not any(word in shown for word in ("score", "the server ran", "None", "{"))
 
 
 def test_a_trial_is_shown_with_what_the_server_made_of_it(report, capsys):
-    trial = report.standing.trials[1]
+    trial = report.leaderboard.trials[1]
     render_trial(report, replace(trial, resolved=trial.configuration))
     shown = capsys.readouterr().out
     assert "score: 1.000\n" in shown
@@ -187,9 +187,9 @@ def test_a_trial_is_shown_with_what_the_server_made_of_it(report, capsys):
 def test_a_long_message_is_whole_only_where_one_trial_is_shown(report, capsys):
     advice = "Lower --mem-fraction-static."
     failure = Failure("cuda_oom", "kv_cache", "configuration", f"No memory is left. {advice}")
-    *first, last = report.standing.trials
+    *first, last = report.leaderboard.trials
     last = replace(last, failure=failure)
-    report = replace(report, standing=replace(report.standing, trials=(*first, last)))
+    report = replace(report, leaderboard=replace(report.leaderboard, trials=(*first, last)))
     lines = Lines(simulated=True)
     lines.judged(last)
     render(report)
@@ -197,7 +197,7 @@ def test_a_long_message_is_whole_only_where_one_trial_is_shown(report, capsys):
     assert "trial 2 is invalid: No memory is left.\n" in shown.out
     assert "[invalid: No memory is left.]" in shown.err
     assert advice not in shown.out + shown.err
-    assert "all of it: `tuner show --study small --trial 2`" in shown.out
+    assert "full message: `tuner show --study small --trial 2`" in shown.out
     render_trial(report, last)
     assert advice in capsys.readouterr().out
 
@@ -225,7 +225,7 @@ def test_what_must_be_known_stands_at_the_head_and_under_the_command(report, cap
 
 @pytest.mark.parametrize(("speed", "within"), [(92.0, True), (99.0, False)])
 def test_the_strongest_baseline_first_and_a_small_lead_is_told(report, capsys, speed, within):
-    plain, second, _ = report.standing.trials
+    plain, second, _ = report.leaderboard.trials
     weak = replace(
         second,
         number=1,
@@ -234,13 +234,13 @@ def test_the_strongest_baseline_first_and_a_small_lead_is_told(report, capsys, s
     )
     best = replace(second, number=2, measurements=(replace(FULL, output_tok_s=speed),))
     baselines = {"default": weak.configuration, "none": plain.configuration}
-    report = replace(report, standing=Leaderboard.of([plain, weak, best], baselines))
+    report = replace(report, leaderboard=Leaderboard.of([plain, weak, best], baselines))
     render(report)
     shown = capsys.readouterr().out
     answer = next(line for line in shown.splitlines() if line.startswith("best: "))
-    assert answer.index("on baseline 'none'") < answer.index("on baseline 'default'")
+    assert answer.index("over baseline 'none'") < answer.index("over baseline 'default'")
     assert ("keep 'none' until the lead is confirmed" in " ".join(shown.split())) is within
-    assert (f"its {speed / 90 - 1:.1%} on 'none'" in " ".join(shown.split())) is within
+    assert (f"its lead of {speed / 90 - 1:.1%} over 'none'" in " ".join(shown.split())) is within
 
 
 def failed_launch(failure):
@@ -251,7 +251,7 @@ def failed_launch(failure):
 def test_a_failure_is_told_once(report, capsys):
     failure = Failure("cuda_oom", "kv_cache", "configuration", "No memory is left.")
     other = Failure("port_taken", "ready", "host", "The port is taken.")
-    *first, last = report.standing.trials
+    *first, last = report.leaderboard.trials
     last = replace(last, failure=failure, state=TrialState.INFEASIBLE, launches=(7,))
     lines = Lines(simulated=True)
     lines.judged(last)
@@ -261,9 +261,9 @@ def test_a_failure_is_told_once(report, capsys):
     assert said.count("No memory is left.") == 1
     assert "launch 7 failed in kv_cache (cuda_oom, a fault of the configuration); log: " in said
     assert "a fault of the host): The port is taken.; log: launch.log" in said
-    standing = replace(report.standing, trials=(*first, last))
+    leaderboard = replace(report.leaderboard, trials=(*first, last))
     for told, lines_of_it in ((failure, 0), (other, 1)):
-        render(replace(report, standing=standing, launches=(failed_launch(told),)))
+        render(replace(report, leaderboard=leaderboard, launches=(failed_launch(told),)))
         shown = capsys.readouterr().out
         assert shown.count("No memory is left.") == 1
         assert shown.count("launch 7 failed, not counted: The port is taken.") == lines_of_it
@@ -288,7 +288,7 @@ def test_a_new_launch_ends_what_was_said_of_the_last_one(report, monkeypatch):
     monkeypatch.setattr(lines, "_status", status)
     lines.measuring("trial 0, concurrency 1")
     launch = failed_launch(None)
-    planned = SimpleNamespace(trials=report.standing.trials[:1], anchor=None)
+    planned = SimpleNamespace(trials=report.leaderboard.trials[:1], anchor=None)
     lines.launching(launch, planned, None)
     assert shown == ["measuring trial 0, concurrency 1 (0 s)", "starting launch 7 (0 s)"]
 
@@ -302,12 +302,14 @@ def test_a_study_is_shown_with_one_line_per_kind_of_warning(report, capsys):
 
 def test_a_narrow_table_keeps_names_whole(report, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    plain, second, _ = report.standing.trials
+    plain, second, _ = report.leaderboard.trials
     env = {"NCCL_PROTO": "LL,LL128,Simple", "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE": "1"}
     tuned = Configuration.of(Speculation("EAGLE3", 2, 1, 3), env=env)
     trials = [plain, replace(second, configuration=tuned)]
-    standing = Leaderboard.of(trials, {"none": plain.configuration, "default": plain.configuration})
-    render(replace(report, standing=standing, study=replace(report.study, simulated=True)))
+    leaderboard = Leaderboard.of(
+        trials, {"none": plain.configuration, "default": plain.configuration}
+    )
+    render(replace(report, leaderboard=leaderboard, study=replace(report.study, simulated=True)))
     lines = capsys.readouterr().out.split("\nits tuner")[0].splitlines()
     table = [line for line in lines if not line.startswith(("warning", "study"))]
     assert max(map(len, table)) <= 80
@@ -325,26 +327,26 @@ def test_an_invalid_trial_has_figures_and_no_score(report):
 
 
 @pytest.mark.parametrize(
-    ("figure", "column", "answer"),
+    ("metric", "column", "answer"),
     [
         (
-            Figure("goodput_request_s"),
+            Metric("goodput_request_s"),
             "good",
-            "3.00 simulated good req/s (80.0 tok/s); +20.0% on baseline 'none' (2.50 good req/s)",
+            "3.00 simulated good req/s (80.0 tok/s); +20.0% over baseline 'none' (2.50 good req/s)",
         ),
         (
-            Figure("ttft_p95_ms", larger_is_better=False),
+            Metric("ttft_p95_ms", larger_is_better=False),
             "TTFT",
-            "35.5 simulated TTFT p95 ms (80.0 tok/s); +100.0% on baseline 'none' (71.0 TTFT",
+            "35.5 simulated TTFT p95 ms (80.0 tok/s); +100.0% over baseline 'none' (71.0 TTFT",
         ),
     ],
 )
-def test_what_a_study_ranks_by_is_shown_first(report, capsys, figure, column, answer):
+def test_what_a_study_ranks_by_is_shown_first(report, capsys, metric, column, answer):
     better = replace(FULL, output_tok_s=80.0, goodput_request_s=3.0, ttft_p95_ms=35.5)
-    plain, second, _ = report.standing.trials
+    plain, second, _ = report.leaderboard.trials
     trials = [plain, replace(second, measurements=(better,))]
-    standing = Leaderboard.of(trials, {"none": plain.configuration}, figure)
-    report = replace(report, standing=standing, study=replace(report.study, simulated=True))
+    leaderboard = Leaderboard.of(trials, {"none": plain.configuration}, metric)
+    report = replace(report, leaderboard=leaderboard, study=replace(report.study, simulated=True))
     render(report)
     shown = capsys.readouterr().out
     header = next(line for line in shown.splitlines() if "accept" in line)

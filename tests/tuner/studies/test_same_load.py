@@ -72,7 +72,7 @@ def test_a_study_whose_prompts_change_stops_and_keeps_what_it_has(small, store, 
     report = replay(small(), table(small()), store, name="s")
     assert report.study.stopped == "fault"
     assert "differ from those of trial 0" in report.study.stop_reason
-    states = [trial.state for trial in report.standing.trials]
+    states = [trial.state for trial in report.leaderboard.trials]
     assert states == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAILED]
-    assert report.standing.trials[2].measurements == ()
+    assert report.leaderboard.trials[2].measurements == ()
     assert report.launches_spent == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from results.records import Failure, Measurement, Purpose, Trial, TrialState
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.metrics import Figure
+from search_spaces.metrics import Metric
 from search_spaces.workload import OperatingPoint
 from tuner.formatting import describe_gain, describe_speeds
 from tuner.verdict.scores import Leaderboard, Reference, beside_baselines, judge
@@ -56,45 +56,45 @@ BASELINES = {"none": NONE, "default": DEFAULT}
 
 def test_score_is_the_gain_over_the_best_baseline():
     other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
-    standing = Leaderboard.of(
+    leaderboard = Leaderboard.of(
         [trial(0, NONE, 90.0), trial(1, DEFAULT, 72.0), trial(2, other, 99.0)], BASELINES
     )
-    assert standing.score(standing.trials[0]) == pytest.approx(1.0)
-    assert standing.score(standing.trials[1]) == pytest.approx(0.8)
-    assert standing.score(standing.trials[2]) == pytest.approx(1.1)
-    assert standing.best is standing.trials[2]
-    assert standing.gain_over("default", standing.trials[2]) == pytest.approx(99 / 72)
+    assert leaderboard.score(leaderboard.trials[0]) == pytest.approx(1.0)
+    assert leaderboard.score(leaderboard.trials[1]) == pytest.approx(0.8)
+    assert leaderboard.score(leaderboard.trials[2]) == pytest.approx(1.1)
+    assert leaderboard.best is leaderboard.trials[2]
+    assert leaderboard.gain_over("default", leaderboard.trials[2]) == pytest.approx(99 / 72)
 
 
 def test_several_points_take_the_best_baseline_at_each():
     other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
-    standing = Leaderboard.of(
+    leaderboard = Leaderboard.of(
         [trial(0, NONE, 100.0, 400.0), trial(1, DEFAULT, 80.0, 500.0), trial(2, other, 110, 450)],
         BASELINES,
     )
-    assert standing.reference == Reference((100.0, 500.0))
-    assert standing.score(standing.trials[2]) == pytest.approx(math.sqrt(1.1 * 0.9))
+    assert leaderboard.reference == Reference((100.0, 500.0))
+    assert leaderboard.score(leaderboard.trials[2]) == pytest.approx(math.sqrt(1.1 * 0.9))
 
 
 def test_no_score_before_every_baseline_is_judged():
-    standing = Leaderboard.of([trial(0, NONE, 90.0)], BASELINES)
-    assert standing.score(standing.trials[0]) is None
-    assert standing.best is standing.trials[0]
-    assert standing.baselines["default"] is None
+    leaderboard = Leaderboard.of([trial(0, NONE, 90.0)], BASELINES)
+    assert leaderboard.score(leaderboard.trials[0]) is None
+    assert leaderboard.best is leaderboard.trials[0]
+    assert leaderboard.baselines["default"] is None
 
 
 def test_an_infeasible_default_baseline_leaves_the_other_as_reference():
     crashed = Trial(1, Purpose.BASELINE, TrialState.INFEASIBLE, DEFAULT)
-    standing = Leaderboard.of([trial(0, NONE, 90.0), crashed], BASELINES)
-    assert standing.reference == Reference((90.0,))
-    assert standing.gain_over("default", standing.trials[0]) is None
+    leaderboard = Leaderboard.of([trial(0, NONE, 90.0), crashed], BASELINES)
+    assert leaderboard.reference == Reference((90.0,))
+    assert leaderboard.gain_over("default", leaderboard.trials[0]) is None
 
 
 def test_an_unbelieved_measurement_is_no_reference_and_never_best():
     wrong = trial(1, DEFAULT, 900.0, state=TrialState.INVALID)
-    standing = Leaderboard.of([trial(0, NONE, 90.0), wrong], BASELINES)
-    assert standing.reference == Reference((90.0,))
-    assert standing.best is standing.trials[0]
+    leaderboard = Leaderboard.of([trial(0, NONE, 90.0), wrong], BASELINES)
+    assert leaderboard.reference == Reference((90.0,))
+    assert leaderboard.best is leaderboard.trials[0]
 
 
 GARBAGE = ("degenerate_output: 8 of 8 answers are one token over and over",)
@@ -132,11 +132,11 @@ def test_degenerate_answers_without_a_clean_baseline_stay_a_warning():
 
 def test_a_baseline_is_judged_against_a_later_one():
     trials = [answering(0, NONE, GARBAGE), answering(1, DEFAULT, ())]
-    standing = Leaderboard.of(trials, BASELINES)
-    assert [t.state for t in standing.trials] == [TrialState.INVALID, TrialState.COMPLETE]
-    assert standing.baselines["none"].state is TrialState.INVALID
-    assert standing.best is standing.trials[1]
-    assert "baseline 'none' is missing" in verdict(standing).reason
+    leaderboard = Leaderboard.of(trials, BASELINES)
+    assert [t.state for t in leaderboard.trials] == [TrialState.INVALID, TrialState.COMPLETE]
+    assert leaderboard.baselines["none"].state is TrialState.INVALID
+    assert leaderboard.best is leaderboard.trials[1]
+    assert "baseline 'none' is missing" in verdict(leaderboard).reason
     kept = Leaderboard.of(trials, BASELINES, compare_answers=False)
     assert kept.trials == tuple(trials)
 
@@ -145,13 +145,13 @@ def test_a_clean_baseline_judged_later_invalidates_a_degenerate_trial():
     other = Configuration.of(Speculation("EAGLE3", 2, 1, 3))
     trials = [answering(0, NONE, GARBAGE), answering(1, other, GARBAGE)]
     assert Leaderboard.of(trials, BASELINES).trials == tuple(trials)
-    standing = Leaderboard.of([*trials, answering(2, DEFAULT, ())], BASELINES)
-    assert [t.state for t in standing.trials] == [
+    leaderboard = Leaderboard.of([*trials, answering(2, DEFAULT, ())], BASELINES)
+    assert [t.state for t in leaderboard.trials] == [
         TrialState.INVALID, TrialState.INVALID, TrialState.COMPLETE,
     ]  # fmt: skip
-    assert standing.score(standing.trials[1]) is None
-    assert standing.best is standing.trials[2]
-    assert Leaderboard.of(standing.trials, BASELINES) == standing
+    assert leaderboard.score(leaderboard.trials[1]) is None
+    assert leaderboard.best is leaderboard.trials[2]
+    assert Leaderboard.of(leaderboard.trials, BASELINES) == leaderboard
 
 
 @given(
@@ -168,8 +168,8 @@ def test_scaling_every_point_scales_the_gain(speeds, factor, weights):
     assert reference.gain(scaled) == pytest.approx(factor)
 
 
-GOODPUT = Figure("goodput_request_s")
-LATENCY = Figure("e2e_p95_ms", larger_is_better=False)
+GOODPUT = Metric("goodput_request_s")
+LATENCY = Metric("e2e_p95_ms", larger_is_better=False)
 
 
 def measured(number: int, configuration: Configuration, **figures) -> Trial:
@@ -183,18 +183,18 @@ def test_goodput_ranks_where_the_objective_says_so():
         measured(0, NONE, goodput_request_s=2.0, output_tok_s=100.0),
         measured(1, DEFAULT, goodput_request_s=1.0, output_tok_s=900.0),
     ]
-    standing = Leaderboard.of(trials, BASELINES, GOODPUT)
-    assert standing.best is trials[0]
-    assert standing.score(trials[1]) == pytest.approx(0.5)
-    assert standing.gain_over("default", trials[0]) == pytest.approx(2.0)
+    leaderboard = Leaderboard.of(trials, BASELINES, GOODPUT)
+    assert leaderboard.best is trials[0]
+    assert leaderboard.score(trials[1]) == pytest.approx(0.5)
+    assert leaderboard.gain_over("default", trials[0]) == pytest.approx(2.0)
 
 
 def test_a_latency_is_better_when_it_is_shorter():
     trials = [measured(0, NONE, e2e_p95_ms=800.0), measured(1, DEFAULT, e2e_p95_ms=400.0)]
-    standing = Leaderboard.of(trials, BASELINES, LATENCY)
-    assert standing.reference == Reference((400.0,), LATENCY)
-    assert standing.best is trials[1]
-    assert standing.score(trials[0]) == pytest.approx(0.5)
+    leaderboard = Leaderboard.of(trials, BASELINES, LATENCY)
+    assert leaderboard.reference == Reference((400.0,), LATENCY)
+    assert leaderboard.best is trials[1]
+    assert leaderboard.score(trials[0]) == pytest.approx(0.5)
 
 
 @given(
@@ -206,8 +206,8 @@ def test_a_goodput_of_nothing_has_a_finite_gain(goods, window_s):
         measured(n, configuration, goodput_request_s=good, window_s=window_s)
         for n, (configuration, good) in enumerate(zip((NONE, DEFAULT), goods, strict=True))
     ]
-    standing = Leaderboard.of(trials, BASELINES, GOODPUT)
-    scores = [standing.score(trial) for trial in trials]
+    leaderboard = Leaderboard.of(trials, BASELINES, GOODPUT)
+    scores = [leaderboard.score(trial) for trial in trials]
     assert all(math.isfinite(score) and score > 0 for score in scores)
     # No good request is worse than any number of them; two such are equal.
     order = [good or 0.0 for good in goods]
@@ -217,10 +217,10 @@ def test_a_goodput_of_nothing_has_a_finite_gain(goods, window_s):
 
 def test_a_latency_that_no_answer_had_does_not_win():
     # Answers of one token each have no time per output token.
-    figure = Figure("tpot_p95_ms", larger_is_better=False)
+    metric = Metric("tpot_p95_ms", larger_is_better=False)
     trials = [measured(0, NONE), measured(1, DEFAULT, tpot_p95_ms=math.nan)]
-    standing = Leaderboard.of(trials, BASELINES, figure)
-    assert standing.best is trials[0]
+    leaderboard = Leaderboard.of(trials, BASELINES, metric)
+    assert leaderboard.best is trials[0]
     state, failure = judge(trials[1].measurements, {"tpot_p95_ms": 50.0})
     assert state is TrialState.INFEASIBLE
     assert "was not measured" in failure.message
@@ -295,9 +295,9 @@ def _open_trial(number: int, configuration: Configuration, good: float):
     ],
 )
 def test_a_rate_that_is_the_loads_own_names_no_winner(base, other, kind):
-    figure = Figure("goodput_request_s")
+    metric = Metric("goodput_request_s")
     trials = [_open_trial(0, NONE, base), _open_trial(1, DEFAULT, other)]
-    said = verdict(Leaderboard.of(trials, {"none": NONE}, figure))
+    said = verdict(Leaderboard.of(trials, {"none": NONE}, metric))
     assert said.kind == kind
     assert ("raise request_rate or tighten goodput" in said.reason) == (kind == "tie")
 
