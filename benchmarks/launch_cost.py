@@ -127,7 +127,7 @@ class Bench:
         for _ in range(self._blocks):
             measurement = session.measure(point)
             for reason in measurement.invalid:
-                print(f"  not believed: {reason}", file=sys.stderr)
+                print(f"  invalid: {reason}", file=sys.stderr)
             speeds.append(measurement.output_tok_s or 0.0)
             cycles.append(of_measurement(measurement)["cycle_ms"] or 0.0)
         return speeds, cycles

@@ -174,7 +174,7 @@ def _drifts(drifts: Sequence[LongDrift]) -> Iterator[Sequence[str]]:
 
 
 def _disturbed(disturbances: Sequence[Disturbance]) -> Iterator[Sequence[str]]:
-    yield "configuration", "users", "beside", "cycles", "tok/s", "ms/verify", "not believed"
+    yield "configuration", "users", "beside", "cycles", "tok/s", "ms/verify", "invalid"
     for each in disturbances:
         yield (
             label(each.configuration),

@@ -31,7 +31,7 @@ def acceptance_unexpected(evidence: Evidence) -> str | None:
         return None
     return (
         f"{counted} of {len(evidence.good)} answers report verify calls, but the server says that "
-        "it does not speculate"
+        "it does not speculate: check whether a proxy sends answers of another server"
     )
 
 
@@ -48,7 +48,8 @@ def acceptance_missing(evidence: Evidence) -> str | None:
         return None
     return (
         f"{len(missing)} of {len(evidence.good)} answers report no verify calls under "
-        f"{evidence.speculation.algorithm}; first {missing[0].prompt}"
+        f"{evidence.speculation.algorithm}; first {missing[0].prompt}: use an SGLang version that "
+        "reports the counts"
     )
 
 
@@ -163,7 +164,7 @@ def acceptance_stale(evidence: Evidence) -> str | None:
         return None
     return (
         f"all {len(counted)} answers report {verify} verify calls and {correct} correct drafts: "
-        "the counts do not belong to the answers"
+        "the counts do not belong to the answers; report the answers to SGLang"
     )
 
 

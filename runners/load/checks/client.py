@@ -53,7 +53,7 @@ def client_busy(evidence: Evidence) -> str | None:
     share = evidence.client_cpu_share
     if share is None or not _BUSY < share <= _SATURATED:
         return None
-    return f"the busiest client process used {share:.0%} of a core"
+    return f"the busiest client process used {share:.0%} of a core: use more client processes"
 
 
 @invalidates
@@ -72,7 +72,7 @@ def client_late(evidence: Evidence) -> str | None:
     return (
         f"the client sent requests late: by {1000 * late:.1f} ms at the 95th percentile, with a "
         f"mean gap of {1000 * gap:.1f} ms and a TTFT of {1000 * ttft:.1f} ms; the client cannot "
-        f"send at {evidence.point.name}"
+        f"send at {evidence.point.name}: lower the rate, or give the client more cores"
     )
 
 
@@ -91,8 +91,8 @@ def client_paused(evidence: Evidence) -> str | None:
     return (
         f"the client did not run for {pauses.paused_share():.0%} of the window (longest pause "
         f"{1000 * longest:.0f} ms, real time); lanes lost up to {lost:.1%} of their time, and "
-        f"tokens were noticed {1000 * pauses.mean_late_s():.2f} ms late on average; likely cause: "
-        f"{pauses.cause()}"
+        f"tokens were noticed {1000 * pauses.mean_late_s():.2f} ms late on average: give the "
+        f"client a separate core; likely cause: {pauses.cause()}"
     )
 
 

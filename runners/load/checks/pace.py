@@ -102,7 +102,9 @@ class _Change:
 def unsteady(evidence: Evidence) -> str | None:
     """Closed loop: the pace changed so much that the figures describe more than one state."""
     change = _change(evidence)
-    return _describe(change, evidence) if change and abs(change.size) > _UNSTEADY else None
+    if change is None or abs(change.size) <= _UNSTEADY:
+        return None
+    return f"{_describe(change, evidence)}: warm up longer, or look for other users of the machine"
 
 
 @warns
@@ -188,7 +190,7 @@ def too_fast(evidence: Evidence) -> str | None:
     return (
         f"{len(fast)} of {len(judged)} answers were more than {_TOO_FAST:g} times as fast as the "
         f"warm-up; {prompt} took {1000 * pace:.3g} ms per {evidence.unit}, the warm-up "
-        f"{1000 * usual:.3g} ms: a cache probably answered"
+        f"{1000 * usual:.3g} ms: a cache probably answered; bench the server itself"
     )
 
 

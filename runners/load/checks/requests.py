@@ -46,7 +46,8 @@ def timed_out(evidence: Evidence) -> str | None:
         return None
     return (
         f"{len(late)} of {len(evidence.sent)} requests exceeded the client's time-out; "
-        f"{late[0].prompt} had {late[0].tokens} tokens"
+        f"{late[0].prompt} had {late[0].tokens} tokens: raise the time-out, or find out why the "
+        "server stands still"
     )
 
 
@@ -114,5 +115,6 @@ def retracted(evidence: Evidence) -> str | None:
         return None
     return (
         f"the server retracted {len(evidence.retractions)} of {len(evidence.flights)} requests "
-        "because the KV cache was full, and prefilled them again"
+        "because the KV cache was full, and prefilled them again: lower the concurrency, or give "
+        "the KV cache more memory"
     )

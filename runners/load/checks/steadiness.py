@@ -106,7 +106,8 @@ def stalled(evidence: Evidence) -> str | None:
         return None
     return (
         f"the stream of {prompt} stood still for {longest * evidence.time_scale:.2f} s, "
-        f"{longest / evidence.length_s:.0%} of the window"
+        f"{longest / evidence.length_s:.0%} of the window: measure again; if the pause returns, "
+        "look for other processes, and for retractions in the server's log"
     )
 
 
@@ -135,7 +136,8 @@ def silent(evidence: Evidence) -> str | None:
         return None
     return (
         f"no token arrived for {longest * evidence.time_scale:.2f} s, {longest / length:.0%} of "
-        f"the window; the median TTFT is {ttft_s * evidence.time_scale:.2f} s"
+        f"the window; the median TTFT is {ttft_s * evidence.time_scale:.2f} s: look for other "
+        "processes on the machine, and measure again"
     )
 
 
@@ -185,7 +187,8 @@ def queue_grows(evidence: Evidence) -> str | None:
     return (
         f"{arrived} requests arrived in the second half of the window and {answered} were "
         f"answered; from the second to the last quarter the requests in flight rose from "
-        f"{earlier:.1f} to {last:.1f}: the server cannot keep up with {evidence.point.name}"
+        f"{earlier:.1f} to {last:.1f}: the server cannot keep up with {evidence.point.name}; "
+        "lower the rate"
     )
 
 

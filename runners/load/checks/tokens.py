@@ -57,7 +57,8 @@ def completion_tokens(evidence: Evidence) -> str | None:
     return (
         f"{len(wrong)} of {len(evidence.good)} answers have a wrong length; {first.prompt} has "
         f"{first.completion_tokens} tokens ({first.finish_reason}), expected "
-        f"{'1 to ' if natural else ''}{asked.get(first.prompt, mean)}"
+        f"{'1 to ' if natural else ''}{asked.get(first.prompt, mean)}: check ignore_eos, stop "
+        "strings and the server's context length"
     )
 
 
@@ -107,7 +108,7 @@ def chunk_tokens(evidence: Evidence) -> str | None:
     return (
         f"{len(wrong)} of {len(judged)} answers have a chunk that claims too many tokens; "
         f"{flight.prompt}: {tokens} tokens after {scale * waited:.3g} ms, although a token of the "
-        f"other chunks takes {scale * pace:.3g} ms"
+        f"other chunks takes {scale * pace:.3g} ms: look for a proxy that changes streams"
     )
 
 
@@ -154,7 +155,8 @@ def prompt_tokens(evidence: Evidence) -> str | None:
     expected = f"{least}" if least == most else f"{least} to {most}"
     return (
         f"the server read {len(wrong)} of {len(evidence.good)} prompts with a wrong number of "
-        f"tokens; {prompt} has {counted} tokens, expected {expected}"
+        f"tokens; {prompt} has {counted} tokens, expected {expected}: compare tokenizer and chat "
+        "template with the server's"
     )
 
 
@@ -181,7 +183,7 @@ def cached_tokens(evidence: Evidence) -> str | None:
     return (
         f"{cached} of {total} prompt tokens came from the cache, more than the prompts share; "
         f"{first.prompt} has {first.cached_tokens} cached tokens, but shares at most "
-        f"{allowed.get(first.prompt, 0)}"
+        f"{allowed.get(first.prompt, 0)}: stop other clients, and check that /flush_cache works"
     )
 
 
@@ -195,7 +197,10 @@ def duplicate_prompts(evidence: Evidence) -> str | None:
     if not twice and again is None:
         return None
     named = f"; {again} was sent {ids[again]} times" if again is not None else ""
-    return f"{max(twice, 1)} prompts occur more than once in the window{named}"
+    return (
+        f"{max(twice, 1)} prompts occur more than once in the window{named}: remove duplicate "
+        "lines from the prompt file"
+    )
 
 
 @warns
@@ -291,10 +296,16 @@ def degenerate_output(evidence: Evidence) -> str | None:
         return None
     repeated = sum(map(_is_loop, contents))
     if 2 * repeated > len(contents):
-        return f"{repeated} of {len(contents)} answers repeat one to {_LONGEST_PERIOD} tokens"
+        return (
+            f"{repeated} of {len(contents)} answers repeat one to {_LONGEST_PERIOD} tokens: "
+            "compare the text with the baseline's"
+        )
     equal = _count_equal(contents)
     if equal == len(contents) > 1 or (equal >= _FEWEST_EQUAL and 2 * equal >= len(contents)):
-        return f"{equal} of {len(contents)} answers to different prompts equal another answer"
+        return (
+            f"{equal} of {len(contents)} answers to different prompts equal another answer: "
+            "compare the text with the baseline's"
+        )
     return None
 
 
