@@ -55,26 +55,28 @@ def export(
         Path | None, typer.Option(help="Write to this file instead of stdout.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --output.")] = False,
-    trial: Annotated[int | None, typer.Option(help="Another trial than the best.")] = None,
+    trial: Annotated[
+        int | None, typer.Option(help="Export this trial. [default: the best]")
+    ] = None,
     entry: Annotated[
         Entry,
-        typer.Option(help="The real SGLang, or (of a simulated study) the simulated server."),
+        typer.Option(help="Start SGLang, or the simulated server of a simulated study."),
     ] = Entry.SGLANG,
     image: Annotated[
         str | None,
-        typer.Option(help="Image for compose and k8s; by default SGLang's of the same version."),
+        typer.Option(
+            help="Container image for compose and k8s. [default: SGLang's of the same version]"
+        ),
     ] = None,
     diff: Annotated[
         bool,
-        typer.Option("--diff", help="Only what it changes, and what each change is worth."),
+        typer.Option("--diff", help="Print only the changes against the baseline and their gains."),
     ] = False,
     against: Annotated[
         BaselineName | None,
-        typer.Option(help="Compare with this baseline; by default today's command, if known."),
+        typer.Option(help="Compare with this baseline. [default: today's command, if known]"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The same as --format json; with --diff, that as JSON.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, also for --diff.")] = False,
 ) -> None:
     """Export the best launch command, for use elsewhere.
 
@@ -86,7 +88,7 @@ def export(
     baseline = against.value if against else None
     if diff:
         if output is not None or image is not None or force:
-            raise CommandError("--diff is printed; leave --output, --image and --force out")
+            raise CommandError("--diff prints to stdout; remove --output, --image and --force")
         code = exporting.diff(
             study, storage=storage, trial=trial, against=baseline, as_json=as_json
         )

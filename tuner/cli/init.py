@@ -21,51 +21,52 @@ def init(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The study file, or - for stdout; NAME.yaml by default."),
+        typer.Option(
+            metavar="FILE", help="Study file to write, or - for stdout. [default: NAME.yaml]"
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    name: Annotated[str | None, typer.Option(help="The study's name; the model's by default.")] = (
-        None
-    ),
+    name: Annotated[
+        str | None, typer.Option(help="Name of the study. [default: from the model]")
+    ] = (None),
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="What a variable of the command stands for: MODEL=org/name. Repeatable.",
+            help="Value of a variable in the command: MODEL=org/name; repeatable.",
         ),
     ] = None,
     service: Annotated[
-        str | None, typer.Option(help="Of a file that starts several, the one to tune.")
+        str | None,
+        typer.Option(help="Service, container or program to tune, if the file starts several."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Without a command: the model's path or name.")
+        str | None, typer.Option(help="Path or name of the model, without a command.")
     ] = None,
-    draft: Annotated[str | None, typer.Option(help="The draft model's path or name.")] = None,
+    draft: Annotated[str | None, typer.Option(help="Path or name of the draft model.")] = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="What the draft is made for: EAGLE3, STANDALONE, ...")
+        str | None, typer.Option(help="Algorithm of the draft: EAGLE3, STANDALONE, ...")
     ] = None,
     tp: Annotated[
-        str | None, typer.Option(help="Without a command: GPUs of one server (tp-size).")
+        str | None, typer.Option(help="GPUs per server (tp-size), without a command.")
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option(help='"8x RTX PRO 6000"; this machine\'s by default.')
+        str | None, typer.Option(help="GPUs, like '8x RTX PRO 6000'. [default: of this machine]")
     ] = None,
     interconnect: Annotated[
-        str | None, typer.Option(help="pcie or nvlink; found out by default.")
+        str | None, typer.Option(help="pcie or nvlink. [default: detected]")
     ] = None,
     concurrency: Annotated[
-        str | None, typer.Option(help="Requests at a time, one number or several: 1,8.")
+        str | None, typer.Option(help="Concurrent requests, one number or several: 1,8.")
     ] = None,
-    rate: Annotated[
-        str | None, typer.Option(help="Requests per second that arrive by themselves: 4.")
-    ] = None,
+    rate: Annotated[str | None, typer.Option(help="Requests per second: 4.")] = None,
     prompts: Annotated[
         str | None, typer.Option(help="Sources: chat,code or chat=0.7,mine.jsonl=0.3.")
     ] = None,
     output_tokens: Annotated[str | None, typer.Option(help="Mean tokens per answer.")] = None,
     ttft_ms: Annotated[
-        str | None, typer.Option(help="Bound of the time to first token, 95th percentile.")
+        str | None, typer.Option(help="Limit of the time to first token in ms, 95th percentile.")
     ] = None,
     goodput: Annotated[
         str | None, typer.Option(help="Limits of a good answer in ms: ttft:500,tpot:50.")
@@ -81,7 +82,7 @@ def init(
         ),
     ] = "sglang",
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")
+        bool, typer.Option("--yes", "-y", help="Use the defaults without questions.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

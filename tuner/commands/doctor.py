@@ -51,7 +51,7 @@ def doctor(*, storage: str, as_json: bool) -> Exit:
         sys.stdout.write(copyable(line))
     if not all(check.ok for check in checks[:-1]):
         sys.stdout.write(
-            "Real servers cannot be started here as it is; `--runner simulated` works anywhere.\n"
+            "Real servers cannot start on this machine yet; `--runner simulated` works anywhere.\n"
         )
     return Exit.DONE
 
@@ -87,7 +87,7 @@ def _arguments() -> Check:
     return Check(
         "sglang's arguments",
         ok=True,
-        found=f"SGLang can be asked about them without a launch (imported in "
+        found=f"SGLang checks configurations without a launch (imported in "
         f"{answers.import_s:.0f} s)",
     )
 
@@ -95,7 +95,9 @@ def _arguments() -> Check:
 def _gpus() -> Check:
     command = shutil.which("nvidia-smi")
     if command is None:
-        return Check("gpus", ok=False, found="no nvidia-smi on the PATH, so no NVIDIA driver")
+        return Check(
+            "gpus", ok=False, found="nvidia-smi not found; is the NVIDIA driver installed?"
+        )
     try:
         listed = subprocess.run(
             [command, "--query-gpu=name,driver_version", "--format=csv,noheader"],
@@ -107,7 +109,7 @@ def _gpus() -> Check:
     except (OSError, subprocess.SubprocessError) as error:
         return Check("gpus", ok=False, found=f"nvidia-smi does not answer: {error}")
     gpus = listed.splitlines()
-    return Check("gpus", ok=bool(gpus), found=f"{len(gpus)}: {'; '.join(gpus) or 'none listed'}")
+    return Check("gpus", ok=bool(gpus), found=f"{len(gpus)}: {'; '.join(gpus) or 'none found'}")
 
 
 def _storage(storage: str) -> Check:
@@ -117,10 +119,10 @@ def _storage(storage: str) -> Check:
             shown = store.shown
     except StoreMissing:
         shown = shown_address(storage)
-        return Check("storage", ok=True, found=f"{shown}: the first sweep will make it")
+        return Check("storage", ok=True, found=f"{shown}: created by the first sweep")
     except StoreOutdated as error:
         return Check("storage", ok=True, found=str(error))
     except StoreError as error:
         return Check("storage", ok=False, found=str(error))
-    found = f"{shown}: {count} studies; `tuner db check` looks closer"
+    found = f"{shown}: {count} studies; check them with `tuner db check`"
     return Check("storage", ok=True, found=found)

@@ -40,7 +40,7 @@ def export(
 ) -> Exit:
     """Writes a trial's server in one of the formats, the best one's unless another is named."""
     if image is not None and format_ not in CONTAINER_FORMATS:
-        raise CommandError(f"--image is for {' and '.join(CONTAINER_FORMATS)}; leave it out")
+        raise CommandError(f"--image applies only to {' and '.join(CONTAINER_FORMATS)}; remove it")
     if output is not None and output.is_file() and not force:
         raise CommandError(
             f"{output} exists already; --force overwrites it, --output names another file"
@@ -115,14 +115,14 @@ def _chosen(report: StudyReport, stored: StoredStudy, number: int | None) -> Tri
     chosen = report.leaderboard.best if number is None else trial_of(report, number)
     if chosen is None and all(t.state is TrialState.RUNNING for t in report.leaderboard.trials):
         raise CommandError(
-            f"study {stored.name} has nothing to export yet: no trial was judged; `tuner resume "
-            f"--study {stored.name}` goes on",
+            f"study {stored.name} has nothing to export yet, because no trial has a result; "
+            f"continue with `tuner resume --study {stored.name}`",
             Exit.INFEASIBLE,
         )
     if chosen is None:
         raise CommandError(
             f"study {stored.name} has no feasible configuration to export; "
-            f"`tuner show --study {stored.name}` says why each failed",
+            f"`tuner show --study {stored.name}` prints the reasons",
             Exit.INFEASIBLE,
         )
     return chosen
@@ -143,5 +143,5 @@ def _command(servers: Runner, stored: StoredStudy, chosen: Trial, entry: str) ->
     if entry != "simulated":
         return servers.command(chosen.configuration)
     if not isinstance(servers, Simulation):
-        raise CommandError(f"study {stored.name} was not simulated; leave --entry out")
+        raise CommandError(f"study {stored.name} was not simulated; remove --entry")
     return servers.simulated_command(chosen.configuration)

@@ -73,7 +73,7 @@ class InitOptions:
 def init(options: InitOptions, *, as_json: bool) -> Exit:
     """Writes a study file."""
     if as_json and options.output == STDOUT:
-        raise CommandError("--output - writes the study to stdout, where --json goes; keep one")
+        raise CommandError("--output - and --json both write to stdout; remove one")
     if options.name is not None and (wrong := study_name_problem(options.name)) is not None:
         raise CommandError(f"--name {options.name!r}: {wrong}")
     if options.output not in {None, STDOUT}:
@@ -133,9 +133,7 @@ def _server(
     if options.from_command is not None:
         for name in ("model", "tp"):
             if given[name] is not None:
-                raise CommandError(
-                    f"--{name} stands beside --from-command, which says it; keep one"
-                )
+                raise CommandError(f"--{name} and --from-command exclude each other; remove one")
         text, origin = command_text(options.from_command)
         today, launch = read_command(
             asker,
@@ -148,15 +146,15 @@ def _server(
         today = with_draft(today, given)
     else:
         if options.sets:
-            raise CommandError("--set is for variables of --from-command")
+            raise CommandError("--set needs --from-command")
         if options.service is not None:
-            raise CommandError("--service is for the file of --from-command")
+            raise CommandError("--service needs a file with --from-command")
         if given["model"] is None and not asker.interactive:
             raise CommandError(
                 "say what to tune: --from-command with today's launch command (quoted, a file, or "
                 "- for stdin), or --model. At a terminal `tuner init` asks"
             )
-        asker.say("A study for your server, in a few questions. Enter takes what is in brackets.\n")
+        asker.say("A few questions about your server. Enter takes the value in brackets.\n")
         model = asker.ask(MODEL, given["model"])
         told = ask_gpus(asker, given["gpus"])
         today = ask_server(asker, given, model, told.gpus)
@@ -186,7 +184,7 @@ def _checked(text: str, path: Path | None, folder: Path) -> Study:
     except StudyFileError as error:
         problems = "\n".join(f"  {p.key}: {p.message}" for p in error.problems)
         raise CommandError(
-            f"what was given makes no study that would run, so nothing was written:\n{problems}"
+            f"the options do not give a valid study, so nothing was written:\n{problems}"
         ) from None
     return study
 

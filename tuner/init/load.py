@@ -153,10 +153,10 @@ def _prompts(folder: Path) -> Question[Mapping[str, float]]:
 
     return Question(
         "--prompts",
-        "What do they ask: chat, code, maths, summary, retrieval, or a .jsonl file of yours",
+        "Kind of prompts: chat, code, maths, summary, retrieval, or your .jsonl file",
         "chat,code",
         read,
-        "Acceptance of drafts, and so the best setting, depends on the prompts: yours are best.",
+        "The accept length, and so the best setting, depends on the prompts: use your own.",
     )
 
 
@@ -181,38 +181,38 @@ def _source(written: str, folder: Path) -> str:
 
 CONCURRENCY: Question[tuple[tuple[int, ...], tuple[float, ...]]] = Question(
     "--concurrency",
-    "How many requests does your server answer at a time",
+    "How many requests does your server handle at the same time",
     "1",
     _points,
-    "Few requests favour deep drafts, many favour short ones or none. Several numbers (1,8,64): a "
-    "setting that is good at all of them; 4/s: requests that come at their own rate.",
+    "Few requests favour deep drafts, many favour short drafts or none. 1,8,64 finds a setting "
+    "that is good at all three; 4/s means 4 requests per second.",
 )
 RATE: Question[tuple[float, ...]] = Question("--rate", "Requests per second", None, _rates)
 OUTPUT_TOKENS: Question[int] = Question(
     "--output-tokens",
-    "How many tokens has an answer on average",
+    "How many tokens does an answer have on average",
     "256",
     lambda text: _whole(text, "number of tokens", "256"),
 )
 TTFT: Question[float | None] = Question(
     "--ttft-ms",
-    "Longest time to the first token that you accept, in ms (95th percentile; Enter: no limit)",
+    "Maximum time to first token in ms (95th percentile; Enter: no limit)",
     "",
     _limit,
 )
 GOODPUT: Question[dict[str, float]] = Question(
     "--goodput",
-    "What makes an answer good, in ms, like ttft:500,tpot:50 (Enter: shortest answers win)",
+    "Limits of a good answer in ms, like ttft:500,tpot:50 (Enter: minimize latency)",
     "",
     read_goodput,
-    "With a rate of requests, tok/s is what arrives; what counts is answers in time.",
+    "With a request rate, tok/s depends on the arrivals; compare answers in time instead.",
 )
 LAUNCHES: Question[int] = Question(
     "--launches",
-    "How many server launches may it spend",
+    "Maximum number of server launches",
     "24",
     lambda text: _whole(text, "number of launches", "24"),
 )
 HOURS: Question[float | None] = Question(
-    "--hours", "And how many hours at most (Enter: no limit)", "", _hours
+    "--hours", "Maximum number of hours (Enter: no limit)", "", _hours
 )

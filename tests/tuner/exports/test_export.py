@@ -333,7 +333,7 @@ def test_a_file_that_is_there_is_overwritten_only_when_asked(stored, export):
     assert launch.read_text() == "today's\n"
     export("--output", "launch.sh", "--force")
     assert launch.read_text().startswith("#!/bin/sh")
-    assert "leave --output" in export("--diff", "--force", code=2).err
+    assert "remove --output" in export("--diff", "--force", code=2).err
 
 
 def test_a_limit_that_today_has_too_needs_no_word(stored, export):
@@ -346,7 +346,7 @@ def test_what_the_command_line_refuses(stored, export):
     assert "no trial 99" in export("--trial", "99", code=2).err
     export("--format", "toml", code=2)
     refused = export("--format", "json", "--image", "a/b:c", code=2).err
-    assert "--image is for compose and k8s" in refused
+    assert "--image applies only to compose and k8s" in refused
     assert "is printed" in export("--diff", "--output", "x", code=2).err
 
 
