@@ -11,15 +11,14 @@ if TYPE_CHECKING:
 
 
 def describe_role(launch: Launch, trial: Trial) -> str:
-    """What a launch did for one of its trials, and how it ended.
+    """Return the role of a launch for one of its trials, and how the launch ended.
 
-    `"judged here"`, `"judged here, switched to, then lost"`,
-    `"as the anchor, switched to (not scored)"`, `"to be the anchor, lost before it was ready"`,
-    `"not judged here, failed"`.
+    `"measured here"`, `"measured here, after a switch, then lost"`,
+    `"reference run after a switch (not scored)"`, `"no result here, failed"`.
     """
     ended = {LaunchState.LOST: "lost", LaunchState.FAILED: "failed"}.get(launch.state)
     if trial.judged_in == launch.id:
-        what = f"judged here{_how(launch, trial)}"
+        what = f"measured here{_how(launch, trial)}"
         return f"{what}, then {ended}" if ended is not None else what
     if _is_anchor(launch, trial):
         if ended is not None and launch.ready_s is None:
@@ -35,10 +34,10 @@ def _how(launch: Launch, trial: Trial) -> str:
     if not launch.intent.settings:
         return ""
     started = launch.intent.configuration.setting == trial.configuration.setting
-    return ", setting of the start" if started else ", switched to"
+    return ", setting of the start" if started else ", after a switch"
 
 
 def _is_anchor(launch: Launch, trial: Trial) -> bool:
-    """Whether it measured again what another one had judged before."""
+    """Whether the launch measured a trial again that another launch had measured."""
     judged_before = trial.judged_in is not None and trial.judged_in < launch.id
     return judged_before and bool(launch.intent.settings) and launch.trials[:1] == (trial.number,)

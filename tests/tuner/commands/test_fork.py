@@ -256,7 +256,7 @@ def test_a_changed_server_is_forked_without_anything(tuner, call, write_small):
 
 
 def test_who_does_not_believe_switched_figures_forks_without_them(call, write_small):
-    path = write_small(steps="[1, 2, 3, 4]", protos="[null]", time_scale=200)
+    path = write_small(steps="[1, 2, 3, 4]", protos="[null]")
     first = report(call("sweep", "--study", path, "--json")[0])
     switched = {x["id"] for x in first["launches"] if x["steps"]}
     alone = [t["number"] for t in first["trials"] if t["judged_in"] not in switched]

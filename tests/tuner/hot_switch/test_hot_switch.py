@@ -717,7 +717,7 @@ def test_the_report_counts_what_was_saved_and_names_the_check(small, store, caps
     assert told["launches"][0]["steps"] == []
     render(report)
     out = capsys.readouterr().out
-    assert "hot switch: 9 settings measured in 2 launches, 7 launches fewer" in out
+    assert "hot switch: 9 settings measured in 2 launches, 7 launches saved" in out
     assert "the same when switched to in launch" in out
 
 
@@ -773,12 +773,15 @@ def test_a_launch_that_was_lost_behind_what_it_judged_measured_that(small, store
 
     default = report.leaderboard.baselines["default"].number
     assert told(default) == [
-        "launch 1: judged here",
-        "launch 2: as the anchor, switched to (not scored), then lost",
+        "launch 1: measured here",
+        "launch 2: reference run after a switch (not scored), then lost",
     ]
     first, second, _ = (t.number for t in report.leaderboard.trials if t.purpose is Purpose.SEARCH)
-    assert told(first) == ["launch 2: judged here, as the server was started, then lost"]
-    assert told(second) == ["launch 2: not judged here, lost", "launch 3: judged here, switched to"]
+    assert told(first) == ["launch 2: measured here, setting of the start, then lost"]
+    assert told(second) == [
+        "launch 2: no result here, lost",
+        "launch 3: measured here, after a switch",
+    ]
 
 
 def test_a_study_without_it_says_so(small, store):
