@@ -91,7 +91,7 @@ def test_what_was_never_judged_is_not_called_infeasible(old, call, tmp_path):
     with closing(sqlite3.connect(tmp_path / "old.db")) as database, database:
         database.execute("UPDATE tuner_trials SET state = 'running'")
     _, told = call("export", "--study", "old", "--storage", old[1], code=3)
-    assert "nothing to export yet: no trial was judged; `tuner resume --study old " in told
+    assert "nothing to export yet, because no trial has a result; " in told
 
 
 def test_a_file_names_the_studies_that_were_made_of_it(call, tmp_path):

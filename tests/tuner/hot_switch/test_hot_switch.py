@@ -718,7 +718,7 @@ def test_the_report_counts_what_was_saved_and_names_the_check(small, store, caps
     render(report)
     out = capsys.readouterr().out
     assert "hot switch: 9 settings measured in 2 launches, 7 launches saved" in out
-    assert "the same when switched to in launch" in out
+    assert "reference check passed in launch" in out
 
 
 def test_a_launch_that_runs_and_a_trial_that_needed_no_server_saved_nothing(small, store):
