@@ -347,7 +347,7 @@ def test_what_the_command_line_refuses(stored, export):
     export("--format", "toml", code=2)
     refused = export("--format", "json", "--image", "a/b:c", code=2).err
     assert "--image applies only to compose and k8s" in refused
-    assert "is printed" in export("--diff", "--output", "x", code=2).err
+    assert "prints to stdout" in export("--diff", "--output", "x", code=2).err
 
 
 def test_nothing_feasible_and_no_such_baseline(tuner, small, export):

@@ -563,7 +563,7 @@ def test_one_of_several_services(make, tmp_path):
     assert study.server.flags["page-size"] == 16
     _, said = make("--force", "--from-command", "compose.yaml", "--service", "c", code=2)
     assert "no service c in it; those that start SGLang are a, b" in " ".join(said.split())
-    assert "--service is for" in make("--force", "--model", "a/b", "--service", "b", code=2)[1]
+    assert "--service needs" in make("--force", "--model", "a/b", "--service", "b", code=2)[1]
 
 
 def test_one_mistake_is_one_note(make):
