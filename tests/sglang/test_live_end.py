@@ -134,7 +134,7 @@ def test_a_scheduler_that_stands_still(live, server):
     begin = time.monotonic()
     with pytest.raises(RunnerError) as caught:
         refuse_unready(server.url, timeout_s=60)
-    assert (caught.value.failure.kind, "/health 503" in str(caught.value)) == ("not_ready", True)
+    assert (caught.value.failure.kind, "HTTP 503" in str(caught.value)) == ("not_ready", True)
     assert time.monotonic() - begin >= float(HEALTH_TIMEOUT_S) - 1
     # Going on it is the same server as before: nothing of it was lost.
     scheduler.resume()
