@@ -30,7 +30,7 @@ workload: {{prompts: {{chat: 0.5, code: 0.5}}, output_tokens: 16, requests: 6,
            points: [{{concurrency: 1}}]}}
 budget: {{launches: 4}}
 runner: simulated
-simulated: {{profile: {profile}, time_scale: 6.0}}
+simulated: {{profile: {profile}, time_scale: 4.0}}
 """
 
 
