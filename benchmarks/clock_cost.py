@@ -182,7 +182,8 @@ def measure_server(study: Study, steps: int | None, blocks: int, tokens: int) ->
         try:
             server = Server(found[0].port, mark)
             server.block(tokens)
-            stopped, running = [], []
+            stopped: list[list[float]] = []
+            running: list[list[float]] = []
             for block in range(blocks):
                 for runs in (False, True) if block % 2 == 0 else (True, False):
                     server.clock(runs=runs)

@@ -36,6 +36,8 @@ from load_server import MODEL, TOKENS_PER_CHUNK, chunks_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runners.load.running_server import EndpointName
+
 ROOT = Path(__file__).parents[1]
 SGLANG_CPU = ROOT / ".sglang-cpu"
 TOKENIZER = SGLANG_CPU / "models" / "tiny"
@@ -199,7 +201,7 @@ class Run:
     @property
     def us_per_token(self) -> float:
         spent = self.last.cpu_s - self.first.cpu_s
-        return spent / (self.chunks * TOKENS_PER_CHUNK) * 1e6
+        return spent / (self.chunks * int(TOKENS_PER_CHUNK)) * 1e6
 
     @property
     def chunks_per_s(self) -> float:
@@ -280,7 +282,9 @@ def cost(client: Client, paced: Server, flood: Server, args: argparse.Namespace)
     )
 
 
-def as_client(endpoint: str, url: str, requests: int, concurrency: int, tokens: int) -> None:
+def as_client(
+    endpoint: EndpointName, url: str, requests: int, concurrency: int, tokens: int
+) -> None:
     """Run our load generator as `tuner bench` does, with as many prompts as requested."""
     from runners.load.prompts.prompts import Prompt, PromptSource  # noqa: PLC0415
     from runners.load.running_server import bench, find_target  # noqa: PLC0415

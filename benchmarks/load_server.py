@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 MODEL = "cannon"
 TOKENS_PER_CHUNK = 2
@@ -40,7 +41,7 @@ def text(tokens: int) -> str:
     return 'tok "' * (tokens * 4 // 5)
 
 
-def generate_events(tokens: int) -> list[dict]:
+def generate_events(tokens: int) -> list[dict[str, Any]]:
     """Return a cumulative stream, as `/generate` of SGLang 0.5.23 sends it."""
     return [
         {
@@ -66,7 +67,7 @@ def generate_events(tokens: int) -> list[dict]:
     ]
 
 
-def openai_events(tokens: int, *, chat: bool, usage_of: str) -> list[dict]:
+def openai_events(tokens: int, *, chat: bool, usage_of: str) -> list[dict[str, Any]]:
     """Return a stream of deltas, with usage in all chunks, in a last chunk, or in none."""
     head = {
         "id": "18e2c10dd64c4381b9b687c17bc9fda7",
@@ -202,7 +203,7 @@ class Cannon:
         reply = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
         self._send(peer, reply % (status, len(body), body))
 
-    def _stream(self, peer: Peer, path: str, body: dict) -> None:
+    def _stream(self, peer: Peer, path: str, body: dict[str, Any]) -> None:
         sampling = body.get("sampling_params", {})
         tokens = sampling.get("max_new_tokens") or body.get("max_tokens")
         tokens = int(tokens or body.get("max_completion_tokens") or 16)

@@ -62,7 +62,7 @@ def test_the_readme_counts_the_launches_of_the_demo():
         (str(configurations), str(launches))
     ]
     picture = (ROOT / "docs" / "pictures" / "demo.svg").read_text().replace("&#160;", " ")
-    assert f"{launches} of {study.budget.launches} launches spent" in picture
+    assert f"{launches} of {study.budget.launches} launches used" in picture
     assert "hot switch: " in picture
 
 

@@ -69,7 +69,7 @@ def describe(folder: Path, config: dict[str, Any]) -> None:
     """Write configuration and tokenizer of a model."""
     # No word is the beginning of a special token: "w1" would split "w128255".
     words = {"<s>": 0, "</s>": 1, "<unk>": 2} | {f"w{n}": n for n in range(3, VOCABULARY)}
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

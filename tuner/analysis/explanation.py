@@ -152,9 +152,9 @@ def explain(
     }
     if not points:
         raise no_clock(report, trial)
-    untold = [m.point.name for n, m in enumerate(trial.measurements) if n not in points]
-    if untold:
-        note = f"cycle times are missing at {' and '.join(untold)}"
+    missing = [m.point.name for n, m in enumerate(trial.measurements) if n not in points]
+    if missing:
+        note = f"cycle times are missing at {' and '.join(missing)}"
         choice = replace(choice, notes=(*choice.notes, note))
     acting = any(knob_effect.collective for knob_effect in found)
     return Explanation(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from results.records import LaunchState, TrialState
 from search_spaces.problems import StudyFileError
-from tuner.studies.assembly import make_standing, stored_study_file
+from tuner.studies.assembly import make_leaderboard, stored_study_file
 from tuner.verdict.scores import comparable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def problems_of(store: Store) -> Iterator[Problem]:
 def _trials(store: Store, study: StoredStudy) -> tuple[Trial, ...]:
     """Judged trials, or the stored trials if the study file is unreadable."""
     try:
-        return make_standing(store, study, stored_study_file(study).study).trials
+        return make_leaderboard(store, study, stored_study_file(study).study).trials
     except StudyFileError:
         return store.trials(study.id)
 

@@ -134,7 +134,7 @@ def start_fork(
     if all(difference.part != "workload" for difference in differences):
         differences += differences_of_load(store, stored, study, servers)
     inheritance = inherit(
-        assembly.make_standing(store, stored, old).trials,
+        assembly.make_leaderboard(store, stored, old).trials,
         past,
         study=study,
         space=problem.space,

@@ -11,7 +11,7 @@ from tuner.analysis.selected_trial import NothingToExplain, choose
 from tuner.formatting import fixed_names
 from tuner.hot_switch.report import hot_switch_report
 from tuner.reports.report import StudyReport
-from tuner.studies.assembly import assumed_profile, make_standing
+from tuner.studies.assembly import assumed_profile, make_leaderboard
 
 if TYPE_CHECKING:
     from results.store import Store
@@ -27,7 +27,7 @@ def make_report(store: Store, name: str, study: Study, runner: Runner) -> StudyR
     """
     stored = store.study(name)
     launches = store.launches(stored.id)
-    leaderboard = make_standing(store, stored, study)
+    leaderboard = make_leaderboard(store, stored, study)
     best = leaderboard.best
     owner = store.owner(stored.id)
     return StudyReport(

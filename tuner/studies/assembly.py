@@ -153,7 +153,11 @@ def build_problem(
     if (assumed := assumed_profile(study, runner)) is not None:
         notes.append(assumed)
     names = {p.algorithm: p.canonical_algorithm for p in study.space.speculation}
-    notes += (f"{a} is reported as {b}, its other name" for a, b in names.items() if a != b)
+    notes += (
+        f"{a} is reported as {b}: both are names of one algorithm"
+        for a, b in names.items()
+        if a != b
+    )
     known = baselines_of(study)
     for name, configuration in tuple(known.items()):
         if broken := violations(configuration, study):
@@ -355,7 +359,7 @@ def make_sweep(
     return sweep, launcher
 
 
-def make_standing(store: Store, stored: StoredStudy, study: Study) -> Leaderboard:
+def make_leaderboard(store: Store, stored: StoredStudy, study: Study) -> Leaderboard:
     """Judge the stored trials of a study beside its baselines."""
     trials, launches = store.trials(stored.id), store.launches(stored.id)
     own = {launch.id for launch in launches if launch.imported_from is None}
