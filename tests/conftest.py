@@ -38,6 +38,19 @@ for _name in list(os.environ):
 
 load_profile()
 
+_directories: dict[Path, pytest.Collector | None] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_directory(path: Path) -> Iterator[None]:
+    """Give each folder one node. pytest 9.1.1 makes a second node if a file beside it is named.
+
+    The fixtures of the folder's conftest.py belong to the first node only, so `pytest a/b/test_1.py
+    a/test_2.py a/b/test_3.py` does not find them in test_3 (https://github.com/pytest-dev/pytest/issues/14635).
+    """
+    node = yield
+    return _directories.setdefault(path, node)
+
 
 class Tuner:
     """The command line as a user runs it: a process in a folder of its own."""
