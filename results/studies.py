@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
 
 Stopped = Literal["exhausted", "budget", "converged", "interrupted", "fault"]
-"""Why a study is at rest: every point judged, budget spent, planner satisfied, Ctrl-C, a fault."""
+"""Why a study stopped: every point judged, budget used, Ctrl-C, or a fault.
+
+No planner stops with `converged`, but older databases may contain the value."""
 
 
 @dataclass(frozen=True, slots=True)

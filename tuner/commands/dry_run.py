@@ -187,7 +187,7 @@ class SwitchPlan:
         return {
             "asked": self.asked,
             "launches": self.needed.launches,
-            "launches_without": self.needed.alone,
+            "launches_without": self.needed.separate,
             "shared": [part.to_dict() for part in self.shared],
         }
 
@@ -208,7 +208,7 @@ class SwitchPlan:
             return
         yield (
             f"hot switch: {counted(self.needed.launches, 'launch')} instead of "
-            f"{self.needed.alone} for the whole space:"
+            f"{self.needed.separate} for the whole space:"
         )
         for part in shared:
             yield (

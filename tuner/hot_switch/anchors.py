@@ -1,9 +1,9 @@
-"""Anchors: which launch plans may be switched through, and what has to be measured first.
+"""Anchors: add the reference run to shared launches, or launch it first.
 
-A switched figure is scored only where a setting of the same drafter (algorithm and topk) agreed
-with a launch of its own (`tuner.hot_switch.faithful`), once per study. That launch is a
-baseline's where one has that drafter, else a trial of the search: all of them are figures that
-the study wants anyway.
+Switched results count only if a setting of the same drafter (algorithm and topk) agreed with its
+separate launch (`tuner.hot_switch.faithful`), once per study. This setting is the anchor or
+reference run. It is a baseline with this drafter, or else a trial of the search, so its separate
+launch is not extra work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from results.records import Purpose
 from search_spaces.configuration import Setting, largest
 from tuner.planners.base import Anchor, LaunchPlan, PlannedTrial
-from tuner.planners.launches import TELLING
+from tuner.planners.launches import MIN_ANCHOR_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Anchors:
-    """Turns what could share a launch into what may.
+    """Turns a launch plan into one whose results can count.
 
     Args:
-        launches: Fills launches.
-        may_start: Whether a server could be started at a configuration that nobody measures.
+        launches: Groups configurations into launches.
+        may_start: Whether a server can start at a configuration that is not measured.
     """
 
     def __init__(self, launches: LaunchBuilder, may_start: Callable[[Configuration], bool]) -> None:
@@ -45,13 +45,13 @@ class Anchors:
         *,
         elsewhere: bool = True,
     ) -> LaunchPlan:
-        """The plan as it may be launched: as it is, with an anchor, or another one before it.
+        """Return the plan unchanged, with a reference run, or a plan that must come before it.
 
         Args:
-            plan: Trials that one server could be switched through.
-            switching: What is known of switching in this study.
-            seen: Keys of what needs no measurement any more.
-            elsewhere: Whether a launch for other points may come first, since those have an anchor.
+            plan: Trials that one server could measure.
+            switching: State of hot switching in the study.
+            seen: Keys of configurations that need no measurement.
+            elsewhere: Whether a launch for other points that have a reference run may come first.
         """
         first = plan.trials[0]
         if first.purpose is Purpose.BASELINE or not first.configuration.speculation.enabled:
@@ -60,27 +60,26 @@ class Anchors:
             return self._unproven(plan, switching, seen, elsewhere=elsewhere)
         if not plan.settings:
             return plan
-        spoilt = switching.is_spoilt(first.configuration)
-        anchored = None if spoilt else self._anchored(plan, switching)
-        # A window more, where a server of these flags has run by itself and no state is needed.
+        disturbed = switching.is_disturbed(first.configuration)
+        anchored = None if disturbed else self._anchored(plan, switching)
+        # One more window, if these flags ran separately and no extra setting is needed.
         if anchored is not None and anchored.spare is None:
             return _start_first(anchored)
         if _measures_its_start(plan):
             return _start_first(plan)
-        # No state of it is known to be SGLang's own: an anchor tells once more, which is the first
-        # of them where there is none.
+        # No measured setting is the one of the start, so the launch needs a reference run. Without
+        # one the first setting is launched separately.
         return anchored or LaunchPlan((_first_alone(plan),))
 
     def _unproven(
         self, plan: LaunchPlan, switching: Switching, seen: Collection[str], *, elsewhere: bool
     ) -> LaunchPlan:
-        """The same while no anchor of the drafter agreed."""
+        """`secured` for a drafter that has not passed the reference check."""
         drafter = plan.trials[0].configuration.speculation.drafter
         several = len(plan.trials) > 1
         if (anchored := self._anchored(plan, switching)) is not None:
             known = {*seen, *(t.configuration.key for t in plan.trials)}
-            # One that has a launch of its own in any case tells by the way whether later
-            # launches may be switched through.
+            # A trial that is launched anyway can check whether later launches can be shared.
             if several or self._launches.could_share(drafter, known):
                 return _start_first(anchored)
             return plan
@@ -91,7 +90,7 @@ class Anchors:
         return LaunchPlan((_first_alone(plan),))
 
     def sizes(self, plans: Sequence[LaunchPlan], switching: Switching) -> list[int]:
-        """How many settings each launch measures, with what anchors take until there are some."""
+        """Number of settings of each launch, with the reference runs that are still needed."""
         sizes = [len(plan.trials) for plan in plans]
         shared: dict[Drafter, list[int]] = {}
         for index, plan in enumerate(plans):
@@ -103,46 +102,48 @@ class Anchors:
                 unanchored = [i for i in indices if self._needs_an_anchor(plans[i], switching)]
                 sizes += [1] * len(unanchored)
                 continue
-            if any(t.configuration.speculation.drafter == drafter for t in switching.alone):
+            if any(t.configuration.speculation.drafter == drafter for t in switching.separate):
                 sizes[indices[0]] += 1
             else:
-                # One of them by itself first, and then once more among the others.
+                # One setting is launched separately and then repeated in the shared launch.
                 sizes.append(1)
                 if len(indices) == 1 and sizes[indices[0]] == 2:
-                    sizes[indices[0]] = 1  # the other one has nothing to share a launch with
+                    sizes[indices[0]] = 1  # only one other setting is left
         return sizes
 
     def _needs_an_anchor(self, plan: LaunchPlan, switching: Switching) -> bool:
-        """Whether one of them has a launch of its own first, and is measured again beside them."""
+        """Whether one setting must be launched separately and repeated in the shared launch."""
         return not _measures_its_start(plan) and self._anchored(plan, switching) is None
 
     def _anchored(self, plan: LaunchPlan, switching: Switching) -> LaunchPlan | None:
-        """The plan with a trial that was measured in a launch of its own before it."""
+        """The plan with a separately measured trial as its reference run, or `None`."""
         first = plan.trials[0].configuration
-        own = [
+        separate = [
             trial
-            for trial in switching.alone
+            for trial in switching.separate
             if trial.configuration != first
             and self._launches.can_switch(first, trial.configuration)
         ]
         depths = [_depth(t.configuration) for t in plan.trials]
-        by_number = sorted(own, key=lambda t: t.number)
-        telling = [t for t in by_number if _depth(t.configuration) >= TELLING]
-        if (found := self._beside(plan, telling, switching)) is not None:
+        by_number = sorted(separate, key=lambda t: t.number)
+        deep = [t for t in by_number if _depth(t.configuration) >= MIN_ANCHOR_STEPS]
+        if (found := self._with_anchor(plan, deep, switching)) is not None:
             return found
-        # What has no draft forwards tells nothing of those of others.
-        untelling = [t for t in by_number if _depth(t.configuration) < TELLING]
-        return self._beside(plan, untelling, switching) if max(depths) < TELLING else None
+        # A setting without draft forwards cannot check those of other settings.
+        shallow = [t for t in by_number if _depth(t.configuration) < MIN_ANCHOR_STEPS]
+        return (
+            self._with_anchor(plan, shallow, switching) if max(depths) < MIN_ANCHOR_STEPS else None
+        )
 
-    def _beside(
+    def _with_anchor(
         self, plan: LaunchPlan, anchors: Sequence[Trial], switching: Switching
     ) -> LaunchPlan | None:
-        """The plan with the first of these that its server would be switched to, not started at."""
+        """The plan with the first anchor that its server is switched to, not started at."""
         first = plan.trials[0].configuration
         settings = [t.configuration.setting for t in plan.trials]
         for trial in anchors:
-            own = trial.configuration.setting
-            if own != largest((own, *settings)):
+            setting = trial.configuration.setting
+            if setting != largest((setting, *settings)):
                 return replace(plan, anchor=Anchor(trial.number, trial.configuration))
         for trial in anchors:
             steps, draft_tokens = trial.configuration.setting.size
@@ -156,9 +157,9 @@ class Anchors:
     def _elsewhere(
         self, drafter: Drafter, switching: Switching, seen: Collection[str]
     ) -> LaunchPlan | None:
-        """A launch for points beside which there is an anchor: that of most points."""
+        """The largest launch of other points that has a reference run; `None` if there is none."""
         found: list[LaunchPlan] = []
-        for trial in switching.alone:
+        for trial in switching.separate:
             if trial.configuration.speculation.drafter != drafter:
                 continue
             points = self._launches.siblings(trial.configuration, seen)
@@ -169,23 +170,23 @@ class Anchors:
 
 
 def _first_alone(plan: LaunchPlan) -> PlannedTrial:
-    """What is measured in a launch of its own, to be the others' anchor.
+    """The trial to launch separately as the reference run of the others.
 
-    Where there is a choice not the largest, since the server would be started at it and not
-    switched to it; and none without draft forwards, which would leave them unchecked.
+    It should not be the largest setting, because the server would start at it instead of switching
+    to it. It should have draft forwards, or those of other settings stay unchecked.
     """
     first = plan.trials[0]
     start = largest(t.configuration.setting for t in plan.trials)
-    telling = [t for t in plan.trials if _depth(t.configuration) >= TELLING]
+    deep = [t for t in plan.trials if _depth(t.configuration) >= MIN_ANCHOR_STEPS]
     if first.purpose is not Purpose.SEARCH or (
-        first in telling and first.configuration.setting != start
+        first in deep and first.configuration.setting != start
     ):
         return first
-    return min(telling, key=lambda t: t.configuration.setting.size, default=first)
+    return min(deep, key=lambda t: t.configuration.setting.size, default=first)
 
 
 def _is_too_large(start: Configuration, switching: Switching) -> bool:
-    """Whether the same server failed in a launch of its own with no more steps and tokens."""
+    """Whether this server failed separately with as many steps and tokens, or fewer."""
     return any(
         failed.with_setting(start.setting) == start
         and largest((failed.setting, start.setting)) == start.setting
@@ -195,7 +196,7 @@ def _is_too_large(start: Configuration, switching: Switching) -> bool:
 
 
 def _start(plan: LaunchPlan) -> Setting:
-    """The setting that a switched server of the plan is started at."""
+    """The setting that the server of the plan starts at."""
     return largest(plan.settings)
 
 
@@ -204,7 +205,7 @@ def _measures_its_start(plan: LaunchPlan) -> bool:
 
 
 def _start_first(plan: LaunchPlan) -> LaunchPlan:
-    """The plan with the setting of the start before the others, which are held against it."""
+    """Move the setting of the start to the front; the others are compared with it."""
     if not plan.settings:
         return plan
     start = _start(plan)

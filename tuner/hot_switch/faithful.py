@@ -1,13 +1,11 @@
-"""Whether a switched server behaves as one that was launched for the same setting. Pure.
+"""Compare a switched server with a server that was launched for the same setting. Pure.
 
-The same setting is measured in a launch of its own and in a server that was switched to it. What a
-request gets out of a verify (accept length) has to agree, and so has what each part of a cycle
-takes, and whether it ran as a CUDA graph: in 0.5.17 a switched state ran its draft extend without
-its graph, and the figures looked entirely plausible.
+Accept length, the time of each part of a cycle, and its share of CUDA graphs must agree. In SGLang
+0.5.17 a switched server ran draft extend without its CUDA graph, and its results looked plausible.
 
-A part is time on the stream: the host's work and gaps within it are in it, and where the host is
-what a small model waits for they wander as wall time does (`docs/hot-switch.md` has figures). So
-the 5th percentile is compared, in which the host is ahead of the device if it ever is.
+The time of a part is stream time, so it includes delays by the host. With a small model these
+delays vary from launch to launch (`docs/hot-switch.md` has figures). The comparison therefore uses
+the 5th percentile, in which the host is ahead of the device most often.
 """
 
 from __future__ import annotations
@@ -24,90 +22,90 @@ if TYPE_CHECKING:
     from results.records import BatchCycles, CycleTimes, Measurement, PartTime
 
 VERIFY_TIME = 0.05
-"""How far verify may be apart, of 1: mostly one graph of the target's. On one H200 (0.5.17) it was
-equal within 2 %, one step of the clock, from launch to launch and switched."""
+"""Relative tolerance of verify time, which is mostly one CUDA graph of the target. On one H200
+(0.5.17) separate and switched launches agreed within 2 %, one step of the clock."""
 
 DRAFT_TIME = 0.20
-"""The same of draft and draft extend, which are more of the host's work."""
+"""Relative tolerance of draft and draft extend time, which depend more on the host."""
 
 FORWARDS_TIME = 0.05
-"""The same of the three together, of which a wrong winner would be made."""
+"""Relative tolerance of the sum of the three parts, which decides small leads."""
 
 LEAST_S = 20e-6
-"""A difference that is never held against a part: CUDA events are no finer than some microseconds,
-and a short part is mostly the gap before its kernels."""
+"""Differences below this are ignored. CUDA events resolve some microseconds, and a short part is
+mostly the gap before its kernels."""
 
 CYCLE_SHARE = 0.05
-"""How far draft or draft extend may be apart, of the cycle, where that is more: so much it can move
-the speed at most."""
+"""Tolerance of draft and draft extend time as a share of the cycle, if it is larger: the largest
+effect on speed."""
 
 CYCLE_TIME = 0.30
-"""How far the median of a whole cycle may be apart. At tp 2 on two H200 (0.5.17), where a small
-model waits for the host, it was by 22 % in two launches of one setting."""
+"""Relative tolerance of the median cycle time. At tp 2 on two H200 (0.5.17) a small model waited
+for the host, and two launches of one setting differed by 22 %."""
 
 SPEED = 0.20
-"""How far tok/s may be apart where no clock is known. In those two launches it was by 17 %."""
+"""Relative tolerance of tok/s without cycle times. Those two launches differed by 17 %."""
 
 WITHOUT_GPU = 9.0
-"""How far any time may be apart where no GPU runs: cores are shared with whatever else the machine
-does. Beside other work on two cores the same setting was seen to take 3.1 times as long as in the
-launch before, with the same accept length (0.5.23)."""
+"""Relative tolerance of times without a GPU, because other processes share the cores. One setting
+took 3.1 times as long as in the launch before, with the same accept length (0.5.23, two cores)."""
 
 GRAPH_SHARE = 0.1
-"""How far the shares of a part's runs that were CUDA graphs may be apart."""
+"""Absolute tolerance of the share of a part's runs that are CUDA graphs."""
 
 ACCEPT_LENGTH = 0.02
-"""How far accept lengths may be apart where prompts alone do not explain it. Greedy answers are
-equal where the numerics are; another order of a reduction turns a token of some prompt."""
+"""Relative tolerance of accept length, unless the scatter between prompts explains more. Greedy
+answers are equal if the numerics are; another order of a reduction changes single tokens."""
 
 ACCEPT_LENGTH_AT_MOST = 0.05
-"""How far they may be apart whatever the prompts explain: a fault that only some prompts meet makes
-them scatter, too."""
+"""Largest tolerance of accept length. A fault that affects only some prompts also makes them
+scatter."""
 
 _DEVIATIONS = 4.0
-"""Standard errors of the paired difference of the prompts' accept lengths."""
+"""Tolerated standard errors of the paired difference of accept lengths between prompts."""
 
 _LEAST_CYCLES = 20
-"""Of a batch size in a window, below which its median says little."""
+"""Minimum number of cycles of a batch size in a window for a reliable median."""
 
 _LEAST_SHARE = 0.1
-"""Of a window's cycles: batch sizes that were met in passing are not compared beside others."""
+"""Minimum share of a window's cycles. Rarer batch sizes are not compared."""
 
 _NOTHING = 0.0005
-"""A difference, of 1, that is shown as 0.0 %."""
+"""Relative differences below this are shown as 0.0 %."""
 
 _PARTS = ("draft", "draft_extend", "verify")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that was compared.
+    """One compared quantity.
 
     Attributes:
         what: `"verify at batch 1"`, `"accept length"`, `"tok/s"`, ...
         point: Name of the operating point.
-        own: In the launch of its own: seconds, tok/s, tokens per verify or a share.
-        switched: In the switched server.
-        allowed: Relative difference that is allowed (of `graph` an absolute one).
+        separate: Value in the separate launch: seconds, tok/s, tokens per verify, or a share.
+        switched: Value in the switched server.
+        allowed: Allowed difference.
+        absolute: Whether `allowed` is absolute, as for shares; otherwise it is relative.
     """
 
     what: str
     point: str
-    own: float
+    separate: float
     switched: float
     allowed: float
     absolute: bool = False
 
     @property
     def size(self) -> float:
-        """Relative difference; absolute of shares."""
+        """Relative difference, or the absolute one of shares."""
         if self.absolute:
-            return self.switched - self.own
-        return self.switched / self.own - 1 if self.own else math.inf
+            return self.switched - self.separate
+        return self.switched / self.separate - 1 if self.separate else math.inf
 
     @property
     def holds(self) -> bool:
-        """Whether it is small enough; a faster one is as wrong as a slower one."""
+        """Whether the difference is small enough. A faster server is as wrong as a slower one."""
         size = self.size
         if self.absolute or self.allowed < 1:
             return abs(size) <= self.allowed
@@ -115,27 +113,27 @@ class Difference:
 
     @property
     def is_none(self) -> bool:
-        """Whether it would be told as none."""
+        """Whether the difference is shown as 0.0 %."""
         return abs(self.size) < _NOTHING
 
     def __str__(self) -> str:
         """`"verify at batch 1 +0.4 %"`."""
         if self.absolute:
-            return f"{self.what}: separate {self.own:.0%}, switched {self.switched:.0%}"
+            return f"{self.what}: separate {self.separate:.0%}, switched {self.switched:.0%}"
         return f"{self.what} {100 * self.size:+.1f} %"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A setting in a launch of its own beside the same in a switched server.
+    """Comparison of one setting in a separate launch and in a switched server.
 
     Attributes:
-        differences: All that could be compared.
-        clock: Who measured the parts of the cycles; `None`: nobody did on both sides, so that only
-            accept length and tok/s were compared.
-        not_believed: Why the switched windows are no evidence of anything.
-        unexplained: Where tok/s differ although clock and acceptance agree, in words: something
-            held one of the two windows up, so neither is evidence of the other.
+        differences: The compared quantities.
+        clock: Source of the cycle times; `None`: the two sides have no common clock, so only accept
+            length and tok/s were compared.
+        not_believed: Why the switched windows are not usable.
+        unexplained: Difference of tok/s that cycle times and accept length do not explain. One of
+            the windows was delayed, so the comparison is not valid.
     """
 
     differences: tuple[Difference, ...]
@@ -145,16 +143,16 @@ class Comparison:
 
     @property
     def faithful(self) -> bool:
-        """Whether switched figures may be scored."""
+        """Whether the check passed, so that switched results count."""
         return self.not_believed is None and all(d.holds for d in self.differences)
 
     @property
     def worst(self) -> Difference | None:
-        """What comes closest to its limit, or is farthest beyond."""
+        """The quantity closest to its limit, or farthest beyond it."""
         return max(self.differences, key=_strain, default=None)
 
     def __str__(self) -> str:
-        """What was found, for a line."""
+        """The result as one line."""
         if self.not_believed is not None:
             return self.not_believed
         broken = [d for d in self.differences if not d.holds]
@@ -183,14 +181,14 @@ def _percent(share: float) -> str:
 
 
 def compare(
-    own: Sequence[Measurement], switched: Sequence[Measurement], *, on_gpu: bool
+    separate: Sequence[Measurement], switched: Sequence[Measurement], *, on_gpu: bool
 ) -> Comparison:
-    """Compares one setting's windows.
+    """Compare the windows of one setting.
 
     Args:
-        own: From the launch of its own, one per operating point, with samples where there are any.
-        switched: From the server that was switched, at the same points in the same order.
-        on_gpu: Whether GPUs do the work, so that times mean something.
+        separate: Windows of the separate launch, one per operating point, with their samples.
+        switched: Windows of the switched server, at the same points in the same order.
+        on_gpu: Whether a GPU runs the model. Without one, times have a wide tolerance.
     """
     reasons = [f"at {m.point.name}: {reason}" for m in switched for reason in m.invalid]
     if reasons:
@@ -198,7 +196,7 @@ def compare(
     differences: list[Difference] = []
     unexplained: str | None = None
     clocks: set[str | None] = set()
-    for ours, theirs in zip(own, switched, strict=True):
+    for ours, theirs in zip(separate, switched, strict=True):
         name = ours.point.name
         if ours.accept_length is not None and theirs.accept_length is not None:
             explained = _by_prompts(ours, theirs) / ours.accept_length
@@ -213,8 +211,8 @@ def compare(
             )
             return Comparison((), None, reason)
         if not parts:
-            # The server's own clock knows nothing of a client that was held up; where there is
-            # none, what the client saw has to do.
+            # The server's clock does not see a delayed client. Without such a clock only the
+            # client's tok/s can be compared.
             speed = SPEED if on_gpu else WITHOUT_GPU
             differences.append(
                 Difference("tok/s", name, ours.output_tok_s, theirs.output_tok_s, speed)
@@ -231,26 +229,26 @@ def compare(
     return replace(found, unexplained=unexplained) if found.faithful else found
 
 
-def _beyond_clock(own: Measurement, switched: Measurement) -> float:
-    """How many times tok/s are apart beyond what cycles and acceptance explain."""
-    if own.cycle is None or switched.cycle is None:
+def _beyond_clock(separate: Measurement, switched: Measurement) -> float:
+    """Ratio of the tok/s after correction for cycle time and accept length; at least 1."""
+    if separate.cycle is None or switched.cycle is None:
         return 1.0
-    batch, other = max(in_common(own.cycle, switched.cycle), key=_fewest)
-    if not (batch.cycle.count and other.cycle.count and own.output_tok_s > 0):
+    batch, other = max(common_batches(separate.cycle, switched.cycle), key=_fewest)
+    if not (batch.cycle.count and other.cycle.count and separate.output_tok_s > 0):
         return 1.0
-    ratio = switched.output_tok_s / own.output_tok_s
-    ratio *= usual_of(other.cycle) / usual_of(batch.cycle)
-    ratio *= (own.accept_length or 1.0) / (switched.accept_length or 1.0)
+    ratio = switched.output_tok_s / separate.output_tok_s
+    ratio *= typical_s(other.cycle) / typical_s(batch.cycle)
+    ratio *= (separate.accept_length or 1.0) / (switched.accept_length or 1.0)
     return max(ratio, 1 / ratio) if ratio > 0 else math.inf
 
 
-def _by_prompts(own: Measurement, switched: Measurement) -> float:
-    """By how much accept lengths may differ by the chance of each prompt (where drafts are drawn).
+def _by_prompts(separate: Measurement, switched: Measurement) -> float:
+    """Difference of accept lengths that the scatter between prompts explains.
 
-    Four standard errors of the paired difference; 0 where prompts are not known, or all equal.
+    This is four standard errors of the paired difference; 0 if prompts are unknown or all agree.
     """
     sides = []
-    for measurement in (own, switched):
+    for measurement in (separate, switched):
         totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for sample in measurement.samples:
             totals[sample.prompt][0] += sample.correct_drafts
@@ -263,16 +261,16 @@ def _by_prompts(own: Measurement, switched: Measurement) -> float:
 
 
 def _parts(
-    own: CycleTimes | None, switched: CycleTimes | None, point: str, *, on_gpu: bool
+    separate: CycleTimes | None, switched: CycleTimes | None, point: str, *, on_gpu: bool
 ) -> Iterator[Difference]:
-    if own is None or switched is None or not _of_one_clock(own, switched):
+    if separate is None or switched is None or not _of_one_clock(separate, switched):
         return
-    for batch, other in in_common(own, switched):
+    for batch, other in common_batches(separate, switched):
         at = f" at batch {batch.size}" if batch.size else ""
         wall = CYCLE_TIME if on_gpu else WITHOUT_GPU
         if batch.cycle.count and other.cycle.count:
             yield Difference(
-                f"cycle{at}", point, usual_of(batch.cycle), usual_of(other.cycle), wall
+                f"cycle{at}", point, typical_s(batch.cycle), typical_s(other.cycle), wall
             )
         if on_gpu:
             yield from _together(batch, other, f"forwards{at}", point)
@@ -280,7 +278,7 @@ def _parts(
             a, b = batch.parts.get(name), other.parts.get(name)
             if a is None or b is None or not a.count or not b.count:
                 if (a is None or not a.count) != (b is None or not b.count):
-                    # A part that only one of them has, by its share of the cycles.
+                    # Only one side has this part, so compare its presence.
                     yield Difference(
                         f"{name}{at} in a cycle", point, float(bool(a and a.count)),
                         float(bool(b and b.count)), GRAPH_SHARE, absolute=True,
@@ -295,17 +293,17 @@ def _parts(
                 )  # fmt: skip
 
 
-def _of_one_clock(own: CycleTimes | None, switched: CycleTimes | None) -> bool:
-    return own is not None and switched is not None and own.source == switched.source
+def _of_one_clock(separate: CycleTimes | None, switched: CycleTimes | None) -> bool:
+    return separate is not None and switched is not None and separate.source == switched.source
 
 
 def _together(
-    own: BatchCycles, switched: BatchCycles, what: str, point: str
+    separate: BatchCycles, switched: BatchCycles, what: str, point: str
 ) -> Iterator[Difference]:
-    """Draft, draft extend and verify as one, where both have the same of them."""
+    """Compare the sum of draft, draft extend and verify over the parts that both sides have."""
     pairs = [
         _pair(part, switched.parts[name])
-        for name, part in own.parts.items()
+        for name, part in separate.parts.items()
         if name in _PARTS and part.count and name in switched.parts and switched.parts[name].count
     ]
     if len(pairs) > 1:
@@ -315,19 +313,19 @@ def _together(
 
 
 def _allowed(name: str, batch: BatchCycles) -> float:
-    """How far a part may be apart where GPUs do the work, of its time in a launch of its own."""
-    own = low_of(batch.parts[name])
+    """Relative tolerance of the time of a part on a GPU."""
+    separate = fast_s(batch.parts[name])
     if name == "verify":
-        return max(VERIFY_TIME, LEAST_S / own)
-    cycle = low_of(batch.cycle) if batch.cycle.count else 0.0
-    return max(DRAFT_TIME, max(LEAST_S, CYCLE_SHARE * cycle) / own)
+        return max(VERIFY_TIME, LEAST_S / separate)
+    cycle = fast_s(batch.cycle) if batch.cycle.count else 0.0
+    return max(DRAFT_TIME, max(LEAST_S, CYCLE_SHARE * cycle) / separate)
 
 
-def in_common(one: CycleTimes, other: CycleTimes) -> list[tuple[BatchCycles, BatchCycles]]:
-    """The batch sizes that two windows met often enough to be compared, from both.
+def common_batches(one: CycleTimes, other: CycleTimes) -> list[tuple[BatchCycles, BatchCycles]]:
+    """Pairs of batches of equal size that occurred often enough in both windows.
 
-    Where requests arrive as they like, batches have many sizes and none is met often: then it is
-    the one that both met most.
+    With an open loop batches have many sizes and none may occur often. The result is then the most
+    frequent common size.
     """
     theirs = {batch.size: batch for batch in other.batches}
     pairs = [(batch, theirs[batch.size]) for batch in one.batches if batch.size in theirs]
@@ -345,17 +343,21 @@ def _count(batch: BatchCycles) -> int:
     return max([batch.cycle.count, *(part.count for part in batch.parts.values())])
 
 
-def usual_of(part: PartTime) -> float:
-    """Seconds of one: the median, the mean where only a total is known."""
+def typical_s(part: PartTime) -> float:
+    """Median seconds of one run of a part; the mean if only a total is known."""
     return part.median_s if part.median_s is not None else part.total_s / part.count
 
 
-def low_of(part: PartTime) -> float:
-    """The same with the host ahead: the 5th percentile, where it is known."""
-    return part.p05_s if part.p05_s is not None else usual_of(part)
+def fast_s(part: PartTime) -> float:
+    """5th percentile of the seconds of one run of a part, without delays by the host, if known."""
+    return part.p05_s if part.p05_s is not None else typical_s(part)
 
 
-def _pair(own: PartTime, switched: PartTime) -> tuple[float, float]:
-    """What is compared of a part."""
-    known = own.p05_s is not None and switched.p05_s is not None
-    return (low_of(own), low_of(switched)) if known else (usual_of(own), usual_of(switched))
+def _pair(separate: PartTime, switched: PartTime) -> tuple[float, float]:
+    """The compared seconds of both sides: 5th percentiles if both have them, else medians."""
+    known = separate.p05_s is not None and switched.p05_s is not None
+    return (
+        (fast_s(separate), fast_s(switched))
+        if known
+        else (typical_s(separate), typical_s(switched))
+    )

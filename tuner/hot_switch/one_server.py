@@ -1,10 +1,12 @@
-"""Whether the states of one switched server agree with one of them that is known to be right. Pure.
+"""Compare settings of one switched server with a checked setting of the same server. Pure.
 
-An anchor is checked against a launch of its own once per drafter. This is asked in every switched
-launch: each state is held against a reference in the same server, the one that SGLang built itself
-when it started or an anchor that was found the same. It runs the same graphs, and what a part of it
-takes lies between what it would take if time did not depend on steps and tokens at all, and if it
-grew with them in proportion: a forward has a fixed cost and one per token.
+The reference run is compared with its separate launch once per drafter (`faithful`). The comparison
+here runs in every switched launch. The checked setting is the setting of the start, which SGLang
+built itself, or the reference run.
+
+Both settings must run the same parts with the same share of CUDA graphs. A forward has a fixed cost
+and a cost per token, so the time of a part lies between constant and proportional to steps and
+tokens.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from tuner.hot_switch.faithful import (
     DRAFT_TIME,
     GRAPH_SHARE,
     LEAST_S,
-    in_common,
-    low_of,
-    usual_of,
+    common_batches,
+    fast_s,
+    typical_s,
 )
 
 if TYPE_CHECKING:
@@ -29,64 +31,64 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Setting
 
 VERIFY_TIME = 0.10
-"""How far beyond those bounds a verify may be, of 1."""
+"""Relative tolerance of verify time beyond these bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A setting of a switched server, and its windows there, one per operating point."""
+    """A setting of a switched server and its windows, one per operating point."""
 
     setting: Setting
     windows: tuple[Measurement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What one state beside another has shown.
+class StateComparison:
+    """Result of comparing two settings of one server.
 
     Attributes:
-        odds: Why they are not of one server; `None`: nothing says so.
-        untold: Why that is not known of some operating point; `None`: of none. Where neither has a
-            clock nothing can be known, and it is not asked for.
+        difference: Difference that is not explained by steps and tokens; `None`: there is none.
+        unknown: Why an operating point could not be compared; `None`: all were compared, or neither
+            setting has cycle times.
     """
 
-    odds: str | None = None
-    untold: str | None = None
+    difference: str | None = None
+    unknown: str | None = None
 
 
-def held_against(reference: State, state: State, *, on_gpu: bool) -> Held:
-    """Compares a state of a switched server with a reference.
+def compare_states(reference: State, state: State, *, on_gpu: bool) -> StateComparison:
+    """Compare a setting with a checked setting of the same server.
 
     Args:
-        reference: Is known to be right.
-        state: Another one of the same server, at the same operating points.
-        on_gpu: Whether GPUs do the work, so that times mean something.
+        reference: The checked setting.
+        state: The other setting, measured at the same operating points.
+        on_gpu: Whether a GPU runs the model. Without one, times are not compared.
     """
-    untold = None
+    unknown = None
     for first, then in zip(reference.windows, state.windows, strict=True):
         at = first.point.name
         if first.cycle is None and then.cycle is None:
             continue
         if first.cycle is None or then.cycle is None or first.cycle.source != then.cycle.source:
-            untold = untold or f"only one of the two settings has cycle times at {at}"
+            unknown = unknown or f"only one of the two settings has cycle times at {at}"
             continue
-        both = in_common(first.cycle, then.cycle)
+        both = common_batches(first.cycle, then.cycle)
         if not both:
-            untold = untold or f"no batch size occurred often enough at {at}"
+            unknown = unknown or f"no batch size occurred often enough at {at}"
         for batch, other in both:
             found = [*_by_graphs(batch, other, reference.setting, state.setting)]
             if on_gpu:
                 found += _by_time(batch, other, reference.setting, state.setting)
             if found:
                 where = f"{at}, batch {batch.size}" if batch.size else at
-                return Held(f"{'; '.join(found)} at {where}")
-    return Held(untold=untold)
+                return StateComparison(f"{'; '.join(found)} at {where}")
+    return StateComparison(unknown=unknown)
 
 
 def _by_graphs(
     reference: BatchCycles, state: BatchCycles, known: Setting, other: Setting
 ) -> Iterator[str]:
-    # The first step's draft comes out of draft extend: one step has no draft forwards.
+    # Draft extend makes the draft of the first step, so one step has no draft forwards.
     drafts = min(known.size[0], other.size[0]) > 1
     for name in ("draft", "draft_extend", "verify") if drafts else ("draft_extend", "verify"):
         a, b = reference.parts.get(name), state.parts.get(name)
@@ -95,33 +97,36 @@ def _by_graphs(
         if b is None or not b.count:
             yield f"{name} is missing, but exists at {known} steps"
             continue
-        own, there = a.graph_share, b.graph_share
-        if own is not None and there is not None and abs(own - there) > GRAPH_SHARE:
-            yield f"{name} runs {there:.0%} as CUDA graphs, but {own:.0%} at {known} steps"
+        checked, switched = a.graph_share, b.graph_share
+        if checked is not None and switched is not None and abs(checked - switched) > GRAPH_SHARE:
+            yield f"{name} runs {switched:.0%} as CUDA graphs, but {checked:.0%} at {known} steps"
 
 
 def _by_time(
     reference: BatchCycles, state: BatchCycles, known: Setting, other: Setting
 ) -> Iterator[str]:
-    cycle = usual_of(reference.cycle) if reference.cycle.count else 0.0
+    cycle = typical_s(reference.cycle) if reference.cycle.count else 0.0
     for name in ("draft", "draft_extend", "verify"):
         a, b = reference.parts.get(name), state.parts.get(name)
         if a is None or b is None or not a.count or not b.count:
             continue
-        own, there = low_of(a), low_of(b)
-        least, most = (factor * own for factor in _bounds(name, known, other))
-        allowed = max(VERIFY_TIME if name == "verify" else DRAFT_TIME, LEAST_S / own)
+        checked_s, other_s = fast_s(a), fast_s(b)
+        least, most = (factor * checked_s for factor in _bounds(name, known, other))
+        allowed = max(VERIFY_TIME if name == "verify" else DRAFT_TIME, LEAST_S / checked_s)
         if name != "verify":
-            allowed = max(allowed, CYCLE_SHARE * cycle / own)
-        if not least / (1 + allowed) <= there <= most * (1 + allowed):
-            yield f"{name} takes {1e3 * there:.3g} ms, but {1e3 * own:.3g} ms at {known} steps"
+            allowed = max(allowed, CYCLE_SHARE * cycle / checked_s)
+        if not least / (1 + allowed) <= other_s <= most * (1 + allowed):
+            yield (
+                f"{name} takes {1e3 * other_s:.3g} ms, but {1e3 * checked_s:.3g} ms at {known} "
+                "steps"
+            )
 
 
 def _bounds(name: str, known: Setting, other: Setting) -> tuple[float, float]:
-    """Between what shares of its time there a part may be, before anything is allowed for.
+    """Lowest and highest time of a part, relative to the checked setting, without tolerance.
 
-    Draft has a forward for each step but the first. Draft extend is as wide as the steps or as the
-    draft tokens, by the version.
+    Draft has one forward per step after the first. Draft extend is as wide as the steps or the
+    draft tokens, depending on the version.
     """
     steps, tokens = (b / a for a, b in zip(known.size, other.size, strict=True))
     forwards = (other.size[0] - 1) / max(1, known.size[0] - 1)

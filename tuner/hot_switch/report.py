@@ -1,4 +1,4 @@
-"""What switching running servers brought a study: launches saved, cost of states, checks."""
+"""Report of hot switching: launches saved, cost of preparing settings, reference checks."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 
 
 NOT_ASKED = "hot switch: off (--no-hot-switch)"
-"""Of a study in which nothing is to be switched."""
+"""Line for a study without hot switching."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchedLaunch:
-    """A launch that was prepared for several settings.
+    """A launch for several settings.
 
     Attributes:
-        id: Its number.
-        judged: Trials that were judged in it.
-        lost: Whether a kill or the host took it.
-        states_s: Seconds of its start-up that went into states beside the one that it started
-            with; `None` where it did not say.
-        states_gb: GPU memory of those, in GiB; `None` likewise.
+        id: Number of the launch.
+        judged: Number of trials judged in the launch.
+        lost: Whether a kill or the host ended the launch.
+        states_s: Seconds of start-up for the settings besides that of the start; `None`: unknown.
+        states_gb: GPU memory of these settings in GiB; `None`: unknown.
     """
 
     id: int
@@ -47,21 +46,21 @@ class SwitchedLaunch:
 
     @property
     def saved(self) -> int:
-        """Launches that it spared: one for each judged trial, but for itself.
+        """Launches saved: the judged trials minus this launch.
 
-        One that was lost before it judged anything was nobody's choice, and is made again.
+        A launch that was lost before its first result is repeated and saves 0.
         """
         return 0 if self.lost and not self.judged else self.judged - 1
 
 
 @dataclass(frozen=True, slots=True)
 class HotSwitchReport:
-    """All that a report says of switching.
+    """Hot switching in a report.
 
     Attributes:
-        asked: Whether the study was to switch.
-        switching: What its launches have shown.
-        launches: Those that were prepared for several settings.
+        asked: Whether the study allows hot switching.
+        switching: State of hot switching in the study.
+        launches: Launches for several settings.
     """
 
     asked: bool
@@ -70,22 +69,22 @@ class HotSwitchReport:
 
     @property
     def saved(self) -> int:
-        """Launches that were spared in all; below 0 where switching cost more than it brought."""
+        """Launches saved in total; below 0 if hot switching cost launches."""
         return sum(launch.saved for launch in self.launches)
 
     @property
     def states_s(self) -> float | None:
-        """Seconds of all start-ups that went into states, as far as servers said."""
+        """Seconds of all start-ups spent on preparing settings, as far as known."""
         return _total(launch.states_s for launch in self.launches)
 
     @property
     def states_gb(self) -> float | None:
-        """GPU memory of the states of the server that had most, in GiB."""
-        told = [launch.states_gb for launch in self.launches if launch.states_gb is not None]
-        return max(told, default=None)
+        """Largest GPU memory of the prepared settings of one server, in GiB."""
+        known = [launch.states_gb for launch in self.launches if launch.states_gb is not None]
+        return max(known, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """`hot_switch` of a report's JSON."""
+        """`hot_switch` in the JSON of a report."""
         return {
             "asked": self.asked,
             "gave_up": self.switching.gave_up,
@@ -97,7 +96,7 @@ class HotSwitchReport:
         }
 
     def lines(self) -> Iterator[str]:
-        """The same for a terminal; nothing where nothing was switched."""
+        """Lines for a terminal; none if no launch was switched."""
         if not self.asked:
             yield NOT_ASKED
         if self.launches:
@@ -110,13 +109,13 @@ class HotSwitchReport:
             passed = "passed" if check.comparison.faithful else "failed"
             yield (
                 f"reference check {passed} in launch {check.launch}: trial {check.anchor} "
-                f"(launch {check.own}): {check.comparison}"
+                f"(launch {check.separate}): {check.comparison}"
             )
         if self.switching.gave_up is not None:
             yield f"hot switch off, every setting got its own launch: {self.switching.gave_up}"
 
     def _measured(self) -> Iterator[str]:
-        """Settings, the launches that measured them, those that measured none, and the saving."""
+        """Measured settings, launches without a result, and launches saved."""
         measured = [launch for launch in self.launches if launch.judged]
         empty = [launch for launch in self.launches if not launch.judged]
         if measured:
@@ -131,27 +130,24 @@ class HotSwitchReport:
                 which = f"launch{'' if one else 'es'} {', '.join(numbers)}"
                 yield f"{which} {'was' if one else 'were'} {what}"
         if measured or self.saved:
-            yield _spared(self.saved)
-
-
-def _spared(saved: int) -> str:
-    if saved < 0:
-        return f"{counted(-saved, 'launch')} more than without hot switching"
-    return f"{counted(saved, 'launch')} saved"
+            if self.saved < 0:
+                yield f"{counted(-self.saved, 'launch')} more than without hot switching"
+            else:
+                yield f"{counted(self.saved, 'launch')} saved"
 
 
 def _total(values: Iterator[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return sum(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def hot_switch_report(
     store: Store, stored: StoredStudy, trials: Sequence[Trial], launches: Sequence[Launch]
 ) -> HotSwitchReport:
-    """Works it out from what is stored; launches taken over or still running saved nothing."""
+    """Build the report from the stored records. Imported and running launches save nothing."""
     judged: dict[int, list[int]] = {}
     for trial in trials:
-        # One that was set aside without a server of its own needed no launch either way.
+        # An inactive trial without a server needs no launch in any case.
         served = trial.state is TrialState.INACTIVE and trial.resolved is not None
         counts = trial.state.is_verdict or served
         if trial.judged_in is not None and counts:
@@ -175,13 +171,13 @@ def hot_switch_report(
             )
         )
     switching = read_switching(store, stored.id, trials, launches)
-    if stored.hot_switch and switching.silent is not None and _was_wanted(trials):
-        switching = replace(switching, gave_up=switching.gave_up or switching.silent)
+    if stored.hot_switch and switching.plugin_missing is not None and _was_wanted(trials):
+        switching = replace(switching, gave_up=switching.gave_up or switching.plugin_missing)
     return HotSwitchReport(stored.hot_switch, switching, tuple(switched))
 
 
 def _was_wanted(trials: Sequence[Trial]) -> bool:
-    """Whether two trials that had launches of their own could have been switched between."""
+    """Whether one server could have measured two of the separately launched trials."""
     judged = [t.configuration for t in trials if t.judged_in is not None]
     return any(same_but_setting(a, b) for a, b in combinations(judged, 2))
 
@@ -192,7 +188,7 @@ def _check_dict(check: Check) -> dict[str, Any]:
         "algorithm": check.drafter.algorithm,
         "topk": check.drafter.topk,
         "anchor": check.anchor,
-        "own_launch": check.own,
+        "own_launch": check.separate,
         "launch": check.launch,
         "faithful": found.faithful,
         "clock": found.clock,
@@ -205,7 +201,7 @@ def _difference_dict(difference: Difference) -> dict[str, Any]:
     return {
         "what": difference.what,
         "point": difference.point,
-        "own": difference.own,
+        "own": difference.separate,
         "switched": difference.switched,
         "difference": difference.size,
         "allowed": difference.allowed,

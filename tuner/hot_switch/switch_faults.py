@@ -1,4 +1,4 @@
-"""What goes wrong with a server that is prepared for several settings, by the kind of failure."""
+"""Failure kinds of servers that are prepared for several settings."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ if TYPE_CHECKING:
     from results.records import Failure, Launch
 
 UNFAITHFUL = "unfaithful"
-"""Kind of the failure of a launch whose anchor was not as in its own launch, or of which a state is
-not of one server with those that are known to be right."""
+"""A reference check failed, or a setting differs from a checked setting of the same server."""
 
 NOT_IN_FORCE = "setting_not_in_force"
-"""Of a launch whose server was not at the setting that it had been switched to; also the code of
-the check of a window that finds it (`docs/validity.md`)."""
+"""The server runs another setting than requested. Also the code of the window check that finds this
+(`docs/validity.md`)."""
 
 ANCHOR_DISTURBED = "anchor_disturbed"
-"""Of a launch whose anchor could not be measured undisturbed."""
+"""The reference run could not be measured undisturbed."""
 
 NOT_COMPARED = "not_compared"
-"""Of a launch in which settings had nothing to be held against: they are measured by themselves."""
+"""A setting could not be compared with a checked setting; it is launched separately."""
 
 SWITCH_FAULTS = frozenset(
     {
@@ -32,11 +31,11 @@ SWITCH_FAULTS = frozenset(
         "switch_refused",
     }
 )
-"""Kinds of failure that only a server has which is prepared for many settings."""
+"""Failure kinds that only a server for several settings can have."""
 
 
 def unfaithful(launch: Launch, found: str) -> str:
-    """What is said of a switched server that is another one than a launch of its own."""
+    """Message for a switched server that differs from a separate launch."""
     return f"the switched server of launch {launch.id} differs from a separate launch: {found}"
 
 

@@ -29,58 +29,58 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An anchor's two measurements.
+    """Reference check of one switched launch.
 
     Attributes:
-        launch: The one that was switched.
-        anchor: The trial that was measured in it again.
-        own: The launch of its own.
-        drafter: Of which the check holds: what holds for a chain is no proof of a tree.
-        comparison: What was found.
+        launch: The switched launch.
+        anchor: Trial of the reference run.
+        separate: Its separate launch.
+        drafter: Algorithm and topk that the check holds for.
+        comparison: Result of the check.
     """
 
     launch: int
     anchor: int
-    own: int
+    separate: int
     drafter: Drafter
     comparison: Comparison
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """What is known of hot switching in a study.
+    """State of hot switching in a study.
 
     Attributes:
-        checks: The anchors that were measured at every point, by launch.
-        alone: Trials with figures that are believed, of launches of their own.
-        gave_up: Why the study went back to a launch per setting; `None`: it did not.
-        cannot_run: What failed in a launch of its own.
-        spoilt: Of servers whose anchor was disturbed too often: their settings are launched by
-            themselves.
-        silent: Why no server can be switched, as servers of single settings have told: to be
-            heeded before the first that would be; `None`: nothing speaks against it.
+        checks: Reference checks that measured every operating point, in the order of launches.
+        separate: Trials with valid results of separate launches.
+        gave_up: Why hot switching is off; `None`: it is on.
+        cannot_run: Configurations that failed in separate launches.
+        disturbed: Configurations of servers whose reference run was disturbed too often. The
+            settings of these servers are launched separately.
+        plugin_missing: Why no server can be switched, as shown by servers of single settings;
+            `None`: no server shows this.
     """
 
     checks: tuple[Check, ...] = ()
-    alone: tuple[Trial, ...] = ()
+    separate: tuple[Trial, ...] = ()
     gave_up: str | None = None
     cannot_run: tuple[Configuration, ...] = ()
-    silent: str | None = None
-    spoilt: tuple[Configuration, ...] = ()
+    plugin_missing: str | None = None
+    disturbed: tuple[Configuration, ...] = ()
 
     def is_faithful(self, drafter: Drafter) -> bool:
-        """Whether figures of its switched servers may be scored."""
+        """Whether results of switched servers of this drafter count."""
         return any(c.drafter == drafter and c.comparison.faithful for c in self.checks)
 
-    def is_spoilt(self, configuration: Configuration) -> bool:
-        """Whether the server that is to be switched to it cannot be anchored."""
-        return any(c.with_setting(configuration.setting) == configuration for c in self.spoilt)
+    def is_disturbed(self, configuration: Configuration) -> bool:
+        """Whether the reference run of this server was disturbed too often."""
+        return any(c.with_setting(configuration.setting) == configuration for c in self.disturbed)
 
 
 def read_switching(
     store: Store, study_id: int, trials: Sequence[Trial], launches: Sequence[Launch]
 ) -> Switching:
-    """Works it out from what is stored."""
+    """Derive the state from the stored trials and launches."""
     by_number = {trial.number: trial for trial in trials}
     by_id = {launch.id: launch for launch in launches}
     switched = [launch for launch in launches if launch.intent.settings]
@@ -89,35 +89,35 @@ def read_switching(
         for launch in switched
         if (check := _check(store, study_id, launch, by_number, by_id)) is not None
     )
-    alone = tuple(t for t in trials if was_alone(t, by_id))
+    separate = tuple(t for t in trials if was_separate(t, by_id))
     return Switching(
         checks,
-        alone,
+        separate,
         why_given_up(switched, checks, by_number, by_id),
-        tuple(t.configuration for t in trials if _failed_alone(t, by_id)),
-        _silent(store, study_id, trials, by_id),
-        spoilt_servers(switched),
+        tuple(t.configuration for t in trials if _failed_separately(t, by_id)),
+        _without_plugin(store, study_id, trials, by_id),
+        disturbed_servers(switched),
     )
 
 
-def _failed_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
-    """Whether it ran nowhere, and failed where nothing else ran."""
+def _failed_separately(trial: Trial, launches: Mapping[int, Launch]) -> bool:
+    """Whether the trial has no result and failed in a separate launch."""
     if trial.state is not TrialState.INFEASIBLE or trial.judged_in is None:
         return False
     return not comparable(trial) and not launches[trial.judged_in].intent.settings
 
 
-def _silent(
+def _without_plugin(
     store: Store, study_id: int, trials: Sequence[Trial], launches: Mapping[int, Launch]
 ) -> str | None:
-    """What servers say that were asked for the plugin's clock and have no plugin: any of them.
+    """Reason if every server that was asked for the plugin's clock runs without the plugin.
 
-    What delivers the clock delivers the switch, so that a start for many settings would be wasted.
+    The plugin delivers both the clock and the switch, so a shared launch would fail.
     """
-    silent: list[int] = []
+    plugin_missing: list[int] = []
     for trial in trials:
         launch = launches[trial.judged_in] if trial.judged_in is not None else None
-        # What a fork took over ran elsewhere, perhaps.
+        # Launches that a fork reuses may have run on another machine.
         if launch is None or launch.imported_from is not None:
             continue
         if dict(launch.environment).get(CLOCK_VARIABLE) is None:
@@ -126,18 +126,18 @@ def _silent(
         if info is not None:
             if status_of(info) is not None:
                 return None
-            silent.append(launch.id)
-    if not silent:
+            plugin_missing.append(launch.id)
+    if not plugin_missing:
         return None
-    return f"the server of launch {min(silent)} runs without the tuner's plugin"
+    return f"the server of launch {min(plugin_missing)} runs without the tuner's plugin"
 
 
 def checked(
-    store: Store, study_id: int, launch: Launch, anchor: Trial, own: Launch
+    store: Store, study_id: int, launch: Launch, anchor: Trial, separate: Launch
 ) -> Comparison | None:
-    """An anchor's figures in a switched launch beside its own.
+    """Compare the reference run in a switched launch with its separate launch.
 
-    `None` where some are missing, or a moment's disturbance spoiled them: that says nothing.
+    `None` if windows are missing or disturbed.
     """
     known = store.measurements(study_id, anchor.number, samples=True)
     windows = [
@@ -147,22 +147,22 @@ def checked(
     first = {
         s.measurement.point: s.measurement
         for s in known
-        if s.launch == own.id and s.purpose is not Purpose.ANCHOR
+        if s.launch == separate.id and s.purpose is not Purpose.ANCHOR
     }
     if not first or not first.keys() <= again.keys() or any(map(was_disturbed, again.values())):
         return None
-    # Who is killed before a stalled window was repeated knows no more than of a disturbed one.
-    met = Counter(window.point for window in windows)
-    if any(has_stalled(window) and met[point] == 1 for point, window in again.items()):
+    # A stalled window that was not repeated, because the tuner was killed, is like a disturbed one.
+    repeats = Counter(window.point for window in windows)
+    if any(has_stalled(window) and repeats[point] == 1 for point, window in again.items()):
         return None
     found = compare(
-        list(first.values()), [again[point] for point in first], on_gpu=have_gpu(launch, own)
+        list(first.values()), [again[point] for point in first], on_gpu=have_gpu(launch, separate)
     )
     return found if found.unexplained is None else None
 
 
 def have_gpu(*launches: Launch) -> bool:
-    """Whether GPUs did the work of any of them, so that times mean something."""
+    """Whether any of the launches ran on a GPU, so that times can be compared."""
     return any(launch.machine is not None and launch.machine.gpus for launch in launches)
 
 
@@ -174,47 +174,46 @@ def _check(
     launches: Mapping[int, Launch],
 ) -> Check | None:
     anchor = trials.get(launch.trials[0]) if launch.trials else None
-    # An anchor comes first, and was judged before.
+    # A reference run is the first trial of a launch and was judged in an earlier launch.
     if anchor is None or anchor.judged_in in {None, launch.id}:
         return None
-    own = launches.get(anchor.judged_in)
-    if own is None or own.intent.settings or own.id > launch.id:
+    separate = launches.get(anchor.judged_in)
+    if separate is None or separate.intent.settings or separate.id > launch.id:
         return None
-    comparison = checked(store, study_id, launch, anchor, own)
+    comparison = checked(store, study_id, launch, anchor, separate)
     if comparison is None:
         return None
     failure = launch.failure
     later = (s for n in launch.trials[1:] for s in store.measurements(study_id, n, samples=False))
     went_on = any(s.launch == launch.id for s in later)
     if failure is not None and failure.kind == UNFAITHFUL and comparison.faithful and not went_on:
-        # It ran something else than it was told; the figures cannot say that.
+        # The server ran another setting than requested, which the windows do not show.
         comparison = Comparison((), None, failure.message)
     drafter = anchor.configuration.speculation.drafter
-    return Check(launch.id, anchor.number, own.id, drafter, comparison)
+    return Check(launch.id, anchor.number, separate.id, drafter, comparison)
 
 
 _DISTURBED_AT_MOST = 2
-"""Launches in which an anchor may be disturbed before it is no longer tried, for its drafter or,
-where that was found faithful, for servers of these flags: each costs as much as one that measures
-something."""
+"""Launches with a disturbed reference run before its drafter is launched separately. If the drafter
+has passed a check, this applies only to servers with the same flags."""
 
 _KILLED_AT_MOST = 2
-"""Switched servers that somebody may kill before launches have one setting again."""
+"""Killed switched servers before hot switching is turned off."""
 
 _OF_ONE_GROUP = frozenset({"hot_switch_memory", "plugin_refused"})
-"""Switch faults that may be of the one server's flags: where others of its drafter were switched
-and found faithful, they say nothing of those."""
+"""Faults that may depend on the flags of one server. They do not turn hot switching off if another
+server of the drafter passed a check."""
 
 
-def was_alone(trial: Trial, launches: Mapping[int, Launch]) -> bool:
-    """Whether a trial's figures are believed, and of a launch that measured nothing else."""
+def was_separate(trial: Trial, launches: Mapping[int, Launch]) -> bool:
+    """Whether a trial has valid results of a separate launch."""
     if not comparable(trial) or not trial.measurements or trial.judged_in is None:
         return False
     return not launches[trial.judged_in].intent.settings
 
 
-def spoilt_servers(switched: Sequence[Launch]) -> tuple[Configuration, ...]:
-    """A configuration of each server whose anchor was disturbed as often as it is tried."""
+def disturbed_servers(switched: Sequence[Launch]) -> tuple[Configuration, ...]:
+    """A configuration of each server whose reference run was disturbed too often."""
     disturbed = [
         launch.intent.configuration
         for launch in switched
@@ -233,7 +232,7 @@ def why_given_up(
     trials: Mapping[int, Trial],
     launches: Mapping[int, Launch],
 ) -> str | None:
-    """Why every setting has a launch of its own from now on; `None`: it has not."""
+    """Why hot switching is off; `None`: it is on."""
     found = {check.launch: check.comparison for check in checks}
     faithful = {check.drafter for check in checks if check.comparison.faithful}
     repeated = _repeated(switched, faithful)
@@ -254,7 +253,7 @@ def why_given_up(
         if failure.fault == "configuration" and _died_at_anchor(launch, trials, found):
             what = f"{failure.kind}: {shorten(failure.message)}"
             return f"launch {launch.id}, in its reference run: {what}"
-        if failure.fault == "configuration" and _run_alone(launch, trials, launches):
+        if failure.fault == "configuration" and _run_separately(launch, trials, launches):
             many = counted(len(launch.intent.settings), "setting")
             return (
                 f"launch {launch.id} with {many} failed ({failure.kind}: "
@@ -264,7 +263,7 @@ def why_given_up(
 
 
 def _repeated(switched: Sequence[Launch], faithful: Collection[Drafter]) -> dict[int, str]:
-    """Why the study goes back, by the launch that was one too many."""
+    """Why repeated faults turn hot switching off, by the launch that reached the limit."""
     found: dict[int, str] = {}
     disturbed: dict[Drafter, list[Launch]] = {}
     killed: list[Launch] = []
@@ -279,7 +278,7 @@ def _repeated(switched: Sequence[Launch], faithful: Collection[Drafter]) -> dict
                 found[launch.id] = (
                     f"launches {_numbers(disturbed[drafter])}: {shorten(failure.message)}"
                 )
-        # States take memory of the host, too, and who kills for it leaves no word.
+        # Several settings also need more host memory, and the kernel kills without a message.
         if failure.kind in KILLED and failure.fault == "host":
             killed.append(launch)
             if len(killed) == _KILLED_AT_MOST:
@@ -296,19 +295,21 @@ def _numbers(launches: Sequence[Launch]) -> str:
 def _died_at_anchor(
     launch: Launch, trials: Mapping[int, Trial], found: Mapping[int, Comparison]
 ) -> bool:
-    """Whether a server that was ready failed at what runs in a launch of its own."""
+    """Whether a ready server failed in its reference run."""
     anchor = trials.get(launch.trials[0]) if launch.trials else None
     if anchor is None or anchor.judged_in is None or anchor.judged_in >= launch.id:
         return False
     return launch.ready_s is not None and launch.id not in found
 
 
-def _run_alone(launch: Launch, trials: Mapping[int, Trial], launches: Mapping[int, Launch]) -> bool:
-    """Whether everything that a failed launch was for was measured in launches of their own."""
-    met = [trials[number] for number in launch.trials]
-    later = [t for t in met if t.judged_in is not None and t.judged_in > launch.id]
+def _run_separately(
+    launch: Launch, trials: Mapping[int, Trial], launches: Mapping[int, Launch]
+) -> bool:
+    """Whether every setting of a failed launch was measured separately."""
+    planned = [trials[number] for number in launch.trials]
+    later = [t for t in planned if t.judged_in is not None and t.judged_in > launch.id]
     return (
         bool(later)
-        and all(comparable(t) for t in met)
-        and all(was_alone(t, launches) for t in later)
+        and all(comparable(t) for t in planned)
+        and all(was_separate(t, launches) for t in later)
     )

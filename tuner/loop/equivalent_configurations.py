@@ -1,7 +1,8 @@
-"""Points that are the same server as another one, as soon as a launch has shown it.
+"""Configurations that decode alike although their NCCL variables differ.
 
-Where SGLang's own all-reduce kernel carries decoding, NCCL's variables change nothing of it: of all
-points that differ in nothing else one is measured, the one that sets none of them where it can be.
+If SGLang's own all-reduce kernel handles decoding, NCCL variables do not affect decoding. The
+study then measures one of the configurations that differ only in NCCL variables, if possible the
+one that sets none. The log of a launch shows which kernel handles decoding.
 """
 
 from __future__ import annotations
@@ -42,17 +43,14 @@ if TYPE_CHECKING:
     from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study
 
-MOST_EXPECTED = 100_000
-"""Points of a space beyond which nobody waits for a forecast."""
-
 
 class EquivalentConfigurations:
-    """Knows which points need no launch. Holds nothing that the launches' logs do not tell.
+    """Finds points that need no launch. Derives everything from the logs of the launches.
 
     Args:
         study: The study.
-        space: Its points.
-        baselines: By name; they are measured whatever they are.
+        space: Its legal points.
+        baselines: Baselines by name. Every baseline is measured.
     """
 
     def __init__(self, study: Study, space: Space, baselines: Mapping[str, Configuration]) -> None:
@@ -60,12 +58,12 @@ class EquivalentConfigurations:
         self._space = space
         self._baselines = frozenset(baselines.values())
         self.varies_nccl = bool(nccl_knobs(study))
-        """Whether the study searches any of NCCL's variables."""
+        """Whether the study varies NCCL variables."""
         self._kernels: dict[Hashable, OwnKernel | None] = {}
         self._read: set[int] = set()
 
     def learn(self, launches: Iterable[Launch]) -> bool:
-        """Reads the logs of launches that have ended; returns whether a kernel was found."""
+        """Read the logs of finished launches; return whether one shows a kernel."""
         if not self.varies_nccl:
             return False
         found = False
@@ -90,23 +88,28 @@ class EquivalentConfigurations:
         return found
 
     def expected(self, machine: Machine) -> frozenset[Configuration]:
-        """Points that will be inactive, by what a machine looks like; none where it tells little.
+        """Points that will probably be inactive on a machine.
 
-        Only where NVLink joins all its GPUs: whether two reach each other over PCIe is seen when a
-        server tries it (`custom_all_reduce_utils.py`, 0.5.9 to 0.5.23). Versions without the newer
-        kernel have the smaller limit.
+        Empty unless NVLink connects all GPUs: over PCIe only a running server finds out whether
+        two GPUs reach each other (`custom_all_reduce_utils.py`, 0.5.9 to 0.5.23). Assumes the
+        smaller size limit, which is that of versions without the newer kernel.
         """
-        if not self.varies_nccl or len(self._space) > MOST_EXPECTED or not _nvlink(machine):
+        if not self.varies_nccl or not _nvlink(machine):
             return frozenset()
         kernel = OwnKernel("custom all-reduce", V1_BYTES)
-        return frozenset(point for point, _, _ in self._doubles((), lambda _: kernel))
+        return frozenset(point for point, _, _ in self._equivalents((), lambda _: kernel))
 
-    def before(self, configuration: Configuration, judged: Collection[str]) -> Configuration:
-        """What to launch first, where it is not known yet whether NCCL has a part in decoding.
+    def measured_first(
+        self, configuration: Configuration, judged: Collection[str]
+    ) -> Configuration:
+        """The configuration to launch before `configuration`, or `configuration` itself.
+
+        While no log shows whether NCCL handles decoding, this is the configuration without NCCL
+        variables.
 
         Args:
-            configuration: What a planner chose.
-            judged: Keys of what was judged.
+            configuration: Proposal of the planner.
+            judged: Keys of judged configurations.
         """
         plain = without_nccl(configuration)
         if (
@@ -120,18 +123,18 @@ class EquivalentConfigurations:
         return plain
 
     def inactive(self, trials: Sequence[Trial]) -> Iterator[tuple[Configuration, Failure]]:
-        """Points that are another one's server, and why; those that were judged are left out."""
-        for point, same, kernel in self._doubles(
+        """Unjudged points that need no launch, each with the reason."""
+        for point, same, kernel in self._equivalents(
             trials, lambda point: self._kernels.get(scope(self._study, point))
         ):
             yield point, self._why(point, same, kernel)
 
-    def _doubles(
+    def _equivalents(
         self,
         trials: Sequence[Trial],
         kernel_of: Callable[[Configuration], OwnKernel | None],
     ) -> Iterator[tuple[Configuration, Configuration, OwnKernel]]:
-        """Points that were not judged, whose server each is, and the kernel that makes it so."""
+        """Unjudged points, their equivalent measured points, and the kernel that decodes."""
         measured: dict[Configuration, Configuration] = {}
         done = set(self._baselines)
         for trial in trials:
@@ -153,8 +156,8 @@ class EquivalentConfigurations:
                 yield point, same, kernel
 
     def _why(self, point: Configuration, same: Configuration, kernel: OwnKernel) -> Failure:
-        theirs = dict(same.env)
-        names = [name for name, value in point.env if value != theirs.get(name)]
+        measured = dict(same.env)
+        names = [name for name, value in point.env if value != measured.get(name)]
         prefills = "long prefills"
         if hidden_size(self._study.model.path) is not None:
             tokens = kernel.most_bytes // token_bytes(self._study)

@@ -1,4 +1,4 @@
-"""Ctrl-C: once ends cleanly, twice ends now."""
+"""Ctrl-C: the first one stops cleanly, the second one exits at once."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 
 _came: list[int] = []
-"""Each Ctrl-C since `noted` notes them. One that was raised and seen ends the command, so that what
-`Interrupts` finds here was dropped."""
+"""Each Ctrl-C since `noted` began. A raised one ends the command, so `Interrupts` finds only the
+dropped ones here."""
 
 _STDERR = 2
 _SHOW_CURSOR = "\x1b[?25h"
-"""The status line hides it, and nobody else brings it back after `os._exit`."""
+"""The status line hides the cursor, and `os._exit` does not restore it."""
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[None]:
-    """Notes each Ctrl-C, beside raising it, until `Interrupts` takes over.
+    """Record each Ctrl-C, besides raising it, until `Interrupts` takes over.
 
-    Python drops an exception that is raised in a destructor or in a weak reference's callback, as
-    its imports have them: a sweep would begin all the same, behind the back of who stopped it.
+    Python drops an exception that is raised in a destructor or in a callback of a weak reference,
+    both of which run during imports. Without the record the sweep would start after a Ctrl-C.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -52,17 +52,16 @@ def noted() -> Iterator[None]:
 class Interrupts:
     """Turns SIGINT, SIGTERM and SIGHUP into one `KeyboardInterrupt`, never in a shielded section.
 
-    Shielded are the moments that must not be torn: stopping a server, writing a record. A signal
-    there is raised at the end of the section. The second signal calls `on_second` (which ends
-    the server's processes) and leaves at once.
+    Shielded sections stop a server or write a record. A signal in a section is raised at its end.
+    The second signal calls `on_second`, which ends the server's processes, and exits at once.
 
-    SIGHUP, since a closed terminal would else leave the server, which has a session of its own,
-    on its GPUs; where the caller ignores it (`nohup`) it stays ignored.
+    SIGHUP is included because the server has its own session and would survive a closed terminal.
+    An ignored SIGHUP (`nohup`) stays ignored.
     """
 
-    def __init__(self, on_second: Callable[[], None], how_to_go_on: str = "") -> None:
+    def __init__(self, on_second: Callable[[], None], how_to_continue: str = "") -> None:
         self._on_second = on_second
-        self._how_to_go_on = how_to_go_on
+        self._how_to_continue = how_to_continue
         self._count = 0
         self._depth = 0
         self._pending = False
@@ -93,9 +92,9 @@ class Interrupts:
             try:
                 self._on_second()
             finally:
-                _say(f"ended at once{self._how_to_go_on}")
+                _write_line(f"ended at once{self._how_to_continue}")
                 os._exit(EXIT_INTERRUPTED)
-        _say("stopping the server; press Ctrl-C again to end at once")
+        _write_line("stopping the server; press Ctrl-C again to end at once")
         if self._depth:
             self._pending = True
         else:
@@ -103,7 +102,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
-        """A section in which the first signal waits until the end."""
+        """Delay the first signal to the end of the section."""
         self._depth += 1
         try:
             yield
@@ -114,9 +113,9 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def _say(text: str) -> None:
-    """A line on stderr, past Python's buffers: the signal may have come while they are written."""
-    # After SIGHUP there may be nobody to read it.
+def _write_line(text: str) -> None:
+    """Write a line to stderr past Python's buffers, which the signal may have interrupted."""
+    # After SIGHUP the terminal may be closed.
     with contextlib.suppress(OSError):
         cursor = _SHOW_CURSOR if os.isatty(_STDERR) else ""
         os.write(_STDERR, f"{cursor}\n{text}\n".encode())

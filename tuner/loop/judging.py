@@ -1,4 +1,4 @@
-"""Measures the trials of one launch and judges each; every window is stored as it ends."""
+"""Measure and judge the trials of one launch. Every window is stored when it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from results.records import Failure, Purpose, Trial, TrialState
 from runners.base import RunnerError, differences, switch
 from search_spaces.configuration import largest
 from tuner.hot_switch.faithful import compare
-from tuner.hot_switch.one_server import State, held_against
+from tuner.hot_switch.one_server import State, compare_states
 from tuner.hot_switch.switch_faults import (
     ANCHOR_DISTURBED,
     NOT_COMPARED,
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 class Judge:
-    """Brings trials to their ends.
+    """Measures and judges the trials of a study.
 
     Args:
         stored: The study.
-        store: Where each window and each judgement goes.
-        workload: With which operating points each setting is measured.
-        limits: Upper bounds that a feasible trial keeps, by metric.
-        progress: Told of every step.
-        shielded: Sections that an interrupt may not tear.
+        store: Database of the study; gets each window and each result.
+        workload: Operating points at which each setting is measured.
+        limits: Upper bounds of a feasible trial, by metric.
+        progress: Prints each step.
+        shielded: Makes sections that an interrupt does not cut short.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Judge:
         self._references: dict[int, list[State]] = {}
 
     def measure(self, session: Session, launch: Launch, number: int, planned: PlannedTrial) -> None:
-        """Measures a trial at every operating point, and judges it.
+        """Measure a trial at every operating point and judge it.
 
         Raises:
-            RunnerError: The server or its load failed, or a switched server was not at this
-                setting, is another server at it, or cannot be compared, which is no fault of the
-                setting; the trial is as it was.
+            RunnerError: The server or its load failed. Or a switched server did not run this
+                setting, differs from a separate launch of it, or could not be compared. The trial
+                stays unjudged.
         """
         asked = planned.configuration
         switched = bool(launch.intent.settings)
@@ -87,7 +87,7 @@ class Judge:
             if switched:
                 _require_in_force(_said_not_in_force(measurements[-1]))
         if switched:
-            self._hold_against_references(launch, asked, measurements)
+            self._compare_with_references(launch, asked, measurements)
         state, failure = judge(measurements, self._limits)
         if (ignored := _ignored(asked, resolved)) is not None:
             state, failure = TrialState.INACTIVE, ignored
@@ -104,52 +104,52 @@ class Judge:
         self.finish(launch, trial, resolved)
 
     def _require_reference(self, launch: Launch, asked: Configuration) -> None:
-        """Of a setting that the server was not started at: there is something to hold it against.
+        """Raise if a switched setting has no checked setting to compare it with.
 
-        What SGLang built itself needs none.
+        The setting of the start needs none, because SGLang built it itself.
         """
-        if asked.setting != largest(launch.intent.settings) and not self._known_of(launch):
+        if asked.setting != largest(launch.intent.settings) and not self._checked_in(launch):
             why = "the setting of the start has no valid window"
             raise RunnerError(_not_compared(launch, asked, why))
 
-    def _hold_against_references(
+    def _compare_with_references(
         self, launch: Launch, asked: Configuration, measurements: list[Measurement]
     ) -> None:
-        """Compares a setting of a switched server with those of it that are known to be right."""
+        """Compare a setting of a switched server with the checked settings of the same server."""
         if any(m.invalid for m in measurements):
-            return  # not scored, and no reference
+            return  # neither scored nor a reference
         state = State(asked.setting, tuple(measurements))
         if asked.setting == largest(launch.intent.settings):
-            self._known_of(launch).append(state)
+            self._checked_in(launch).append(state)
             return
         on_gpu = launch.machine is not None and bool(launch.machine.gpus)
-        found = [held_against(r, state, on_gpu=on_gpu) for r in self._known_of(launch)]
-        if odds := [held.odds for held in found if held.odds is not None]:
-            why = unfaithful(launch, f"at {asked.setting} steps {odds[0]}")
+        found = [compare_states(r, state, on_gpu=on_gpu) for r in self._checked_in(launch)]
+        if differences := [result.difference for result in found if result.difference is not None]:
+            why = unfaithful(launch, f"at {asked.setting} steps {differences[0]}")
             raise RunnerError(Failure(UNFAITHFUL, "load", "configuration", why))
-        untold = [held.untold for held in found if held.untold is not None]
-        if len(untold) == len(found):
-            raise RunnerError(_not_compared(launch, asked, untold[0]))
+        unknown = [result.unknown for result in found if result.unknown is not None]
+        if len(unknown) == len(found):
+            raise RunnerError(_not_compared(launch, asked, unknown[0]))
 
-    def _known_of(self, launch: Launch) -> list[State]:
-        """The states of a launch that others are held against."""
+    def _checked_in(self, launch: Launch) -> list[State]:
+        """Checked settings of a launch, with which its other settings are compared."""
         return self._references.setdefault(launch.id, [])
 
     def check(self, session: Session, launch: Launch, anchor: Anchor) -> Failure | None:
-        """Measures an anchor in a switched server, and compares it with its own launch.
+        """Repeat the reference run in a switched server and compare it with its separate launch.
 
         Returns:
-            Why nothing of this server may be scored; `None` where it is faithful.
+            Why results of this server do not count; `None` if the check passed.
 
         Raises:
             RunnerError: The server or its load failed.
         """
         resolved = switch(session, anchor.configuration.setting)
-        # Before its windows: who is killed behind them finds them, and compares them.
+        # Before the windows, because a resumed study compares stored windows.
         if (ignored := _ignored(anchor.configuration, resolved)) is not None:
             return Failure(UNFAITHFUL, "load", "configuration", ignored.message)
         trial = self._store.trial(self._stored.id, anchor.trial, samples=True)
-        own = next(
+        separate = next(
             known for known in self._store.launches(self._stored.id) if known.id == trial.judged_in
         )
         first = {window.point: window for window in trial.measurements}
@@ -159,8 +159,8 @@ class Judge:
                 return "; ".join(window.invalid)
             if window.point not in first:
                 return None
-            beside = [first[window.point]]
-            return compare(beside, [window], on_gpu=have_gpu(launch, own)).unexplained
+            earlier = [first[window.point]]
+            return compare(earlier, [window], on_gpu=have_gpu(launch, separate)).unexplained
 
         windows = []
         for point in self._workload.points:
@@ -171,15 +171,16 @@ class Judge:
             if (what := disturbance(window)) is not None:
                 reasons = f"the reference run was disturbed at {point.name}: {what}"
                 raise RunnerError(Failure(ANCHOR_DISTURBED, "load", "host", reasons))
-        found = checked(self._store, self._stored.id, launch, trial, own)
+        found = checked(self._store, self._stored.id, launch, trial, separate)
         what = (
-            f"reference run: trial {anchor.trial} of launch {own.id}, measured again after a switch"
+            f"reference run: trial {anchor.trial} of launch {separate.id}, measured again after a "
+            "switch"
         )
         if found is None or not found.faithful:
             why = str(found) if found is not None else "windows are missing or disturbed"
             self._progress.message(f"  {what}: check failed: {why}")
             return Failure(UNFAITHFUL, "load", "configuration", unfaithful(launch, why))
-        self._known_of(launch).append(State(anchor.configuration.setting, tuple(windows)))
+        self._checked_in(launch).append(State(anchor.configuration.setting, tuple(windows)))
         self._progress.message(f"  {what}: check passed ({found})")
         return None
 
@@ -193,9 +194,9 @@ class Judge:
         *,
         disturbance: Callable[[Measurement], object] = was_disturbed,
     ) -> Measurement:
-        """A measurement at one point; where it was disturbed, the one after it.
+        """Measure one operating point; repeat a disturbed window up to twice.
 
-        A launch costs minutes, a window seconds.
+        A window costs seconds, a launch costs minutes.
         """
 
         def window(which: str = "") -> Measurement:
@@ -205,7 +206,7 @@ class Judge:
         measurement = window()
         if disturbance(measurement) or has_stalled(measurement):
             measurement = window(", once more")
-            # A stream that stands still again does so by itself: by long prefills, say.
+            # A second stall has a cause in the server, for example long prefills.
             if disturbance(measurement):
                 measurement = window(", a last time")
         return measurement
@@ -218,7 +219,7 @@ class Judge:
         purpose: Purpose,
         point: OperatingPoint,
     ) -> Measurement:
-        """One measurement, stored whether it is believed or not."""
+        """Measure one window and store it, also if it is invalid."""
         measurement = session.measure(point)
         self._same_load.check(measurement, number)
         with self._shielded():
@@ -226,12 +227,12 @@ class Judge:
         return measurement
 
     def finish(self, launch: Launch, trial: Trial, resolved: Resolved | None = None) -> None:
-        """Stores what became of a trial.
+        """Store the result of a trial.
 
         Args:
-            launch: The one that brought it to its end.
-            trial: As it ended.
-            resolved: What its server said it ran, where it served.
+            launch: Launch that judged the trial.
+            trial: The trial with its result.
+            resolved: Configuration that the server reported, if it served.
         """
         with self._shielded():
             self._store.finish_trial(
@@ -246,13 +247,13 @@ class Judge:
 
 
 def _not_compared(launch: Launch, asked: Configuration, why: str) -> Failure:
-    """What of a switched server nobody can say whether it is faithful is measured by itself."""
+    """Failure of a setting that cannot be checked; it is launched separately."""
     message = f"{asked.setting} steps of launch {launch.id} cannot be checked: {why}"
     return Failure(NOT_COMPARED, "load", "configuration", message)
 
 
 def _drafts_otherwise(asked: Configuration, resolved: Resolved) -> tuple[str, ...]:
-    """What a server drafts otherwise than it was switched to; its flags are no switch's doing."""
+    """Draft settings that differ from the requested setting. A switch does not change flags."""
     return differences(replace(asked, draft_tp=None, flags=(), env=()), resolved.configuration)
 
 
@@ -266,7 +267,7 @@ def _require_in_force(found: tuple[str, ...]) -> None:
 
 
 def _ignored(asked: Configuration, resolved: Resolved) -> Failure | None:
-    """The knobs that the server did not take, as a failure; `None` if it runs what was asked."""
+    """Failure for ignored knobs; `None` if the server runs the requested configuration."""
     found = differences(asked, resolved.configuration)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Carries out one launch plan: intent, start, measurements, judgements, stop; all of it stored."""
+"""Run one launch plan: store the intent, start, measure, judge, stop, store the results."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 
 class StudyFaultError(Exception):
-    """The study cannot go on: every further launch would be wasted. The message says why."""
+    """The study cannot continue, because every further launch would be wasted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """How a launch ended.
+    """End of a launch.
 
     Attributes:
-        state: The launch's.
-        failure: Why.
-        stop: The reason to stop the study with it.
-        pause_s: What to wait before the next one.
+        state: State of the launch.
+        failure: Why it failed.
+        stop: Why the study stops; `None`: it continues.
+        pause_s: Seconds to wait before the next launch.
     """
 
     state: LaunchState
@@ -61,19 +61,19 @@ class _Result:
 
 
 class Launcher:
-    """Carries out launch plans for one study.
+    """Runs the launch plans of one study.
 
     Args:
         stored: The study.
-        store: Where everything goes, each fact before the next step is taken.
+        store: Database of the study; gets each fact before the next step.
         runner: Starts servers.
-        workload: With which operating points each setting is measured.
-        limits: Upper bounds that a feasible trial keeps, by metric.
-        progress: Told of every step.
-        log_dir: Where the servers' logs go.
-        shielded: Sections that an interrupt may not tear.
-        machine: Where the servers run.
-        announce: Told of a launch's mark before its server is started.
+        workload: Operating points at which each setting is measured.
+        limits: Upper bounds of a feasible trial, by metric.
+        progress: Prints each step.
+        log_dir: Folder of the server logs.
+        shielded: Makes sections that an interrupt does not cut short.
+        machine: Machine of the servers.
+        announce: Gets the mark of a launch before its server starts.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class Launcher:
         self._version = stored.sglang_version
         self._host_faults = 0
         self.running: ProcessIdentity | None = None
-        """The server that runs now, for whoever has to end it at once. From before its process
-        exists (pid 0, found by its mark) to the proof that it is gone."""
+        """The running server, for an immediate stop. Set before its process exists (pid 0, found
+        by its mark) and until its end is proved."""
 
     def intend(self, plan: LaunchPlan, trials: Sequence[Trial], *, number: int) -> Launch:
-        """Stores what is about to be launched, before anything is started.
+        """Store the intent of a launch before anything starts.
 
         Args:
-            plan: What comes next.
-            trials: All that are stored: unfinished ones of the plan keep their numbers.
-            number: The launch's, for the name of its log.
+            plan: The launch.
+            trials: All stored trials. Unfinished trials of the plan keep their numbers.
+            number: Number of the launch, for the name of its log.
         """
         unfinished = {
             t.configuration.key: t.number for t in trials if t.state is TrialState.RUNNING
@@ -128,7 +128,7 @@ class Launcher:
             configuration=plan.trials[0].configuration,
             settings=plan.settings,
             mark=mark,
-            # The mark, since studies of one name in two databases of one folder share the folder.
+            # Includes the mark, because two databases in one folder can have studies of one name.
             log=str(self._log_dir / f"launch-{number:04d}-{mark[:8]}.log"),
         )
         with self._shielded():
@@ -146,11 +146,11 @@ class Launcher:
             )
 
     def carry_out(self, launch: Launch, plan: LaunchPlan) -> None:
-        """Runs an intended launch to its end, whatever that is.
+        """Run an intended launch and store how it ended.
 
         Raises:
-            StudyFaultError: The study has to stop; the launch is stored.
-            KeyboardInterrupt: The server is stopped and the launch stored as lost.
+            StudyFaultError: The study must stop; the launch is stored.
+            KeyboardInterrupt: The server is stopped and the launch is stored as lost.
         """
         began = self._runner.now()
         self._announce(launch.intent.mark)
@@ -159,8 +159,8 @@ class Launcher:
         try:
             result = self._serve(launch, plan)
         except RunnerError as error:
-            # Only stopping raises through: something of the server is left, and whatever ran
-            # next would be measured beside it.
+            # Only a failed stop raises here. A process of the server is left and would disturb the
+            # next measurement.
             result = _Result(
                 LaunchState.FAILED,
                 error.failure,
@@ -171,8 +171,8 @@ class Launcher:
         finally:
             with self._shielded():
                 if result.state is LaunchState.LOST:
-                    # An interrupt can fall between the birth of the process and the first line
-                    # of the runner that would stop it again.
+                    # An interrupt can arrive after the process exists and before the runner can
+                    # stop it.
                     self._runner.end_leftover(self.running)
                 self.running = None
                 self._store.finish_launch(
@@ -197,7 +197,7 @@ class Launcher:
         except RunnerError as error:
             if error.failure.phase == "stop":
                 raise
-            return self._blame(launch, _numbered(launch, plan), error.failure)
+            return self._fail(launch, _numbered(launch, plan), error.failure)
         try:
             return self._measure(session, launch, plan)
         finally:
@@ -240,42 +240,42 @@ class Launcher:
             try:
                 unfaithful = self._judge.check(session, launch, plan.anchor)
             except RunnerError as error:
-                met = PlannedTrial(plan.anchor.configuration, Purpose.ANCHOR)
-                at_anchor = [(plan.anchor.trial, met)]
-                return self._blame(launch, at_anchor, error.failure, judged=False)
+                repeated = PlannedTrial(plan.anchor.configuration, Purpose.ANCHOR)
+                reference = [(plan.anchor.trial, repeated)]
+                return self._fail(launch, reference, error.failure, judged=False)
             if unfaithful is not None:
                 return _Result(LaunchState.FAILED, unfaithful)
         for number, planned in numbered:
             try:
                 self._judge.measure(session, launch, number, planned)
             except RunnerError as error:
-                return self._blame(launch, [(number, planned)], error.failure)
+                return self._fail(launch, [(number, planned)], error.failure)
         self._host_faults = 0
         return _Result(LaunchState.COMPLETE)
 
-    def _blame(
+    def _fail(
         self,
         launch: Launch,
-        met: Sequence[tuple[int, PlannedTrial]],
+        affected: Sequence[tuple[int, PlannedTrial]],
         failure: Failure,
         *,
         judged: bool = True,
     ) -> _Result:
-        """Stores what a failure means for the trials that it met.
+        """Store the consequences of a failure for the affected trials.
 
         Args:
-            launch: The launch that failed.
-            met: Its trials that would be judged by it, and their numbers.
-            failure: Why it failed.
-            judged: Whether they were under way; else they are left to another launch.
+            launch: The failed launch.
+            affected: Affected trials with their numbers.
+            failure: Why the launch failed.
+            judged: Whether the failure judges the trials. If not, another launch measures them.
         """
-        # The study gives up switching before it would pause for that.
+        # A disturbed reference run turns hot switching off before it counts as a host fault.
         disturbed = failure.kind == ANCHOR_DISTURBED
         if failure.kind in KILLED:
             failure = killed_again(
                 failure,
                 launch,
-                [number for number, _ in met],
+                [number for number, _ in affected],
                 self._store.launches(self._stored.id),
                 {t.number: t for t in self._store.trials(self._stored.id)},
             )
@@ -284,14 +284,14 @@ class Launcher:
             study=self._stored.name,
             log=launch.intent.log,
             switched=bool(launch.intent.settings),
-            is_reference=_is_reference(met[0][1]),
+            is_reference=_is_reference(affected[0][1]),
             host_faults=0 if disturbed else self._host_faults,
         )
         if not disturbed:
             lost = found.failure.fault in LOSING_FAULTS
             self._host_faults = self._host_faults + 1 if lost else 0
         if found.trials is not None and judged:
-            for number, planned in met:
+            for number, planned in affected:
                 trial = Trial(
                     number,
                     planned.purpose,
@@ -304,12 +304,12 @@ class Launcher:
 
 
 def _is_reference(planned: PlannedTrial) -> bool:
-    """Whether it is the baseline without which nothing can be said."""
+    """Whether this is the baseline that every gain is computed from."""
     return planned.purpose is Purpose.BASELINE and not planned.configuration.speculation.enabled
 
 
 def _numbered(launch: Launch, plan: LaunchPlan) -> list[tuple[int, PlannedTrial]]:
-    """The trials that the launch is to judge: all but its anchor."""
+    """Trials that the launch judges, with their numbers: all except the reference run."""
     numbers = launch.trials if plan.anchor is None else launch.trials[1:]
     return list(zip(numbers, plan.trials, strict=True))
 

@@ -1,4 +1,4 @@
-"""Launches without an end: what a killed tuner left, or an interrupt between two steps."""
+"""Unfinished launches of a killed tuner or of an interrupt between two steps."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def end_leftovers(store: Store, study_id: int, runner: Runner) -> Iterator[tuple[Launch, int]]:
-    """Ends the servers of launches that are stored as running, and stores them as lost.
+    """Stop the servers of launches that are stored as running, and store the launches as lost.
 
-    Their unfinished trials are taken up by the agenda.
+    `NextLaunch` plans their unfinished trials again.
 
     Yields:
-        Each such launch, and how many processes of it were ended.
+        Each launch and the number of stopped processes.
     """
     for launch in store.unfinished(study_id).launches:
-        # Killed before the process was recorded: its mark alone has to do.
+        # If the tuner was killed before it stored the process, only the mark identifies it.
         process = launch.process or ProcessIdentity(0, 0.0, launch.intent.mark, 0)
         ended = runner.end_leftover(process)
         store.finish_launch(
@@ -36,7 +36,7 @@ def end_leftovers(store: Store, study_id: int, runner: Runner) -> Iterator[tuple
 
 
 def log_digest(launch: Launch) -> str | None:
-    """SHA-256 of a launch's log as it is now; `None` where there is none to read."""
+    """SHA-256 of the log of a launch; `None` if the log cannot be read."""
     try:
         with Path(launch.intent.log).open("rb") as log:
             return hashlib.file_digest(log, "sha256").hexdigest()
@@ -45,10 +45,10 @@ def log_digest(launch: Launch) -> str | None:
 
 
 def seconds_seen(launch: Launch) -> float:
-    """How long a launch without an end was at work, in real seconds, as far as can be known.
+    """Running time of an unfinished launch in real seconds; 0 if it is unknown.
 
-    From the start of its process to the last line of its log: with the tuner its requests ended,
-    and an idle server writes none (SGLang 0.5.23). 0 where neither is known.
+    This is the time from the start of its process to the last line of its log. The requests end
+    with the tuner, and an idle server writes no line (SGLang 0.5.23).
     """
     if launch.process is None or launch.process.started <= 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""What comes next in a study: what a killed run left, the baselines, then the planner's choice."""
+"""Choice of the next launch: unfinished trials, then baselines, then the planner's proposal."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from tuner.planners.base import Planner
     from tuner.planners.launches import LaunchBuilder
 
-_UNJUDGED = frozenset({TrialState.RUNNING, TrialState.FAILED})
-
 
 class NextLaunch:
-    """Puts unfinished trials and baselines before the planner. Holds no state of its own.
+    """Chooses the next launch from the stored trials and launches.
 
     Args:
-        baselines: By name, in the order in which they are measured.
-        planner: Asked once nothing else is due.
-        launches: Fills launches.
-        anchors: Say what of that may be launched.
-        same: Knows what tells most of a planner's choice; `None` asks nobody.
+        baselines: Baselines by name, in the order of measurement.
+        planner: Proposes launches after the baselines.
+        launches: Groups configurations into launches.
+        anchors: Adds the reference run to a shared launch, or makes it a separate launch.
+        equivalent: Replaces a proposal by the configuration without NCCL variables while it is
+            unknown whether NCCL handles decoding. `None`: keep every proposal.
     """
 
     def __init__(
@@ -38,13 +37,13 @@ class NextLaunch:
         planner: Planner,
         launches: LaunchBuilder,
         anchors: Anchors,
-        same: EquivalentConfigurations | None = None,
+        equivalent: EquivalentConfigurations | None = None,
     ) -> None:
         self._baselines = baselines
         self.planner = planner
         self._launches = launches
         self._anchors = anchors
-        self._same = same
+        self._equivalent = equivalent
 
     def next(
         self,
@@ -52,99 +51,92 @@ class NextLaunch:
         launches: Sequence[Launch],
         switching: Switching,
         *,
-        aside: Collection[str] = (),
+        unstored: Collection[str] = (),
     ) -> LaunchPlan | Stop:
-        """The next launch, given everything that is stored.
+        """Choose the next launch.
 
         Args:
-            trials: All that are stored.
-            launches: Likewise.
-            switching: What they have shown of it.
-            aside: Keys of points that need no launch and are not stored.
+            trials: All stored trials.
+            launches: All stored launches.
+            switching: State of hot switching in the study.
+            unstored: Keys of inactive points that are not stored.
         """
         if switching.gave_up is not None:
-            self.fall_back()
+            self.disable_hot_switch()
         judged = {t.configuration.key for t in trials if t.state is not TrialState.FAILED}
-        judged.update(aside)
+        judged.update(unstored)
         unfinished = [t for t in trials if t.state is TrialState.RUNNING]
         if unfinished:
-            if (alone := _left_alone(unfinished[0], launches)) is not None:
-                return alone
-            plan = self._together(unfinished, launches)
+            if (separate := _separate_plan(unfinished[0], launches)) is not None:
+                return separate
+            plan = self._launches.group(
+                PlannedTrial(t.configuration, t.purpose)
+                for t in unfinished
+                if _separate_plan(t, launches) is None
+            )[0]
             return self._anchors.secured(plan, switching, judged, elsewhere=False)
         for configuration in self._baselines.values():
             if configuration.key not in judged:
                 first = PlannedTrial(configuration, Purpose.BASELINE)
-                seen = judged | self._baseline_keys()
-                plan = self._launches.plan(first, seen)
-                return self._anchors.secured(plan, switching, seen)
-        chosen = self.planner.propose()
-        if isinstance(chosen, Stop):
-            return chosen
-        return self._anchors.secured(self._before(chosen, judged), switching, judged)
+                known = judged | {baseline.key for baseline in self._baselines.values()}
+                plan = self._launches.plan(first, known)
+                return self._anchors.secured(plan, switching, known)
+        proposed = self.planner.propose()
+        if isinstance(proposed, Stop):
+            return proposed
+        if self._equivalent is not None:
+            point = proposed.trials[0].configuration
+            first_point = self._equivalent.measured_first(point, judged)
+            if first_point != point:
+                proposed = self._launches.plan(PlannedTrial(first_point, Purpose.SEARCH), judged)
+        return self._anchors.secured(proposed, switching, judged)
 
-    def fall_back(self) -> None:
-        """From now on each setting has a launch of its own."""
-        self._launches.fall_back()
+    def disable_hot_switch(self) -> None:
+        """Launch every setting separately from now on."""
+        self._launches.disable_hot_switch()
 
-    def _before(self, plan: LaunchPlan, judged: set[str]) -> LaunchPlan:
-        """What is launched before it, where its server may be another point's."""
-        if self._same is None:
-            return plan
-        chosen = plan.trials[0].configuration
-        before = self._same.before(chosen, judged)
-        if before == chosen:
-            return plan
-        return self._launches.plan(PlannedTrial(before, Purpose.SEARCH), judged)
-
-    def _baseline_keys(self) -> set[str]:
-        return {configuration.key for configuration in self._baselines.values()}
-
-    def _together(self, trials: Sequence[Trial], launches: Sequence[Launch]) -> LaunchPlan:
-        """Regroups trials that a launch left unjudged."""
-        left = [t for t in trials if _left_alone(t, launches) is None]
-        return self._launches.group(PlannedTrial(t.configuration, t.purpose) for t in left)[0]
-
-    def sizes_left(
+    def remaining_sizes(
         self,
         trials: Sequence[Trial],
         launches: Sequence[Launch],
         switching: Switching,
         *,
-        aside: Collection[str] = (),
+        unstored: Collection[str] = (),
     ) -> list[int] | None:
-        """How many settings each launch to come measures, an anchor among them.
-
-        Args:
-            trials: See `next`, as the rest.
-            launches: Likewise.
-            switching: Likewise.
-            aside: Likewise.
+        """Number of settings of each remaining launch, reference runs included.
 
         Returns:
-            One number per launch, until nothing is left; `None` where the planner cannot say.
+            One number per launch; `None` if the planner cannot list its remaining points.
         """
         unjudged = self.planner.unjudged()
         if unjudged is None:
             return None
-        known = {t.configuration.key for t in trials if t.state not in _UNJUDGED}
-        known.update(aside)
-        begun = [t for t in trials if t.state is TrialState.RUNNING]
-        alone = {t.configuration for t in begun if _left_alone(t, launches) is not None}
-        left = (*(t.configuration for t in begun), *self._baselines.values(), *unjudged)
+        judged = {
+            t.configuration.key
+            for t in trials
+            if t.state not in {TrialState.RUNNING, TrialState.FAILED}
+        }
+        judged.update(unstored)
+        unfinished = [t for t in trials if t.state is TrialState.RUNNING]
+        separate = {t.configuration for t in unfinished if _separate_plan(t, launches) is not None}
+        remaining = (
+            *(t.configuration for t in unfinished),
+            *self._baselines.values(),
+            *unjudged,
+        )
         plans = self._launches.group(
             PlannedTrial(configuration, Purpose.SEARCH)
-            for configuration in dict.fromkeys(left)
-            if configuration.key not in known and configuration not in alone
+            for configuration in dict.fromkeys(remaining)
+            if configuration.key not in judged and configuration not in separate
         )
-        return [1] * len(alone) + self._anchors.sizes(plans, switching)
+        return [1] * len(separate) + self._anchors.sizes(plans, switching)
 
 
-def _left_alone(trial: Trial, launches: Sequence[Launch]) -> LaunchPlan | None:
-    """A launch of its own for a trial that a failed launch left; `None` where none did.
+def _separate_plan(trial: Trial, launches: Sequence[Launch]) -> LaunchPlan | None:
+    """A separate launch for a trial of a failed shared launch; `None` if no such launch failed.
 
-    A server that is started for many settings needs more memory than any one of them, so one that
-    failed, in its start or later, blames none: what it left is started one by one.
+    A server for many settings needs more memory than a server for one of them. Its failure
+    therefore does not blame a single setting, and each of its settings is launched separately.
     """
     for launch in launches:
         failure = launch.failure

@@ -1,4 +1,4 @@
-"""Shows a study in Optuna's own tables, so that optuna-dashboard works on it."""
+"""Mirror a study to Optuna's tables, so that optuna-dashboard shows it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Mirror:
-    """Translates standings into Optuna's trials; trial n of ours is trial n of Optuna's.
+    """Writes the leaderboard to Optuna's tables. Trial numbers are the same in both.
 
-    A picture for the dashboard, never a reason to lose a sweep: if Optuna's tables cannot be
-    written, `warn` is told once and the mirror stays as it is.
+    The mirror is only for the dashboard. If Optuna's tables cannot be written, `warn` gets one
+    message, the mirror is not updated any more, and the sweep continues.
     """
 
     def __init__(self, mirror: OptunaMirror, space: Space, warn: Callable[[str], None]) -> None:
@@ -32,7 +32,7 @@ class Mirror:
         self._shown: tuple[MirrorTrial, ...] = ()
 
     def show(self, leaderboard: Leaderboard) -> None:
-        """Brings Optuna's tables up to `leaderboard`."""
+        """Write `leaderboard` to Optuna's tables."""
         scores = [s for t in leaderboard.trials if (s := leaderboard.score(t)) is not None]
         worst = min(scores, default=0.0)
         trials = tuple(self._translate(t, leaderboard, worst) for t in leaderboard.trials)
@@ -40,19 +40,19 @@ class Mirror:
             return
         try:
             self._mirror.sync(trials)
-        except (StoreError, ValueError) as error:  # ValueError: Optuna's, of a trial
+        except (StoreError, ValueError) as error:  # ValueError: Optuna rejects a trial
             self._broken = True
             self._warn(f"Optuna's tables are no longer updated: {error}")
         self._shown = trials
 
     def _translate(self, trial: Trial, leaderboard: Leaderboard, worst: float) -> MirrorTrial:
-        from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - only a mirror pays for it
+        from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - slow to import
         from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
 
         state = trial.state
         if comparable(trial) and leaderboard.reference is None:
-            state = TrialState.RUNNING  # told once the baselines are known
-        # A baseline may lie outside the space, where Optuna has no parameters for it.
+            state = TrialState.RUNNING  # its score is unknown until the baselines are judged
+        # Optuna has no parameters for a baseline outside the space.
         parameters: tuple[MirrorParameter, ...] = ()
         if trial.configuration in self._space:
             values = self._space.assignments(trial.configuration)

@@ -1,4 +1,4 @@
-"""Calm progress on stderr: a line per event, a status line where a person watches."""
+"""Progress on stderr: one line per event, and a status line on a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """What the sweep loop tells about itself; every method returns at once."""
+    """Events of a sweep. Every method returns at once."""
 
     def message(self, text: str) -> None: ...
     def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None: ...
@@ -35,7 +35,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing: for replays and tests."""
+    """Prints nothing, for replays and tests."""
 
     def message(self, text: str) -> None: ...
     def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None: ...
@@ -47,28 +47,28 @@ class Silent:
 
 
 class Lines:
-    """One line per launch and per judged trial; a live status line on a terminal."""
+    """Prints one line per launch and per judged trial, and a status line on a terminal."""
 
     def __init__(self, *, simulated: bool, fixed: Collection[str] = ()) -> None:
         self._fixed = fixed
         self._mark = "simulated " if simulated else ""
         self._status: Status | None = None
         self._began = time.monotonic()
-        self._told: Failure | None = None
+        self._printed_failure: Failure | None = None
         if sys.stderr.isatty():
-            from rich.console import Console  # noqa: PLC0415 - only where a person watches
+            from rich.console import Console  # noqa: PLC0415 - only on a terminal
 
             self._status = Console(stderr=True).status("")
             self._status.start()
 
     def message(self, text: str) -> None:
-        """A line of its own."""
+        """Print one line."""
         text = copyable(text)
         if self._status is not None:
-            # Through the console that draws the status line, or the two would mix.
+            # The console that draws the status line must print, or the lines would mix.
             self._status.console.print(text.rstrip(), soft_wrap=True, markup=False, highlight=False)
             return
-        # Nobody reads any more (`2>&1 | head`, a closed terminal): no reason to lose a sweep.
+        # The sweep continues if nobody reads stderr (`2>&1 | head`, a closed terminal).
         with contextlib.suppress(OSError):
             sys.stderr.write(text.rstrip() + "\n")
             sys.stderr.flush()
@@ -79,7 +79,7 @@ class Lines:
                 self._status.update(Since(text, elapsed_s))
 
     def launching(self, launch: Launch, plan: LaunchPlan, eta_s: float | None) -> None:
-        """A launch begins."""
+        """Print the start of a launch."""
         trials = [describe(t.configuration, self._fixed) for t in plan.trials]
         also = f" and {counted(len(trials) - 1, 'more setting')}" if len(trials) > 1 else ""
         also += f" (reference run: trial {plan.anchor.trial})" if plan.anchor else ""
@@ -88,15 +88,15 @@ class Lines:
         self._now(f"starting launch {launch.id}")
 
     def starting(self, phase: StartProgress) -> None:
-        """A phase of the start-up begins."""
+        """Show a phase of the start-up."""
         self._now(f"starting: {phase.phase.replace('_', ' ')}", phase.elapsed_s)
 
     def measuring(self, what: str) -> None:
-        """A window begins."""
+        """Show the window that is measured."""
         self._now(f"measuring {what}")
 
     def judged(self, trial: Trial) -> None:
-        """A trial has its state."""
+        """Print the result of a trial."""
         described = describe(trial.configuration, self._fixed)
         line = f"{self._clock()}   trial {trial.number}: {described}"
         if trial.measurements:
@@ -105,19 +105,19 @@ class Lines:
             line += f", accept length {accept:.2f}" if accept is not None else ""
         if trial.failure is not None:
             line += f" [{trial.state}: {shorten(trial.failure.message)}]"
-            self._told = trial.failure
+            self._printed_failure = trial.failure
         self.message(line)
 
     def launch_failed(self, launch: Launch, failure: Failure) -> None:
-        """A launch ended without a server. What its trial's line has said is not said again."""
-        why = "" if failure == self._told else f": {shorten(failure.message)}"
+        """Print the failure of a launch, without a reason that its trial's line has given."""
+        why = "" if failure == self._printed_failure else f": {shorten(failure.message)}"
         self.message(
             f"{self._clock()}   launch {launch.id} failed in {failure.phase} "
             f"({failure.kind}, {describe_fault(launch, failure)}){why}; log: {launch.intent.log}"
         )
 
     def done(self) -> None:
-        """Nothing more comes."""
+        """Remove the status line."""
         if self._status is not None:
             with contextlib.suppress(OSError):
                 self._status.stop()
@@ -128,11 +128,11 @@ class Lines:
 
 
 class Since:
-    """A line whose seconds go on while it stands there: drawn anew with every frame.
+    """A status line with a running count of seconds.
 
     Args:
-        text: What goes on.
-        elapsed_s: Seconds that it has taken already.
+        text: The current step.
+        elapsed_s: Seconds since the step began.
     """
 
     def __init__(self, text: str, elapsed_s: float = 0.0) -> None:
@@ -141,7 +141,7 @@ class Since:
 
     def __rich__(self) -> Text:
         """See `rich.console.RichCast`."""
-        from rich.text import Text  # noqa: PLC0415 - only where a person watches
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
         return Text(f"{self._text} ({time.monotonic() - self._began:.0f} s)")
 

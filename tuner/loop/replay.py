@@ -1,7 +1,7 @@
-"""Replays studies from a table: the whole loop, on a virtual clock, in milliseconds.
+"""Replay studies from a table: the whole loop on a virtual clock, in milliseconds per study.
 
-For the error rates of planners and verdicts: same agenda, launcher, records and store as a real
-sweep, only the servers are rows of a table.
+Replays measure the error rates of planners and verdicts. Loop, records and database are those of a
+real sweep; rows of a table replace the servers.
 
     with Store.open("sqlite://") as store:
         for seed in range(300):
@@ -40,18 +40,18 @@ def replay(
     noise: float = 0.0,
     can_switch: Callable[[Configuration, Configuration], bool] | None = None,
 ) -> StudyReport:
-    """Runs one study against a table.
+    """Run one study against a table and return its report.
 
     Args:
-        study: The study; its runner is not used.
-        table: What is measured.
-        store: Where the records go (`sqlite://` for a throw-away one).
-        name: Of the stored study; a replay of its own needs one of its own.
-        seed: Of planner and noise.
-        planner: As for `tuner sweep`.
-        launches: Budget; the study's unless given.
-        noise: Relative standard deviation added to every measurement.
-        can_switch: Which configurations one launch can be switched through.
+        study: The study. Its runner is not used.
+        table: Results by configuration.
+        store: Database for the records; `sqlite://` is one in memory.
+        name: Name of the stored study, new in `store`.
+        seed: Seed of planner and noise.
+        planner: Planner name, as for `tuner sweep`.
+        launches: Launch budget. `None`: the budget of the study.
+        noise: Relative standard deviation of every measurement.
+        can_switch: Whether one launch can measure both configurations. `None`: never.
     """
     runner = ReplayRunner(table, study, seed=seed, noise=noise, can_switch=can_switch)
     problem = assembly.build_problem(study, runner, hot_switch=can_switch is not None)

@@ -1,10 +1,10 @@
-"""The planner seam: what to launch next, and when to stop."""
+"""Interface of planners, and the launch plans that they propose."""
 
 from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """One configuration to judge, and why."""
+    """A configuration to measure, and its purpose."""
 
     configuration: Configuration
     purpose: Purpose
@@ -23,7 +23,7 @@ class PlannedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A judged trial of a launch of its own, to be measured again in a switched server."""
+    """A reference run: a separately measured trial to repeat in a switched server."""
 
     trial: int
     configuration: Configuration
@@ -31,15 +31,14 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """One launch: trials that one server can be switched through, measured in this order.
+    """One launch: trials that one server measures, in this order.
 
     Attributes:
-        trials: At least one; `Runner.can_switch` holds between any two. Each is measured at
-            every operating point of the study.
-        anchor: Measured before them: what tells whether figures of this server may be scored.
-        spare: A setting that the server is started at and that is not measured: a server starts at
-            the most steps and draft tokens of all, and an anchor says something only as one that
-            was switched to.
+        trials: At least one trial. The server can switch between any two. Each is measured at every
+            operating point of the study.
+        anchor: Reference run, measured before the trials; shows whether their results count.
+        spare: Setting of the start that is not measured. A server starts at the most steps and
+            draft tokens of its settings, but must be switched to the reference run.
     """
 
     trials: tuple[PlannedTrial, ...]
@@ -48,9 +47,9 @@ class LaunchPlan:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """What the server has to be prepared for, in the order of measurement.
+        """Settings that the server is prepared for, in the order of measurement.
 
-        Empty where it runs nothing but what it was started with.
+        Empty if the server measures only the setting that it starts at.
         """
         if len(self.trials) == 1 and self.anchor is None:
             return ()
@@ -63,19 +62,17 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The planner has nothing more to propose."""
-
-    reason: Literal["exhausted", "converged"]
+    """The planner has nothing left to propose: every point of the space has a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A judged trial, as planners see it.
+    """A judged trial as input of a planner.
 
     Attributes:
         configuration: The canonical configuration.
-        state: A verdict state, or `inactive`.
-        score: Gain over the best baseline (higher is better); `None` unless complete.
+        state: `complete`, `infeasible`, `invalid` or `inactive`.
+        score: Gain over the best baseline, higher is better; `None` unless `complete`.
     """
 
     configuration: Configuration
@@ -84,27 +81,27 @@ class Observation:
 
 
 class Planner(abc.ABC):
-    """Chooses launches. Deterministic: equal observations and seed give equal proposals.
+    """Proposes launches. Equal observations and seed must give equal proposals.
 
-    State lives in the observations, so a resumed study rebuilds its planner by observing what the
-    database remembers. Never proposes one canonical configuration twice.
+    The observations are the only state, so a resumed study rebuilds its planner from the database.
+    A planner proposes each canonical configuration once.
     """
 
     @abc.abstractmethod
     def propose(self) -> LaunchPlan | Stop:
-        """The next launch, or why there is none."""
+        """The next launch, or `Stop` if no point is left."""
 
     @abc.abstractmethod
     def observe(self, observation: Observation) -> None:
-        """Learns of a judged trial; called once per trial, in the order of their numbers.
+        """Take a judged trial into account. Called once per trial, in the order of trial numbers.
 
-        A baseline may lie outside the space.
+        A baseline may be outside the space.
         """
 
     @abc.abstractmethod
     def launches_left(self) -> int | None:
-        """Launches until it would stop by itself; `None` if it cannot say."""
+        """Number of launches until the planner stops; `None` if it is unknown."""
 
     def unjudged(self) -> Collection[Configuration] | None:
-        """What it has not observed yet, of all that it could propose; `None` if it cannot say."""
+        """Configurations that the planner can still propose; `None` if it cannot list them."""
         return None

@@ -1,8 +1,8 @@
-"""What every planner must do; inherit it, say how yours is made, and run it with pytest.
+"""Tests that every planner must pass. Inherit them, implement `make`, and run pytest.
 
 class TestMine(PlannerConformance):
-def make(self, space, launches, seed):
-return MyPlanner(space, launches, seed=seed)
+    def make(self, space, launches, seed):
+        return MyPlanner(space, launches, seed=seed)
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ space:
 workload: {prompts: {chat: 1}, output_tokens: 64}
 budget: {launches: 24}
 """
-"""Flags of one sub-space, conditions, and variables of which one takes the other's meaning."""
+"""Study with flags of one sub-space, conditions, and variables that depend on each other."""
 
 
 def _score(configuration: Configuration) -> float:
-    """Any fixed landscape will do."""
+    """An arbitrary fixed score."""
     return 1.0 + int(configuration.key[:4], 16) / 65536
 
 
@@ -64,7 +64,7 @@ class PlannerConformance(abc.ABC):
 
     @abc.abstractmethod
     def make(self, space: Space, launches: LaunchBuilder, seed: int) -> Planner:
-        """A fresh planner."""
+        """Make a new planner."""
 
     def _new(
         self, seed: int = 0, *, hot_switch: bool = False, text: str = STUDY
@@ -79,7 +79,7 @@ class PlannerConformance(abc.ABC):
         )
 
     def _play(self, planner: Planner, *, fail: int = 0) -> Iterator[LaunchPlan]:
-        """Runs it to its stop; every `fail`-th configuration cannot run."""
+        """Run a planner until it stops; every `fail`-th configuration is infeasible."""
         count = 0
         while not isinstance(plan := planner.propose(), Stop):
             yield plan
@@ -91,19 +91,19 @@ class PlannerConformance(abc.ABC):
                 planner.observe(Observation(trial.configuration, state, score))
 
     def test_visits_every_legal_point_once_and_stops(self) -> None:
-        """No illegal point, no repeat, and an end."""
+        """The planner proposes no illegal point, repeats none, and stops."""
         for text, hot_switch in ((STUDY, False), (STUDY, True), (CONDITIONED, True)):
             space, planner = self._new(hot_switch=hot_switch, text=text)
             seen = [t.configuration for plan in self._play(planner) for t in plan.trials]
             assert sorted(c.key for c in seen) == sorted(c.key for c in space.points)
 
     def test_proposing_changes_nothing(self) -> None:
-        """Asked twice without an observation between, it says the same."""
+        """Two calls without an observation in between give the same proposal."""
         _, planner = self._new()
         assert planner.propose() == planner.propose()
 
     def test_equal_observations_and_seed_give_equal_proposals(self) -> None:
-        """Also when the observations come all at once, as on resume."""
+        """The proposals are also equal if all observations come at once, as in a resume."""
         _, first = self._new(seed=3)
         plans = list(self._play(first, fail=4))
         _, second = self._new(seed=3)
@@ -121,7 +121,7 @@ class PlannerConformance(abc.ABC):
         assert resumed.propose() == plans[half]
 
     def test_observed_baselines_are_not_proposed(self) -> None:
-        """What others measured counts as seen; a baseline outside the space does no harm."""
+        """Measured baselines are not proposed, and a baseline outside the space is accepted."""
         space, planner = self._new()
         outside = Configuration.of(Speculation("EAGLE3", 9, 1, 10), draft_tp=1)
         assert outside not in space
@@ -132,7 +132,7 @@ class PlannerConformance(abc.ABC):
         assert not seen & {point.key for point in space.points[:3]}
 
     def test_inactive_points_are_not_proposed(self) -> None:
-        """They become known between launches, and have no score."""
+        """Inactive points have no score and can appear between launches."""
         space, planner = self._new()
         idle = [point for point in space.points if dict(point.env)["NCCL_PROTO"] == "LL128"]
         seen: list[Configuration] = []
@@ -148,7 +148,7 @@ class PlannerConformance(abc.ABC):
         assert len(seen) in {len(space) // 2, len(space) // 2 + 1}
 
     def test_a_space_without_a_feasible_point_still_ends(self) -> None:
-        """Nothing but failures is no reason to loop."""
+        """The planner stops even if every configuration fails."""
         space, planner = self._new()
         plans = list(self._play(planner, fail=1))
         assert sum(len(plan.trials) for plan in plans) == len(space)

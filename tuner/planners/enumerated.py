@@ -22,24 +22,24 @@ class _EnumeratedPlanner(Planner):
 
     def __init__(self, space: Space, launches: LaunchBuilder, *, seed: int = 0) -> None:
         self._seed = seed
-        self._unseen = dict.fromkeys(space)
-        self._seen: set[str] = set()
+        self._remaining = dict.fromkeys(space)
+        self._observed_keys: set[str] = set()
         self._launches = launches
 
     def propose(self) -> LaunchPlan | Stop:
-        if not self._unseen:
-            return Stop("exhausted")
-        return self._launches.plan(PlannedTrial(self._pick(), Purpose.SEARCH), self._seen)
+        if not self._remaining:
+            return Stop()
+        return self._launches.plan(PlannedTrial(self._pick(), Purpose.SEARCH), self._observed_keys)
 
     def unjudged(self) -> Collection[Configuration]:
-        return self._unseen
+        return self._remaining
 
     def _pick(self) -> Configuration:
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:
-        self._seen.add(observation.configuration.key)
-        self._unseen.pop(observation.configuration, None)
+        self._observed_keys.add(observation.configuration.key)
+        self._remaining.pop(observation.configuration, None)
 
 
 @register("exhaustive", "all points in order", auto="all")
@@ -47,10 +47,10 @@ class ExhaustivePlanner(_EnumeratedPlanner):
     """Proposes every legal point once, in the order of the space."""
 
     def _pick(self) -> Configuration:
-        return next(iter(self._unseen))
+        return next(iter(self._remaining))
 
     def launches_left(self) -> int | None:
-        return self._launches.launches_left(self._unseen)
+        return self._launches.launches_left(self._remaining)
 
 
 @register("random", "all points in random order")
@@ -60,8 +60,8 @@ class RandomPlanner(_EnumeratedPlanner):
     def _pick(self) -> Configuration:
         # The seed depends on the number of results, not on a running generator, so that a resumed
         # study continues with the same points.
-        rng = random.Random(f"{self._seed}/{len(self._seen)}")  # noqa: S311 - not a secret
-        return rng.choice(tuple(self._unseen))
+        rng = random.Random(f"{self._seed}/{len(self._observed_keys)}")  # noqa: S311 - not a secret
+        return rng.choice(tuple(self._remaining))
 
     def launches_left(self) -> int | None:
         return None

@@ -1,4 +1,4 @@
-"""Fills launches: what else can be measured in a server that has to be started anyway."""
+"""Group configurations into launches: one server can measure several settings."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
     from search_spaces.space.space import Space
 
 
-TELLING = 2
-"""Draft steps from which on the draft runs forwards of its own: the first step's draft comes out of
-draft extend. What has no draft forwards tells nothing of those of others."""
+MIN_ANCHOR_STEPS = 2
+"""Minimum draft steps of a reference run. Draft extend makes the draft of the first step, so one
+step has no draft forwards and cannot check those of other settings."""
 
 
 def may_anchor(configuration: Configuration, group: Iterable[Configuration]) -> bool:
-    """Whether a launch of its own tells of the servers that are switched through a group."""
+    """Whether a separate launch of `configuration` can check a shared launch of `group`."""
     deepest = max(other.setting.size[0] for other in group)
-    return configuration.setting.size[0] >= min(TELLING, deepest)
+    return configuration.setting.size[0] >= min(MIN_ANCHOR_STEPS, deepest)
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What a whole search takes.
+    """Number of launches of a whole search.
 
     Attributes:
-        launches: So many.
-        alone: So many if each configuration had a launch of its own.
-        shared: The configurations that share a launch, or have a baseline as their anchor.
+        launches: Number of launches.
+        separate: Number of launches without hot switching.
+        shared: Groups of configurations that share a launch or have a baseline as reference run.
     """
 
     launches: int
-    alone: int
+    separate: int
     shared: tuple[tuple[Configuration, ...], ...]
 
 
 class LaunchBuilder:
     """Turns configurations into launch plans.
 
-    A launch costs minutes, a switch milliseconds: so whatever the running server can be switched
-    to, and was not measured yet, is measured in the same launch.
+    A launch costs minutes and a switch milliseconds, so a launch measures every unmeasured setting
+    that its server can be switched to.
 
     Args:
         space: The legal points.
-        can_switch: `Runner.can_switch`.
-        hot_switch: False measures one configuration per launch.
+        can_switch: `HotSwitch.can_switch` of the runner.
+        hot_switch: Whether launches are shared.
     """
 
     def __init__(
@@ -69,40 +69,40 @@ class LaunchBuilder:
 
     @property
     def hot_switch(self) -> bool:
-        """Whether launches are filled at all."""
+        """Whether launches are shared."""
         return self._hot_switch
 
-    def fall_back(self) -> None:
-        """From now on each configuration has a launch of its own."""
+    def disable_hot_switch(self) -> None:
+        """Launch every configuration separately from now on."""
         self._hot_switch = False
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """Whether one launch can be measured at both."""
+        """Whether one launch can measure both configurations."""
         return self._hot_switch and self._can_switch(a, b)
 
-    def over(self, space: Space) -> LaunchBuilder:
-        """The same for other points."""
+    def for_space(self, space: Space) -> LaunchBuilder:
+        """A builder for another space."""
         return LaunchBuilder(space, self._can_switch, hot_switch=self._hot_switch)
 
     @cached_property
     def _settings(self) -> dict[Drafter, list[Setting]]:
-        """The settings of the space, ascending."""
+        """Settings of each drafter in the space, ascending."""
         found: dict[Drafter, set[Setting]] = defaultdict(set)
         for speculation in self._space.speculations:
             found[speculation.drafter].add(Configuration(speculation).setting)
         return {drafter: sorted(found[drafter], key=lambda s: s.size) for drafter in found}
 
     def plan(self, first: PlannedTrial, seen: Collection[str]) -> LaunchPlan:
-        """A launch for `first`, and for its siblings that are not among the keys in `seen`."""
+        """A launch for `first` and its siblings whose keys are not in `seen`."""
         origin = first.configuration
         if first.purpose is Purpose.BASELINE:
-            # What all else is held against is never a switched figure.
+            # Baselines are always launched separately.
             return LaunchPlan((first,))
         others = (other for other in self.siblings(origin, seen) if other != origin)
         return LaunchPlan((first, *(PlannedTrial(other, Purpose.SEARCH) for other in others)))
 
     def siblings(self, origin: Configuration, seen: Collection[str]) -> Iterator[Configuration]:
-        """Points that a server of `origin` can be switched to, without those in `seen`."""
+        """Points that a server of `origin` can be switched to and whose keys are not in `seen`."""
         if not self._hot_switch:
             return
         for setting in self._settings.get(origin.speculation.drafter, ()):
@@ -111,7 +111,7 @@ class LaunchBuilder:
                 yield other
 
     def could_share(self, drafter: Drafter, seen: Collection[str]) -> bool:
-        """Whether any two points of a drafter that are not in `seen` could share a launch."""
+        """Whether two points of a drafter, with keys not in `seen`, could share a launch."""
         started: dict[Hashable, list[Configuration]] = defaultdict(list)
         for point in self._space:
             if point.speculation.drafter != drafter or point.key in seen:
@@ -123,10 +123,10 @@ class LaunchBuilder:
         return False
 
     def group(self, trials: Iterable[PlannedTrial]) -> tuple[LaunchPlan, ...]:
-        """Packs given trials (unfinished ones, say) into as few launches as possible."""
+        """Group trials into as few launches as possible."""
         plans: list[list[PlannedTrial]] = []
-        # Only configurations that are equal but for the setting are asked about: a space has
-        # many launches, and to compare each point with all of them takes hours.
+        # Compare only configurations that differ in the setting alone. Comparing each point with
+        # every launch of a large space takes hours.
         alike: dict[Hashable, list[list[PlannedTrial]]] = defaultdict(list)
         for trial in trials:
             shares = self._hot_switch and trial.purpose is not Purpose.BASELINE
@@ -147,24 +147,23 @@ class LaunchBuilder:
         baselines: Collection[Configuration] = (),
         at_most: int | None = None,
     ) -> Needed:
-        """What measuring all of `configurations` takes from the beginning.
+        """Number of launches that measure all of `configurations`.
 
-        Switched figures of a drafter are scored once one of its settings was measured in a
-        launch of its own as well (`tuner.hot_switch.anchors`): that is one launch more for each,
-        but where a baseline is such a setting.
+        Each drafter needs one separate launch for its reference run (`tuner.hot_switch.anchors`),
+        unless a baseline is one of its settings.
 
         Args:
-            configurations: Distinct ones.
-            baselines: Those of them that have a launch of their own in any case.
-            at_most: Where counting stops, if more launches are needed than this.
+            configurations: Distinct configurations.
+            baselines: Those of them that are launched separately in any case.
+            at_most: Stop counting above this number.
         """
-        alone = 0
+        separate = 0
         groups: list[list[Configuration]] = []
         servers: dict[Hashable, list[list[Configuration]]] = {}
         for configuration in configurations:
             if at_most is not None and len(groups) > at_most:
                 break
-            alone += 1
+            separate += 1
             near = servers.setdefault(_server(configuration), []) if self._hot_switch else []
             for group in near:
                 if self._can_switch(group[0], configuration):
@@ -173,14 +172,16 @@ class LaunchBuilder:
             else:
                 groups.append([configuration])
                 near.append(groups[-1])
-        own = set(baselines)
-        # Baselines among themselves share nothing.
-        shared = tuple(tuple(g) for g in groups if len(g) > 1 and not own.issuperset(g))
-        launches = sum(len(own & set(group)) + (not own.issuperset(group)) for group in groups)
-        return Needed(launches + _made_for_anchors(shared, own), alone, shared)
+        launched = set(baselines)
+        # Baselines do not share a launch.
+        shared = tuple(tuple(g) for g in groups if len(g) > 1 and not launched.issuperset(g))
+        launches = sum(
+            len(launched & set(group)) + (not launched.issuperset(group)) for group in groups
+        )
+        return Needed(launches + _extra_for_anchors(shared, launched), separate, shared)
 
     def launches_left(self, configurations: Iterable[Configuration]) -> int:
-        """The same on the way, where the launch of an anchor was made."""
+        """Number of launches for the remaining configurations, without reference runs."""
         return len(self.group(PlannedTrial(c, Purpose.SEARCH) for c in configurations))
 
 
@@ -190,32 +191,32 @@ def everything(
     *,
     without: Collection[Configuration] = frozenset(),
 ) -> Iterator[Configuration]:
-    """The baselines and every point but some, each once."""
+    """The baselines, then every other point that is not in `without`."""
     yield from (b for b in dict.fromkeys(baselines) if b not in space)
     yield from (point for point in space if point not in without)
 
 
-def _made_for_anchors(
-    shared: Iterable[Sequence[Configuration]], own: Collection[Configuration]
+def _extra_for_anchors(
+    shared: Iterable[Sequence[Configuration]], launched: Collection[Configuration]
 ) -> int:
-    """Launches of one setting that are made to be the anchor of others.
+    """Number of separate launches that only serve as reference runs.
 
-    Each drafter needs one, and each server beside whose start nobody is measured; a baseline that
-    shares it is one.
+    Each drafter needs one reference run, and so does each server whose setting of the start is not
+    measured. A baseline can be the reference run.
     """
     anchored: dict[Drafter, bool] = {}
     without_start: dict[Drafter, int] = defaultdict(int)
     for group in shared:
         drafter = group[0].speculation.drafter
-        has_own = any(c in own and may_anchor(c, group) for c in group)
-        anchored[drafter] = anchored.get(drafter, False) or has_own
-        settings = [c.setting for c in group if c not in own]
-        without_start[drafter] += not has_own and largest(settings) not in settings
+        has_baseline = any(c in launched and may_anchor(c, group) for c in group)
+        anchored[drafter] = anchored.get(drafter, False) or has_baseline
+        settings = [c.setting for c in group if c not in launched]
+        without_start[drafter] += not has_baseline and largest(settings) not in settings
     return sum(max(without_start[d], not known) for d, known in anchored.items())
 
 
 def _server(configuration: Configuration) -> Hashable:
-    """Equal for configurations that differ in nothing but what a running server can take on."""
+    """Key that is equal for configurations that differ only in the setting."""
     if configuration.setting == Setting():
         return configuration
     return (

@@ -48,27 +48,27 @@ class TPEPlanner(Planner):
         self._seed = seed
         self._startup = startup
         self._observations: list[Observation] = []
-        self._seen: set[str] = set()
-        self._unseen = dict.fromkeys(space)
+        self._observed_keys: set[str] = set()
+        self._remaining = dict.fromkeys(space)
 
     def observe(self, observation: Observation) -> None:
         self._observations.append(observation)
-        self._seen.add(observation.configuration.key)
-        self._unseen.pop(observation.configuration, None)
+        self._observed_keys.add(observation.configuration.key)
+        self._remaining.pop(observation.configuration, None)
 
     def launches_left(self) -> int | None:
         return None
 
     def unjudged(self) -> Collection[Configuration]:
-        return self._unseen
+        return self._remaining
 
     def propose(self) -> LaunchPlan | Stop:
-        if not self._unseen:
-            return Stop("exhausted")
+        if not self._remaining:
+            return Stop()
         pick = self._sample() or random.Random(  # noqa: S311 - not a secret
-            f"{self._seed}/{len(self._seen)}"
-        ).choice(tuple(self._unseen))
-        return self._launches.plan(PlannedTrial(pick, Purpose.SEARCH), self._seen)
+            f"{self._seed}/{len(self._observed_keys)}"
+        ).choice(tuple(self._remaining))
+        return self._launches.plan(PlannedTrial(pick, Purpose.SEARCH), self._observed_keys)
 
     def _sample(self) -> Configuration | None:
         import optuna  # noqa: PLC0415
@@ -79,7 +79,7 @@ class TPEPlanner(Planner):
             configuration = self._space.sample(lambda parameter, t=trial: _suggest(t, parameter))  # type: ignore[misc]
             # A RUNNING trial would make TPE avoid the region of a duplicate or illegal sample.
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            if configuration.key not in self._seen and configuration in self._space:
+            if configuration.key not in self._observed_keys and configuration in self._space:
                 return configuration
         return None
 

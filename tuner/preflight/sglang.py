@@ -152,7 +152,7 @@ def _without_refused(
         problem,
         space=space,
         baselines=kept,
-        launches=problem.launches.over(space),
+        launches=problem.launches.for_space(space),
         notes=tuple(notes),
     )
 

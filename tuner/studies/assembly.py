@@ -182,11 +182,11 @@ def build_problem(
 
 def forecast(problem: TuningProblem, runner: Runner) -> TuningProblem:
     """The problem with the points that will likely be inactive, by what the runner's machine is."""
-    same = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
-    if not same.varies_nccl:
+    equivalent = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
+    if not equivalent.varies_nccl:
         return problem
     try:
-        expected = same.expected(machine_of(runner))
+        expected = equivalent.expected(machine_of(runner))
     except EnvironmentUnusableError:
         return problem  # `Runner.check` tells what is missing
     if not expected:
@@ -327,16 +327,16 @@ def make_sweep(
         machine=machine_of(runner),
         announce=announce,
     )
-    same = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
+    equivalent = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
     sweep = Sweep(
         stored=stored,
         store=store,
         runner=runner,
         next_launch=NextLaunch(
-            problem.baselines, planner, problem.launches, problem.anchors(), same
+            problem.baselines, planner, problem.launches, problem.anchors(), equivalent
         ),
         planner=planner,
-        otherwise=(
+        fallback_planner=(
             partial(
                 make_planner,
                 auto_planner("some"),
@@ -348,7 +348,7 @@ def make_sweep(
             else None
         ),
         launcher=launcher,
-        same=same,
+        equivalent=equivalent,
         baselines=problem.baselines,
         metric=problem.study.objective.metric,
         compare_answers=compares_answers(problem.study),

@@ -89,7 +89,7 @@ def test_the_document_counts_the_launches_of_every_shipped_study(row, tmp_path, 
     )
     plan = switch_plan(problem)
     assert len(problem.space) == int(points)
-    assert (plan.needed.alone, plan.needed.launches) == (int(alone), int(switched))
+    assert (plan.needed.separate, plan.needed.launches) == (int(alone), int(switched))
     shared = [part for part in plan.shared if part.launches]
     for part, group, anchor in zip(shared, groups.split(", "), anchors.split("; "), strict=True):
         launches, each = map(int, re.match(r"(\d+) x (\d+)", group).groups())

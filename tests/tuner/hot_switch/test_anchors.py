@@ -39,7 +39,7 @@ def secured(small):
         anchors = Anchors(LaunchBuilder(Space(study), chains), lambda _: may_start)
         seen = {t.configuration.key for t in measured}
         cannot_run = tuple(point(study, steps, "LL") for steps in failed)
-        known = Switching(alone=measured, cannot_run=cannot_run)
+        known = Switching(separate=measured, cannot_run=cannot_run)
         return anchors.secured(LaunchPlan(trials), known, seen)
 
     return found
@@ -92,13 +92,13 @@ def test_what_needs_no_launch_and_is_not_stored_is_in_none(small):
     builder = LaunchBuilder(Space(study), chains)
     proposed = LaunchPlan((PlannedTrial(point(study, 1, "LL"), Purpose.SEARCH),))
     planner = SimpleNamespace(propose=lambda: proposed)
-    same = SimpleNamespace(before=lambda *_: point(study, 3, "LL"))
+    same = SimpleNamespace(measured_first=lambda *_: point(study, 3, "LL"))
     next_launch = NextLaunch({}, planner, builder, Anchors(builder, lambda _: True), same)
     known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),))
     assert known.is_faithful(CHAIN)
     assert steps(next_launch.next([], [], known)) == (None, [4, 3, 1, 2])
-    aside = {point(study, 2, "LL").key}
-    assert steps(next_launch.next([], [], known, aside=aside)) == (None, [4, 3, 1])
+    unstored = {point(study, 2, "LL").key}
+    assert steps(next_launch.next([], [], known, unstored=unstored)) == (None, [4, 3, 1])
 
 
 def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
@@ -111,7 +111,7 @@ def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
     next_launch = NextLaunch(baselines, planner, builder, Anchors(builder, lambda _: True))
     none = [1, 1]
     # The default by itself, its three others behind it as the anchor, and those with LL.
-    assert sorted(next_launch.sizes_left([], [], Switching())) == sorted([*none, 1, 4, 4])
+    assert sorted(next_launch.remaining_sizes([], [], Switching())) == sorted([*none, 1, 4, 4])
     alone = Trial(0, Purpose.BASELINE, TrialState.COMPLETE, default)
     begun = [
         Trial(n, Purpose.SEARCH, TrialState.RUNNING, point(study, steps, None))
@@ -119,14 +119,14 @@ def test_what_is_left_is_counted_once_and_with_what_anchors_take(small):
     ]
     # What a kill left is the planner's, too: it has not heard of them, nor of the baseline yet.
     for trials in ([alone], [alone, *begun]):
-        sizes = next_launch.sizes_left(trials, [], Switching(alone=(alone,)))
+        sizes = next_launch.remaining_sizes(trials, [], Switching(separate=(alone,)))
         assert sorted(sizes) == sorted([*none, 4, 4])
-    known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),), alone=(alone,))
-    assert sorted(next_launch.sizes_left([alone, *begun], [], known)) == sorted([*none, 3, 4])
-    next_launch.fall_back()
-    assert next_launch.sizes_left([alone, *begun], [], known) == [1] * 9
-    aside = {begun[0].configuration.key}
-    assert next_launch.sizes_left([alone], [], known, aside=aside) == [1] * 8
+    known = Switching(checks=(Check(1, 0, 0, CHAIN, Comparison((), None)),), separate=(alone,))
+    assert sorted(next_launch.remaining_sizes([alone, *begun], [], known)) == sorted([*none, 3, 4])
+    next_launch.disable_hot_switch()
+    assert next_launch.remaining_sizes([alone, *begun], [], known) == [1] * 9
+    unstored = {begun[0].configuration.key}
+    assert next_launch.remaining_sizes([alone], [], known, unstored=unstored) == [1] * 8
 
 
 def test_of_a_pair_one_is_the_anchor_and_the_other_has_nothing_to_share(small):
@@ -134,7 +134,7 @@ def test_of_a_pair_one_is_the_anchor_and_the_other_has_nothing_to_share(small):
     space = Space(study)
     builder = LaunchBuilder(space, chains)
     next_launch = NextLaunch({}, ExhaustivePlanner(space, builder), builder, Anchors(builder, bool))
-    assert next_launch.sizes_left([], [], Switching()) == [1, 1, 1]
+    assert next_launch.remaining_sizes([], [], Switching()) == [1, 1, 1]
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def secured_trees():
         seen = {t.configuration.key for t in measured}
         known = Switching(
             checks=tuple(Check(1, 0, 0, one, Comparison((), None)) for one in checks),
-            alone=measured,
+            separate=measured,
         )
         return anchors.secured(LaunchPlan(trials), known, seen)
 

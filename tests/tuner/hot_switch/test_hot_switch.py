@@ -833,5 +833,5 @@ def test_a_dry_run_counts_the_launches_that_a_sweep_makes(depths, protos, topk, 
         needed = assembly.build_problem(study, runner, hot_switch=True).needed()
         report = play(study, store, runner, planner="exhaustive", hot_switch=True)
         assert report.study.stopped == "exhausted"
-        assert len(report.launches) == needed.launches <= needed.alone
-        assert len(report.leaderboard.trials) == needed.alone
+        assert len(report.launches) == needed.launches <= needed.separate
+        assert len(report.leaderboard.trials) == needed.separate

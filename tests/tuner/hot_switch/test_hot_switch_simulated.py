@@ -66,7 +66,7 @@ def test_a_server_without_the_plugin_is_known_before_one_is_started_for_many_set
         study = store.study("small")
         trials, launches = store.trials(study.id), store.launches(study.id)
         # All that the next tuner has, were this one killed behind its first launch.
-        assert read_switching(store, study.id, trials[:1], launches[:1]).silent == why
+        assert read_switching(store, study.id, trials[:1], launches[:1]).plugin_missing == why
     assert report["budget"]["stopped"] == "exhausted"
     assert [x["steps"] for x in report["launches"]] == [[]] * 4
     assert {t["state"] for t in report["trials"]} == {"complete"}

@@ -109,7 +109,7 @@ def test_a_server_without_the_kernel_leaves_all_of_them(posed):
     assert two.inactive() == {}
     # Seen once, so nothing needs to be launched first any more
     chosen = next(p for p in two.space if of(p) == (None, "LL"))
-    assert two.same.before(chosen, set()) == chosen
+    assert two.same.measured_first(chosen, set()) == chosen
 
 
 def test_what_was_judged_stays_and_unfinished_trials_are_told(posed):
@@ -138,23 +138,23 @@ def test_without_a_plain_point_the_first_one_stands_for_all(posed):
 def test_the_plain_point_goes_first_while_nothing_is_known(posed):
     two = posed()
     chosen = next(p for p in two.space if of(p) == (None, "LL"))
-    plain = two.same.before(chosen, set())
+    plain = two.same.measured_first(chosen, set())
     assert of(plain) == (None, None)
     assert plain.speculation == chosen.speculation
-    assert two.same.before(chosen, {plain.key}) == chosen
-    assert two.same.before(plain, set()) == plain
+    assert two.same.measured_first(chosen, {plain.key}) == chosen
+    assert two.same.measured_first(plain, set()) == plain
     off = next(p for p in two.space if of(p) == (True, "LL"))
-    assert two.same.before(off, set()) == off
+    assert two.same.measured_first(off, set()) == off
     alone = posed("[LL, Simple]")
     chosen = next(p for p in alone.space if of(p) == (None, "LL"))
-    assert alone.same.before(chosen, set()) == chosen
+    assert alone.same.measured_first(chosen, set()) == chosen
 
 
 def test_a_start_that_failed_tells_what_its_log_tells(posed):
     two = posed()
     assert not two.launch(two.baselines["none"], None, ready=False)
     chosen = next(p for p in two.space if of(p) == (None, "LL"))
-    assert two.same.before(chosen, set()) != chosen  # still not known
+    assert two.same.measured_first(chosen, set()) != chosen  # still not known
     assert two.launch(two.baselines["none"], OWN, ready=False)
     assert two.inactive()
 

@@ -18,7 +18,7 @@ from tuner.planners.registry import register
 @register("backwards", "all points in reverse order")
 class BackwardsPlanner(ExhaustivePlanner):
     def _pick(self):
-        return list(self._unseen)[-1]
+        return list(self._remaining)[-1]
 """
 
 START = """

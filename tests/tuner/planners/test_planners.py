@@ -166,7 +166,7 @@ def test_a_launch_is_of_one_drafter_and_starts_with_room_for_all_of_it(chosen):
     needed = builder.needed(chosen)
     shared = {c.speculation.drafter for group in needed.shared for c in group}
     assert needed.launches == len(plans) + len(shared)
-    assert needed.alone == len(chosen)
+    assert needed.separate == len(chosen)
 
 
 @pytest.mark.parametrize("point", TREE_SPACE.points, ids=str)
