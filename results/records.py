@@ -30,6 +30,10 @@ LOSING_FAULTS: tuple[Fault, ...] = ("host", "client")
 """Faults that lose a launch: it says nothing of its configuration and spends no budget."""
 
 
+KILLED = frozenset({"scheduler_killed", "server_killed"})
+"""Failure kinds that either the host or the configuration may have caused."""
+
+
 class TrialState(enum.StrEnum):
     """What became of a trial."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from runners.plugin.status import setting_in_force
 from search_spaces.configuration import NO_SPECULATION, Speculation
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 _ENDPOINTS = ("/server_info", "/get_server_info")  # the second is the older spelling
@@ -48,6 +50,21 @@ class ServerFacts:
 
 UNKNOWN_SERVER = ServerFacts("unknown", Speculation(), False, 1.0, {}, is_sglang=False)  # noqa: FBT003
 """A server that answers but is not SGLang."""
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Certificates of this machine; reading them takes 25 ms, so once per process."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+def http_client(**options: Any) -> httpx.Client:  # noqa: ANN401 - the options of httpx.Client
+    """Make an HTTP client that ignores the user's proxies: a proxy must not handle a local server.
+
+    Args:
+        options: Options of `httpx.Client`.
+    """
+    return httpx.Client(verify=_certificates(), trust_env=False, **options)
 
 
 def read_server(
@@ -136,8 +153,7 @@ def _get(
     """The first answer that is not HTTP 404, or the last one."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        # Without trust_env, because a proxy of the user must not handle a loopback server.
-        with httpx.Client(headers=headers, timeout=timeout_s, trust_env=False) as client:
+        with http_client(headers=headers, timeout=timeout_s) as client:
             for path in paths:
                 response = client.get(base_url.rstrip("/") + path)
                 if response.status_code != httpx.codes.NOT_FOUND:

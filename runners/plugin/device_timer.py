@@ -17,7 +17,7 @@ import httpx
 
 from results.records import BatchCycles, CycleTimes, PartTime
 from runners.plugin.cycle_times import CycleWatch
-from runners.server_info import is_between
+from runners.server_info import http_client, is_between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ class DeviceTimerWatch(CycleWatch):
     def _read(self) -> Mapping[str, float] | None:
         """Seconds by part since the start; `None` where they cannot be read."""
         try:
-            with httpx.Client(timeout=_TIMEOUT_S, trust_env=False) as client:
+            with http_client(timeout=_TIMEOUT_S) as client:
                 page = client.get(self._url).raise_for_status().text
             return seconds_by_part(page)
         except (httpx.HTTPError, ValueError):

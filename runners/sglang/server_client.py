@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from runners.plugin.protocol import DRAFT_TOKENS_ARGUMENT, STEPS_ARGUMENT, TOKEN_ARGUMENT
+from runners.server_info import http_client
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,11 +37,9 @@ class ServerClient:
         self.base_url = base_url
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            # Without trust_env, because a proxy of the user must not handle a local server.
-            self._http = httpx.Client(
+            self._http = http_client(
                 base_url=base_url,
                 headers=headers,
-                trust_env=False,
                 timeout=HEALTH_TIMEOUT_S,
                 # One connection per call: uvicorn closes an idle connection after 5 s, and a call
                 # on that connection would look like a crash.

@@ -20,7 +20,7 @@ from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
 from search_spaces.workload import OperatingPoint
-from tuner.loop.replay import replay
+from tuner.replay import replay
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,13 @@ from tuner.commands.run import check_options, holding, run_study
 from tuner.commands.show import problem_line
 from tuner.errors import CommandError, Exit
 from tuner.formatting import counted
+from tuner.loop.same_load import SameLoad
 from tuner.planners.registry import AUTO, auto_planner
 from tuner.preflight.sglang import apply_preflight
 from tuner.preflight.workload import check_prompts
 from tuner.studies import assembly
+from tuner.studies.differences import Difference, machine_differences, study_differences
 from tuner.studies.fork import inherit
-from tuner.studies.identity import Difference, SameLoad, machine_differences, study_differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from tuner.errors import CommandError, Exit, copyable
 from tuner.preflight.sglang import apply_preflight
 from tuner.preflight.workload import check_prompts
 from tuner.studies import assembly
-from tuner.studies.identity import Difference, study_differences
+from tuner.studies.differences import Difference, study_differences
 
 if TYPE_CHECKING:
     from results.store import Store

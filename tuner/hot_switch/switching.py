@@ -10,13 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.records import LaunchState, Purpose, TrialState
+from results.records import KILLED, LaunchState, Purpose, TrialState
 from runners.plugin.protocol import CLOCK_VARIABLE
 from runners.plugin.status import status_of
 from tuner.formatting import counted, shorten
 from tuner.hot_switch.faithful import Comparison, compare
 from tuner.hot_switch.switch_faults import ANCHOR_DISTURBED, SWITCH_FAULTS, UNFAITHFUL, unfaithful
-from tuner.loop.failure_policy import KILLED
 from tuner.verdict.scores import comparable, has_stalled, was_disturbed
 
 if TYPE_CHECKING:

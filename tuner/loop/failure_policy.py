@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.records import LOSING_FAULTS, Failure, LaunchState, TrialState
+from results.records import KILLED, LOSING_FAULTS, Failure, LaunchState, TrialState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from results.records import Launch, Trial
-
-KILLED = frozenset({"scheduler_killed", "server_killed"})
-"""Failure kinds that either the host or the configuration may have caused."""
 
 HOST_PAUSES_S = (10.0, 60.0)
 """Pauses before a retry after a host fault: GPU memory and ports take time to become free."""

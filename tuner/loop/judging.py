@@ -18,7 +18,7 @@ from tuner.hot_switch.switch_faults import (
     unfaithful,
 )
 from tuner.hot_switch.switching import checked, have_gpu
-from tuner.studies.identity import SameLoad
+from tuner.loop.same_load import SameLoad
 from tuner.verdict.scores import has_stalled, judge, was_disturbed
 
 if TYPE_CHECKING:

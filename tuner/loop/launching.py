@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from results.records import (
+    KILLED,
     LOSING_FAULTS,
     Failure,
     Launch,
@@ -20,7 +21,7 @@ from results.records import (
 from runners.base import RunnerError
 from runners.sglang.command import redacted
 from tuner.hot_switch.switch_faults import ANCHOR_DISTURBED
-from tuner.loop.failure_policy import KILLED, consequences_of, killed_again
+from tuner.loop.failure_policy import consequences_of, killed_again
 from tuner.loop.judging import Judge
 from tuner.loop.leftovers import log_digest
 from tuner.planners.base import PlannedTrial

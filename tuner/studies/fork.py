@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study
-    from tuner.studies.identity import Difference
+    from tuner.studies.differences import Difference
 
 _ELSEWHERE = frozenset({"runner", "engine", "gpus", "model", "server", "simulated"})
 """Another server, or another machine: nothing that was seen there is known here."""

@@ -14,12 +14,12 @@ from search_spaces.rules.legality import canonical
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study
+from tuner.studies.differences import machine_differences, study_differences
 from tuner.studies.fork import inherit
-from tuner.studies.identity import machine_differences, study_differences
 
 from ..conftest import small_text
 from ..replays import play, point, table
-from ..studies.test_identity import H200
+from ..studies.test_differences import H200
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from search_spaces.study_file.load import parse_study
 from tuner.cli import app as cli
 from tuner.exports import FORMATS, format_of
 from tuner.exports.assemble import assemble
-from tuner.loop.replay import replay
+from tuner.replay import replay
 
 from ..conftest import small_text
 from ..replays import Odd, chains, play, table

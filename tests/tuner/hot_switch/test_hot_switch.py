@@ -26,8 +26,8 @@ from tuner.planners.registry import planner_names
 from tuner.reports.json_text import dump
 from tuner.reports.text import render, render_trial
 from tuner.studies import assembly
+from tuner.studies.differences import study_differences
 from tuner.studies.fork import inherit
-from tuner.studies.identity import study_differences
 
 from ..conftest import small_text
 from ..replays import chains, play, point, table

@@ -11,8 +11,8 @@ from runners.base import RunnerError
 from runners.replay.runner import ReplayRunner
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
-from tuner.loop.replay import replay
 from tuner.planners.registry import planner_names
+from tuner.replay import replay
 from tuner.reports.text import render
 
 from ..replays import Odd, chains, play, point, table

@@ -12,7 +12,7 @@ import pytest
 from results.store import Store
 from search_spaces.study_file.load import load_study, parse_study
 from tuner.studies import assembly
-from tuner.studies.identity import study_differences
+from tuner.studies.differences import study_differences
 
 from ..conftest import small_text
 

@@ -10,11 +10,11 @@ from results.records import Purpose
 from runners.replay.runner import ReplayRunner
 from search_spaces.space.space import Space
 from tuner.loop.progress import Silent
-from tuner.loop.replay import replay
 from tuner.planners.launches import LaunchBuilder
 from tuner.planners.registry import planner_names
+from tuner.replay import replay
 
-from ..replays import chains, play, point, table
+from .replays import chains, play, point, table
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from runners.base import RunnerError
 from runners.replay import runner as replay_runner
 from search_spaces.configuration import Configuration
 from search_spaces.workload import OperatingPoint
-from tuner.loop.replay import replay
-from tuner.studies.identity import SameLoad
+from tuner.loop.same_load import SameLoad
+from tuner.replay import replay
 
 from ..replays import table
 

@@ -8,7 +8,7 @@ import pytest
 
 from results.records import Machine
 from search_spaces.study_file.load import parse_study
-from tuner.studies.identity import machine_differences, study_differences
+from tuner.studies.differences import machine_differences, study_differences
 
 from ..conftest import small_text
 
