@@ -13,11 +13,10 @@ from runners.plugin.device_timer import DeviceTimerWatch, has_timer
 from runners.plugin.package import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin.status import status_of
 from runners.process.environment import server_environment, server_python
-from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
+from runners.sglang.file_caches import ReadAhead, bytecode_variables
 from runners.sglang.machine import device_names, gpus_used, read_machine
 from runners.sglang.process_runner import ProcessRunner, without_clock
-from runners.sglang.read_ahead import ReadAhead
 from search_spaces.space.version_flags import unsupported_flags
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from runners.plugin.cycle_times import CycleWatch
     from runners.process.environment import ServerEnvironment
     from runners.sglang.machine import MachineFacts
-    from runners.sglang.phases import StartTimeouts
+    from runners.sglang.startup import StartTimeouts
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
 
