@@ -17,7 +17,7 @@ import pytest
 
 from runners.process.environment import CommandPrefix, LocalEnvironment
 from runners.sglang import file_caches
-from runners.sglang.file_caches import ReadAhead, bytecode_folder, bytecode_variables, weight_files
+from runners.sglang.file_caches import bytecode_folder, bytecode_variables, read_ahead, weight_files
 
 from ..fake_sglang import write_sglang
 
@@ -45,7 +45,7 @@ def compile_all(site: Path) -> None:
     assert compileall.compile_dir(site, quiet=1)
 
 
-def test_an_installation_without_bytecode_that_may_write_none_is_given_a_folder(site):
+def test_installation_without_writable_bytecode_gets_a_folder(site):
     given = bytecode_variables(HERE, variables(site, WRITES_NONE))
     folder = bytecode_folder()
     assert given == {"PYTHONPYCACHEPREFIX": str(folder), "PYTHONDONTWRITEBYTECODE": None}
@@ -57,12 +57,12 @@ def test_an_installation_without_bytecode_that_may_write_none_is_given_a_folder(
     assert not list(site.rglob("*.pyc")), "nothing of the installation is changed"
 
 
-def test_bytecode_that_is_there_is_used(site):
+def test_existing_bytecode_is_used(site):
     compile_all(site)
     assert bytecode_variables(HERE, variables(site, WRITES_NONE)) == {}
 
 
-def test_bytecode_of_other_sources_is_none(site):
+def test_outdated_bytecode_is_ignored(site):
     compile_all(site)
     source = site / "sglang" / "srt" / "server_args.py"
     later = time.time() + 100
@@ -70,7 +70,7 @@ def test_bytecode_of_other_sources_is_none(site):
     assert bytecode_variables(HERE, variables(site, WRITES_NONE)) != {}
 
 
-def test_bytecode_that_is_valid_by_its_hash_needs_no_times(site):
+def test_bytecode_with_a_hash_is_valid_at_any_time(site):
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     assert compileall.compile_dir(site, quiet=1, invalidation_mode=mode)
     source = site / "sglang" / "srt" / "server_args.py"
@@ -78,7 +78,7 @@ def test_bytecode_that_is_valid_by_its_hash_needs_no_times(site):
     assert bytecode_variables(HERE, variables(site, WRITES_NONE)) == {}
 
 
-def test_what_the_first_launch_writes_by_itself_needs_nothing(site):
+def test_writable_installation_gets_no_folder(site):
     assert bytecode_variables(HERE, variables(site, None)) == {}
 
 
@@ -90,11 +90,11 @@ def test_what_the_first_launch_writes_by_itself_needs_nothing(site):
     ],
     ids=["chosen by the study", "no SGLang"],
 )
-def test_nothing_is_changed_otherwise(site, why):
+def test_no_folder_if_chosen_or_without_sglang(site, why):
     assert bytecode_variables(HERE, variables(site, WRITES_NONE) | why) == {}
 
 
-def test_not_behind_a_prefix_nor_with_an_interpreter_that_fails(site):
+def test_no_folder_behind_a_prefix_or_with_a_missing_interpreter(site):
     assert bytecode_variables(CommandPrefix(("env",), sys.executable), {}) == {}
     assert bytecode_variables(LocalEnvironment(str(site / "none")), {}) == {}
 
@@ -120,7 +120,7 @@ def cached_share(path: Path) -> float:
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    """A model's file that is on the disk and not in memory."""
+    """Weights that are on the disk and not in the page cache."""
     path = tmp_path / "model" / "model.safetensors"
     path.parent.mkdir()
     with path.open("wb") as file:
@@ -142,21 +142,20 @@ def eventually(true: Callable[[], bool]) -> bool:
     return True
 
 
-def test_weights_are_read_while_something_else_is_done(weights):
-    with ReadAhead([weights.parent]):
+def test_weights_are_read_in_the_background(weights):
+    with read_ahead([weights.parent]):
         assert eventually(lambda: cached_share(weights) > 0.9)
 
 
-def test_not_where_they_would_not_fit(weights, monkeypatch):
+def test_weights_that_do_not_fit_are_not_read(weights, monkeypatch):
     free = psutil.virtual_memory()._replace(available=SIZE)
     monkeypatch.setattr(file_caches.psutil, "virtual_memory", lambda: free)
-    with ReadAhead([weights.parent]) as reading:
-        assert reading.files == (weights,)
-        time.sleep(0.3)
+    with read_ahead([weights.parent]) as thread:
+        assert thread is None
     assert cached_share(weights) < 0.5
 
 
-def test_what_is_cached_is_not_read_again(weights, monkeypatch):
+def test_cached_weights_are_not_read_again(weights, monkeypatch):
     whole = []
     read = os.preadv
 
@@ -166,16 +165,16 @@ def test_what_is_cached_is_not_read_again(weights, monkeypatch):
         return read(file, buffers, offset, flags)
 
     monkeypatch.setattr(file_caches.os, "preadv", reading)
-    with ReadAhead([weights.parent]) as first:
-        assert eventually(lambda: not first.reads)
+    with read_ahead([weights.parent]) as first:
+        assert eventually(lambda: not first.is_alive())
     assert whole
     whole.clear()
-    with ReadAhead([weights.parent]) as second:
-        assert eventually(lambda: not second.reads)
+    with read_ahead([weights.parent]) as second:
+        assert eventually(lambda: not second.is_alive())
     assert not whole
 
 
-def test_it_stops_when_the_server_is_ready(weights, monkeypatch):
+def test_reading_stops_when_the_context_ends(weights, monkeypatch):
     asked = []
 
     def slowly(*call: object) -> None:
@@ -185,7 +184,7 @@ def test_it_stops_when_the_server_is_ready(weights, monkeypatch):
     monkeypatch.setattr(file_caches, "_cached", lambda *_: False)
     monkeypatch.setattr(file_caches, "_CHUNK", 1 << 10)
     monkeypatch.setattr(file_caches.os, "preadv", slowly)
-    with ReadAhead([weights.parent]):
+    with read_ahead([weights.parent]):
         assert eventually(lambda: len(asked) > 1)
     before = len(asked)
     assert before < SIZE >> 10
@@ -193,7 +192,7 @@ def test_it_stops_when_the_server_is_ready(weights, monkeypatch):
     assert len(asked) == before
 
 
-def test_which_files_are_weights(tmp_path):
+def test_weight_files_are_distinct_and_sorted(tmp_path):
     for name in ("b.safetensors", "a.safetensors", "config.json", "x.gguf"):
         (tmp_path / name).touch()
     (tmp_path / "folder.bin").mkdir()
