@@ -69,7 +69,6 @@ def test_busy_device_names_its_holder(hold):
     process = hold("kimi", "gpu-a", "gpu-b")
     with pytest.raises(DeviceBusyError) as caught, DeviceLocks(["gpu-c", "gpu-b"], "other"):
         pass
-    assert caught.value.device == "gpu-b"
     assert f"gpu-b is in use by a tuner (pid {process.pid}, study kimi, since " in str(caught.value)
     # What was taken before the refusal is free again, and other devices are nobody's business.
     with DeviceLocks(["gpu-c", "gpu-d"], "third"):
@@ -131,11 +130,11 @@ def test_a_lock_of_an_earlier_version_is_read(locks):
 
 def test_waiting_reports_once_and_gets_the_device_after_the_holder_dies(hold):
     process = hold("kimi", "gpu-a")
-    told: list[DeviceBusyError] = []
+    waited: list[DeviceBusyError] = []
     heard = threading.Event()
 
     def tell(busy: DeviceBusyError) -> None:
-        told.append(busy)
+        waited.append(busy)
         heard.set()
 
     def end() -> None:
@@ -148,7 +147,7 @@ def test_waiting_reports_once_and_gets_the_device_after_the_holder_dies(hold):
     with DeviceLocks(["gpu-a"], "next", waiting=tell):
         assert process.wait(60) == -signal.SIGKILL
     ending.join()
-    assert [busy.device for busy in told] == ["gpu-a"]
+    assert [str(busy).split()[0] for busy in waited] == ["gpu-a"]
 
 
 def test_lock_folder_and_files_are_writable_for_all_users(locks):
