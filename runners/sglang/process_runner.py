@@ -246,7 +246,9 @@ class ProcessRunner(Runner):
             # (docker on this machine) can be found after the prefix has ended.
             command = replace(command, env=(*command.env, *marks(intent.mark)))
         command = self.environment.wrap(command)
-        log = self._log_path(intent)
+        log = Path(intent.log)
+        if log.parent == Path():
+            log = self._log_dir / log
         process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
         # The production command may have flags that the space does not vary.
         own = {name for name, _ in intent.configuration.flags}
@@ -315,12 +317,23 @@ class ProcessRunner(Runner):
             return session.resolved.configuration.setting if prepared else None
 
         watch = self.cycle_watch(client.base_url, resolved, in_force)
+        identity = ServerIdentityWatch(client.base_url, launched=resolved.server_info)
+        load = LoadGenerator(
+            client.base_url,
+            self._workload,
+            self.prompts,
+            self.renderer(),
+            seed=self._seed,
+            time_scale=resolved.time_scale,
+            simulated=resolved.simulated,
+            watches=(LogWatch(log), identity, watch),
+        )
         session = ProcessSession(
             process,
             post_mortem,
             client,
             resolved,
-            self._load(client.base_url, resolved, log, watch),
+            load,
             cycle_of=watch.cycle_of,
             read_back=read_back,
             phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
@@ -341,7 +354,7 @@ class ProcessRunner(Runner):
 
         Args:
             base_url: Address of the server.
-            resolved: Configuration that the server reports.
+            resolved: Reported configuration.
             in_force: Returns the expected setting; `None` if the server cannot switch.
         """
         if status_of(resolved.server_info) is None:
@@ -352,25 +365,6 @@ class ProcessRunner(Runner):
             time_scale=resolved.time_scale,
             on_failed=lambda reason: self.notice(without_clock(f"it failed: {reason}")),
         )
-
-    def _load(
-        self, base_url: str, resolved: Resolved, log: Path, watch: CycleWatch
-    ) -> LoadGenerator:
-        identity = ServerIdentityWatch(base_url, launched=resolved.server_info)
-        return LoadGenerator(
-            base_url,
-            self._workload,
-            self.prompts,
-            self.renderer(),
-            seed=self._seed,
-            time_scale=resolved.time_scale,
-            simulated=resolved.simulated,
-            watches=(LogWatch(log), identity, watch),
-        )
-
-    def _log_path(self, intent: LaunchIntent) -> Path:
-        path = Path(intent.log)
-        return path if path.parent != Path() else self._log_dir / path
 
 
 def _check_intent(runner: ProcessRunner, study: Study, intent: LaunchIntent) -> None:

@@ -1,4 +1,4 @@
-"""Server environments: the right interpreter, and what it can say."""
+"""Server environments: interpreters, prefixes and facts."""
 
 from __future__ import annotations
 
