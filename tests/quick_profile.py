@@ -16,7 +16,7 @@ QUICK_S = 0.4
 
 
 def write_quick_profile(folder: Path, name: str = "kimi", **changes: object) -> str:
-    """Write a shipped profile with a quick start into `folder`; return its path for a study there.
+    """Write a shipped profile with a quick start into `folder`; return its path.
 
     Args:
         folder: Folder of the study file.
@@ -27,4 +27,4 @@ def write_quick_profile(folder: Path, name: str = "kimi", **changes: object) -> 
     profile["startup"] = dict.fromkeys(profile["startup"], QUICK_S)
     path = folder / f"{name}-quick.yaml"
     path.write_text(yaml.safe_dump(profile | changes))
-    return f"./{path.name}"
+    return str(path)

@@ -16,6 +16,8 @@ import pytest
 from results.store import Store
 from runners.process.gpu_locks import FOLDER_VARIABLE, DeviceLocks
 
+from ...quick_profile import write_quick_profile
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -64,15 +66,15 @@ def launches(tuner) -> int:
 
 def test_another_engine_or_gpu_is_refused_and_forked_without_figures(tuner, call, unfinished):
     engine = ("name: kimi\n", "name: kimi\nsglang: 0.5.17\n")
-    gpus = ("[&gpu NVIDIA RTX PRO 6000 Blackwell,", "[&gpu NVIDIA RTX PRO 6000, NVIDIA H200,")
+    gpus = ("6000 Blackwell", "5000 Blackwell")
     edit(tuner.folder / "kimi-quick.yaml", *engine)
     edit(tuner.folder / "kimi-quick.yaml", *gpus)
     _, refused = call("resume", "--study", "small", code=2)
     assert "study small cannot continue" in refused
     assert "\n  SGLang: measured with 0.5.23, now 0.5.17\n" in refused
     assert (
-        "\n  GPUs: measured with 8 x NVIDIA RTX PRO 6000 Blackwell, now 8 x NVIDIA RTX PRO 6000 "
-        "+ 1 x NVIDIA H200" in refused
+        "\n  GPUs: measured with 8 x NVIDIA RTX PRO 6000 Blackwell, now 8 x NVIDIA RTX PRO 5000 "
+        "Blackwell" in refused
     )
     assert "`tuner resume --study small --fork NEW`" in refused
     assert launches(tuner) == 1  # nothing was started
