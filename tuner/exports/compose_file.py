@@ -1,6 +1,6 @@
-"""A file for `docker compose` (the Compose Specification).
+"""Export for `docker compose` (the Compose Specification).
 
-`$` begins a variable of whoever starts it, so that each one of ours is doubled.
+Compose expands `$` in values, so each `$` is doubled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write(exported: Exported) -> str:
 
 
 def _list(key: str, lines: list[list[str]]) -> str:
-    """A list of words in flow style, a flag with its values on each line."""
+    """A list of words in flow style, one flag with its values per line."""
     rows = "".join(f"      {', '.join(map(quoted, line))},\n" for line in lines)
     return f"    {key}: [\n{rows}    ]\n"
 

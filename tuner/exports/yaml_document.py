@@ -1,4 +1,4 @@
-"""What the JSON holds, as YAML with comments."""
+"""Export the JSON content as YAML with comments."""
 
 from __future__ import annotations
 

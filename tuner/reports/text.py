@@ -1,4 +1,4 @@
-"""A study as people read it: a table, the gain, the verdict, the launch command."""
+"""Print a study: table, gain, verdict, launch command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WIDE = 110
 
 
 def render(report: StudyReport) -> None:
-    """Prints the whole study to stdout."""
+    """Print the whole study to stdout."""
     console = reader()
     study = report.study
     title = f"study {study.name}"
@@ -67,7 +67,7 @@ def render(report: StudyReport) -> None:
 
 
 def render_trial(report: StudyReport, trial: Trial) -> None:
-    """Prints one trial with all that is known of it."""
+    """Print one trial with all its facts."""
     console = reader()
     mark = " (simulated)" if report.study.simulated else ""
     mark += f"; {NOTICE}" if report.simulated_acceptance else ""
@@ -103,7 +103,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
 
 
 def _baseline_names(leaderboard: Leaderboard) -> dict[int, str]:
-    """Names by trial number; today's command can be another baseline too."""
+    """Names of baselines by trial number. Today's command can also be another baseline."""
     names: dict[int, str] = {}
     for name, trial in leaderboard.baselines.items():
         if trial is not None:
@@ -180,7 +180,7 @@ def _notes(report: StudyReport, trial: Trial, baselines: Mapping[int, str]) -> l
 
 
 def _others(table: Table, rows: list[list[str]]) -> int:
-    """The width of everything in a table but the configuration: columns, padding and edges."""
+    """Width of a table without the configuration: columns, padding and edges."""
     padding = sum(table.padding[1::2])
     taken = len(table.columns) * (padding + 1) + 1
     for index, column in enumerate(table.columns):
@@ -222,7 +222,7 @@ def _failures(console: Console, report: StudyReport) -> None:
 
 
 def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
-    """`"trial 3 failed"`, `"trials 3, 4 are inactive"`."""
+    """Format trials with one state: `"trial 3 failed"`, `"trials 3, 4 are inactive"`."""
     several = len(numbers) > 1
     thing = "trial" if isinstance(state, TrialState) else "launch"
     which = f"{thing}{'s' if several else ''} {', '.join(map(str, numbers))}"
@@ -234,7 +234,7 @@ def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
 
 
 def _warnings(console: Console, report: StudyReport) -> None:
-    """One line per kind of warning: most of them come with every trial of a study."""
+    """One line per kind of warning, since most apply to every trial."""
     met: dict[str, tuple[str, list[int]]] = {}
     for trial in report.leaderboard.trials:
         for reason in (reason for m in trial.measurements for reason in m.warnings):

@@ -373,7 +373,7 @@ def make_leaderboard(store: Store, stored: StoredStudy, study: Study) -> Leaderb
 
 
 def compares_answers(study: Study) -> bool:
-    """Whether degenerate answers count. With simulated acceptance all answers are wrong by design."""
+    """Whether degenerate answers count. Simulated acceptance makes all answers wrong."""
     return not simulates_acceptance(study)
 
 

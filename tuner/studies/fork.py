@@ -34,8 +34,8 @@ _SGLANGS_OWN = {
     "SGLANG_USE_CUDA_IPC_TRANSPORT": "0",
     "TRTLLM_ENABLE_PDL": "1",
 }
-"""Values that SGLang sets for unset variables (engine.py, 0.5.23). They do not prove that the caller
-set the variable."""
+"""Values that SGLang sets for unset variables (engine.py, 0.5.23), which do not prove that the
+caller set them."""
 
 _OTHER_LOAD = frozenset({"workload"})
 
