@@ -91,7 +91,7 @@ class Chain:
         if steps < self.steps:
             shallow = sum(self.at_least[:steps]) if self.at_least else correct
             return 1.0 + min(shallow, correct, steps)
-        # The more drafts, the rarer that all are correct: no further one is right more often.
+        # A further draft is never correct more often than the one before.
         last = self.at_least[-1] if self.at_least else correct / self.steps
         return min(steps + 1.0, self.accept_length + (steps - self.steps) * last)
 

@@ -276,7 +276,7 @@ class _View:
 
     def _gain(self, trial: Trial, other: Trial) -> float:
         reference = Reference.of([other], self.metric)
-        # Both are comparable, so there is one.
+        # Both trials are comparable, so a gain exists.
         return reference.gain(trial.measurements) if reference is not None else 1.0
 
 

@@ -31,7 +31,7 @@ def describe_value(knob: Knob, value: Any) -> str:  # noqa: ANN401 - any knob's 
     """Format a knob's value; `"not given"` or `"not set"` for `None`."""
     if isinstance(value, Speculation):
         text = describe_speculation(value)
-        # One algorithm: its name says nothing new.
+        # Both have one algorithm, so omit its name.
         short = text.removeprefix(value.algorithm).strip() if knob.kind is Kind.DRAFT else text
         return short or "SGLang's own"
     if value is None:

@@ -96,7 +96,7 @@ def _metadata(exported: Exported, name: str) -> dict[str, Any]:
 
 
 def _probe(exported: Exported, **times: int) -> dict[str, Any]:
-    # SGLang answers after a generation of its own, or after 20 s without one (0.5.23).
+    # SGLang answers after it has generated a token, or after 20 s (0.5.23).
     get = {"path": "/health", "port": "http", "scheme": exported.scheme.upper()}
     return {"httpGet": get, "timeoutSeconds": 30, **times}
 

@@ -22,7 +22,7 @@ def one_line(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    # Indentation is kept: it says what belongs together.
+    # Keep the indentation, which groups lines.
     indent = text[: len(text) - len(text.lstrip(" "))]
     return indent + " ".join(text.split())
 

@@ -36,7 +36,7 @@ def write(exported: Exported) -> str:
         f"ExecStart={_command(exported)}",
         "Restart=on-failure",
         "RestartSec=10",
-        # SGLang's first process ends the others by itself; what is left then is killed.
+        # SGLang's first process stops the others; systemd kills processes that remain.
         "KillMode=mixed",
         "TimeoutStopSec=60",
         "LimitMEMLOCK=infinity",

@@ -13,7 +13,7 @@ WIDTH = 100
 _FURTHEST_ASIDE = 46
 """Comments beside values stand in one column, unless that would be further right than this."""
 
-# Begins with what no number begins with, and holds nothing that YAML gives a meaning to.
+# Text that cannot be a number and has no character with a meaning in YAML.
 _PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_/.+@$~-]*")
 _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
@@ -209,7 +209,7 @@ def _folded(lead: str, text: str, indent: int) -> list[str]:
     if not text or not text.isprintable() or "  " in text or text != text.strip():
         return [f"{lead} {_text(text)}"]
     lines: list[str] = []
-    # A flag stays with its values where they fit.
+    # Keep a flag and its values in one line if they fit.
     for part in re.split(r" (?=--)", text):
         if lines and indent + len(lines[-1]) + 1 + len(part) <= WIDTH:
             lines[-1] += f" {part}"

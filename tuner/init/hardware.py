@@ -27,7 +27,7 @@ _PCIE_NAMES = re.compile(
     r"|\b6000\b",
     re.IGNORECASE,
 )
-# Without a number before it, whatever is written has to look like a GPU.
+# Without a number, the text must look like the name of a GPU.
 _GPU_NAMES = re.compile(
     r"NVIDIA|GeForce|\b[RG]TX\b|Quadro|Tesla|TITAN|\bAMD\b|Radeon|Instinct|\bMI\d{3}|Gaudi|\bGPUs?\b"
     r"|\b(A|B|H|L|T|V|P|GH|GB|K)\d{1,4}[A-Z]{0,2}\b|\bHGX|\bDGX|Spark|Jetson",

@@ -162,7 +162,7 @@ def _prompts(folder: Path) -> Question[Mapping[str, float]]:
 
 def _source(written: str, folder: Path) -> str:
     """Prompt source in the syntax of study files; paths start in the folder of the file."""
-    # A name is not checked for files: `chat` stays the built-in set beside a folder of that name.
+    # A built-in name wins over a file or folder of the same name.
     name, equals, share = written.partition("=") if "?" not in written else (written, "", "")
     if ":" not in name and re.search(r"\.jsonl?$", name):
         name = f"{'jsonl' if name.endswith('l') else 'sharegpt'}:{name}"
@@ -171,7 +171,7 @@ def _source(written: str, folder: Path) -> str:
         path = Path(parsed.rest).expanduser()
         if not path.is_file():
             raise ValueError(f"there is no file {path}")
-        # A study and its prompts move together where they lie together.
+        # A relative path, so that study and prompts can be moved together.
         here = folder.resolve()
         relative = os.path.relpath(path.resolve(), here)
         inside = not relative.startswith("..")

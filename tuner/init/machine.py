@@ -19,7 +19,7 @@ def ask_gpus(asker: Asker, given: str | None) -> Hardware:
     here = detect()
     default = f"{here.gpus}x {here.name}" if here.gpus else "1"
     answer = asker.ask(_question(default), given)
-    # The links between them are known only of what was found here.
+    # Links are known only for detected GPUs.
     return here if (answer.gpus, answer.name) == (here.gpus, here.name) else answer
 
 

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-# Architectures that SGLang 0.5.23 turns into their MTP draft where no draft is named
-# (configs/model_config.py:1010-1210); families by the names under which they are
-# published. Distilled models have the name of their teacher and not its layers.
+# Architectures for which SGLang 0.5.23 uses the MTP layers if no draft is given
+# (configs/model_config.py:1010-1210), by published names. Distilled models have the name of
+# their teacher, but not its MTP layers.
 _MTP_NAMES = re.compile(
     r"deepseek-(v3|r1|v4|chat-v3)(?!.*(distill|qwen|llama))"
     r"|glm-(4\.[5-9]|5)(?!\.?\d*v\b)"

@@ -83,7 +83,7 @@ def read_command(
     """
     launch = _read(text, service)
     values, notes = told_values(sets, launch, text)
-    # They win over the text's own, so it is read again.
+    # Given values override those of the text, so read the text again.
     if given := {name: value for name, value in values.items() if name.isidentifier()}:
         launch = _read(text, service, given)
     notes += ask_for_values(asker, launch, values, text)
@@ -178,7 +178,7 @@ def _path(text: str) -> str:
     example = "a name such as meta-llama/Llama-3.1-8B-Instruct, or a folder"
     if not word:
         raise ValueError(f"A model is needed: write {example}")
-    # Hugging Face's first models have names of one word.
+    # The first models on Hugging Face have no organization in their names.
     if not re.search(r"[A-Za-z]", word) or (" " in word and not Path(word).expanduser().exists()):
         raise ValueError(f"{text!r} is no model: write {example}")
     return word

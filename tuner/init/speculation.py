@@ -32,9 +32,9 @@ _NO_ADAPTIVE = (
     "enable-pdmux",
 )
 _CHAIN_ONLY = ("speculative-use-rejection-sampling", "speculative-use-block-verification")
-# Where it begins: the deepest of its candidates. 0.5.17 sizes its logits buffer by the number it
-# starts with, and dies in graph capture where a candidate needs more (seen on two H200 with 3);
-# 0.5.23 sizes it by the deepest.
+# Adaptive speculation starts at its largest candidate. 0.5.17 sizes its logits buffer for the first
+# number of steps and crashes in graph capture if a candidate needs more (two H200, start at 3).
+# 0.5.23 sizes the buffer for the largest candidate.
 _ADAPTIVE_STEPS = 7
 
 

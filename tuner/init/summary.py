@@ -106,7 +106,7 @@ class Written:
         if 0 < running < most:
             notes.append(f"{RUNNING} {running} of today makes requests wait at concurrency {most}")
         said = "\n".join(notes)
-        # What was said of the command is not said again of the study that has it.
+        # Notes on the command are not repeated for the study.
         notes += [note for note in warnings(self.study) if not _is_said(note, said)]
         return [_sentence(note) for note in dict.fromkeys([*notes, *self.plan.notes]) if note]
 

@@ -129,7 +129,7 @@ def read_today(launch: LaunchText) -> Today:
         env = {name: value for name, value in env.items() if name not in names}
         notes.append(f"{problem} (left out of the study, but for its baseline 'production')")
     prefix = prefix_of(launch)
-    # Behind a prefix the interpreter is one of the other side, which the tuner's own is not.
+    # With a prefix (`docker exec`) the interpreter is not one of this machine.
     certain = launch.python is not None and (bool(prefix) or "/" in launch.python)
     return Today(
         model=_text(given.get("model-path")) or "",
@@ -266,7 +266,7 @@ def _algorithm(value: FixedValue, draft: str | None) -> tuple[str, str]:
             f"speculative-algorithm {value} cannot be searched by the tuner; the study has none of "
             f"it ({', '.join(ALGORITHMS)} can be)"
         )
-    # Without a draft EAGLE is the model's own MTP layers, which a study calls NEXTN.
+    # EAGLE without a draft uses the model's MTP layers; studies name that NEXTN.
     return ("NEXTN" if name == "EAGLE" and draft is None else name), ""
 
 

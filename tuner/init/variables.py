@@ -89,7 +89,7 @@ def _read(sets: Sequence[str], variables: Sequence[str]) -> dict[str, str]:
     for text in sets:
         written = text.strip().removeprefix("$")
         name, equals, value = written.partition("=")
-        # What a script computes may have an equals sign of its own.
+        # A computed value may contain an equals sign.
         computed = [v for v in variables if v.startswith("(") and written.startswith(f"{v}=")]
         if computed:
             name, value = computed[0], written[len(computed[0]) + 1 :]

@@ -90,7 +90,7 @@ def _with_successor(renamed: Renamed, name: str, version: Version | None) -> Ren
     if not count:
         return renamed
     flags = {new if n == name else n: value if n == name else v for n, v in launch.flags.items()}
-    # What the reader said of the old name is settled.
+    # The rename settles notes on the old name.
     notes = [note for note in launch.notes if not _is_of(note, name)]
     notes.append(f"`--{name}` is `{words}` in SGLang {version}, and is written so")
     return Renamed(

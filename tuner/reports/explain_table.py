@@ -129,7 +129,7 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
 
 def _knob_effects(explanation: Explanation, width: int) -> Table:
     """Table of the study's knobs with the bounds at each operating point."""
-    # Where it is narrow, a name that is whole is worth more than blanks between columns.
+    # In a narrow terminal, whole names matter more than space between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if width >= WIDE else 0)
     table.add_column("knob", no_wrap=width > _NARROW, overflow="fold")
     table.add_column("at most", justify="right", no_wrap=True)

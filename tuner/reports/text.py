@@ -115,12 +115,12 @@ def _baseline_names(leaderboard: Leaderboard) -> dict[int, str]:
 def _table(report: StudyReport, width: int) -> Table:
     leaderboard = report.leaderboard
     wide, tight = width >= WIDE, width < _TIGHT
-    # Where it is narrow, a name that is whole is worth more than blanks between columns.
+    # In a narrow terminal, whole names matter more than space between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if wide else 0)
-    # Only words may fold where the terminal is narrow.
+    # In a narrow terminal only the configuration may fold.
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
-    # What the study ranks by comes first, where that is not the speed that is always shown.
+    # The objective's metric comes first, unless it is the speed, which is always shown.
     metric = leaderboard.metric
     ranked = metric.name != OUTPUT_TOK_S.name
     if ranked:
@@ -285,7 +285,7 @@ def _answer(console: Console, report: StudyReport) -> None:
             "launch command" + (" (found by simulation)" if study.simulated else "") + ":",
             highlight=False,
         )
-        # Not through the console's wrapping: a command must survive copy and paste.
+        # Print without wrapping, so that the command can be copied.
         console.file.write(shell(report.command) + "\n")
         for caution in report.cautions:
             say(console, f"warning: {caution}", style="yellow")
