@@ -208,8 +208,8 @@ def _to_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        # What a server answered may hold what orjson refuses (broken Unicode, huge integers):
-        # no reason to lose a finished trial.
+        # A server's answer may contain what orjson refuses (broken Unicode, huge integers), which
+        # must not lose a finished trial.
         return json.dumps(value)
 
 
@@ -244,8 +244,8 @@ def _prepare_sqlite(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer takes the lock before it reads. A deferred transaction that changes from reading to
-        # writing fails at once, despite the busy timeout, if another one wrote in between.
+        # A writer takes the lock before it reads. A deferred transaction that begins to write fails
+        # at once, despite the busy timeout, if another one wrote after its first read.
         write = connection.get_execution_options().get(WRITE_OPTION, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 

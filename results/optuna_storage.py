@@ -40,8 +40,8 @@ def rdb_storage(address: str) -> RDBStorage:
         try:
             return RDBStorage(text, engine_kwargs=options)
         except SQLAlchemyError:
-            # Optuna makes its tables without a lock: of two first sweeps on one database, one
-            # finds them half made by the other (5.0.0).
+            # Optuna creates its tables without a lock, so one of two simultaneous first sweeps
+            # may find only some of them (5.0.0).
             if attempt == _CREATIONS - 1:
                 raise
             time.sleep(_CREATION_PAUSE_S * (1 + random.random()))  # noqa: S311 - to part the two
