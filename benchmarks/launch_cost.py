@@ -34,7 +34,7 @@ from results.records import LaunchIntent
 from runners.base import RunnerError
 from runners.sglang.machine import CACHE_VARIABLES
 from runners.sglang.runner import SGLangRunner
-from runners.sglang.server_client import ServerClient
+from runners.sglang.session import ServerClient
 from search_spaces.problems import StudyFileError
 from search_spaces.space.space import Space, SpaceTooLargeError
 from search_spaces.study_file.load import load_study

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from runners.sglang.phases import LogFollower
+from runners.sglang.server_log import LogFollower
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

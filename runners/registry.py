@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runners.base import Runner
-    from runners.sglang.phases import StartTimeouts
+    from runners.sglang.startup import StartTimeouts
     from search_spaces.study_file.study import Study
 
 _CLASSES: dict[str, str] = {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from results.records import LaunchIntent
     from runners.base import LaunchCommand
     from runners.load.prompts.server_python import ServerPython
-    from runners.sglang.phases import StartTimeouts
+    from runners.sglang.startup import StartTimeouts
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
 

@@ -1,11 +1,11 @@
-"""Machine, software and kernel caches of a server environment."""
+"""Read the machine, software, kernel caches and GPUs of a server environment."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from results.records import Machine
@@ -14,16 +14,31 @@ from search_spaces.gpus import gpus_of_node
 from search_spaces.space.baselines import production_configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from runners.process.environment import ServerEnvironment
     from search_spaces.study_file.study import Study
 
+Link = Literal["nvlink", "pcie"]
+
+CACHE_VARIABLES: Final = (
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "TVM_FFI_CACHE_DIR",
+    "SGLANG_DG_CACHE_DIR",
+    "SGLANG_CACHE_DIR",
+    "TILELANG_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+)
+"""Variables that move a cache (triton 3.6 `knobs.py`, torch 2.11 `cache_dir_utils.py`, flashinfer
+0.6 `jit/env.py`, tvm-ffi 0.1.11 `cpp/extension.py`, SGLang 0.5.17 and 0.5.23 `environ.py`)."""
 
 _LAYOUT = (
     *("tp-size", "pp-size", "dp-size", "enable-dp-attention", "nnodes", "device"),
     *("base-gpu-id", "gpu-id-step"),
 )
+"""Flags that choose GPUs."""
 
 # Runs in the server's interpreter, so standard library only. Versions come from the metadata of the
 # distributions, because importing torch or sglang takes seconds.
@@ -31,9 +46,11 @@ _LAYOUT = (
 # PyTorch's own wheels have their build in the local version ("2.9.1+cu128"). Wheels from PyPI do
 # not, so the CUDA runtime package gives the build. `CUDA_VISIBLE_DEVICES` selects by number or by
 # the start of a UUID, and ends at the first invalid entry (CUDA's programming guide, "CUDA
-# environment variables").
+# environment variables"). SGLang moves the caches of other packages under its own cache if its
+# `environ.py` has `third_party_cache_defaults` (0.5.23; not in 0.5.17).
 _SCRIPT = r"""
-import importlib.metadata, json, os, platform, re, socket, subprocess
+import getpass, importlib.metadata, importlib.util, json, os, platform, re, socket, subprocess
+import tempfile
 
 def version(*names):
     for name in names:
@@ -42,7 +59,7 @@ def version(*names):
         except Exception:
             pass
 
-def told(*command):
+def output_of(*command):
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, timeout=20)
@@ -70,166 +87,6 @@ def torch():
         if version("nvidia-cuda-runtime"):
             return "%s (cu%s)" % (found, version("nvidia-cuda-runtime").split(".")[0])
     return found
-
-gpus = []
-for line in told("nvidia-smi", "--query-gpu=index,uuid,driver_version,name",
-                 "--format=csv,noheader").splitlines():
-    parts = [part.strip() for part in line.split(",", 3)]
-    if len(parts) == 4:
-        gpus.append(dict(zip(("index", "uuid", "driver", "name"), parts)))
-driver = gpus[0]["driver"] if gpus else None
-# Its head is underlined, also where nobody sees that (driver 580).
-topology = re.sub("\x1b\\[[0-9;]*m", "", told("nvidia-smi", "topo", "-m")).strip()
-if len(gpus) < 2:
-    topology = ""
-chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-if chosen is not None and gpus:
-    seen = []
-    for word in (word.strip() for word in chosen.split(",")):
-        match = [g for g in gpus if g["index"] == word
-                 or (len(word) > 4 and g["uuid"].startswith(word))]
-        if len(match) != 1:
-            break
-        seen += match
-    # MIG slices are none of the driver's GPUs: then those that they are slices of are not known.
-    gpus = seen if "MIG" not in chosen else []
-print(json.dumps({
-    "machine": {
-        "host": socket.gethostname(),
-        "sglang": version("sglang"),
-        "torch": torch(),
-        "nccl": version("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
-        "python": platform.python_version(),
-        "driver": driver,
-        "gpus": [gpu["name"] for gpu in gpus],
-        "topology": topology or None,
-        "kernel": platform.release(),
-        "cpu": cpu(),
-        "caches": caches(),
-    },
-    "uuids": [gpu["uuid"] for gpu in gpus],
-}))
-"""
-
-_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """A machine and the GPUs that servers may use.
-
-    Attributes:
-        machine: Record that is stored with every launch.
-        uuids: UUIDs of the GPUs, in the order of `machine.gpus`.
-    """
-
-    machine: Machine
-    uuids: tuple[str, ...] = ()
-
-
-def read_machine(
-    environment: ServerEnvironment, variables: Mapping[str, str | None] | None = None
-) -> MachineFacts:
-    """Read versions, GPUs and topology in a server environment.
-
-    `nvidia-smi` gives GPUs, driver and topology, also behind a command prefix. Without it they stay
-    empty (ROCm, CPU).
-
-    Args:
-        environment: Environment of the servers.
-        variables: Variables of the servers, for example `CUDA_VISIBLE_DEVICES`.
-
-    Raises:
-        EnvironmentUnusableError: The interpreter could not be run.
-    """
-    done = environment.run(
-        ["-c", CACHES_SCRIPT + _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S
-    )
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return MachineFacts(Machine.from_dict(found["machine"]), tuple(found["uuids"]))
-    except (IndexError, ValueError, KeyError, TypeError) as error:
-        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise EnvironmentUnusableError(
-            f"{environment.python} ended with exit code {done.returncode}: {salient}"
-        ) from error
-
-
-def device_names(study: Study, facts: MachineFacts) -> tuple[str, ...]:
-    """Devices that the servers of a study need for themselves, sorted: GPUs, or the CPU."""
-    layouts = list(_layouts(study))
-    used = sorted({number for flags in layouts for number in _gpus_of(flags)})
-    if not used:
-        return ("cpu",)
-    visible = facts.uuids
-    if not visible:  # no NVIDIA driver, or MIG slices
-        chosen = study.server.env.get("CUDA_VISIBLE_DEVICES") or os.environ.get(
-            "CUDA_VISIBLE_DEVICES", ""
-        )
-        visible = tuple(word.strip() for word in str(chosen).split(",") if word.strip())
-    if "CUDA_VISIBLE_DEVICES" in {*study.space.env, *_production(study, "env")}:
-        # The GPUs differ between launches.
-        return tuple(sorted(f"gpu-{name}" for name in visible)) or ("gpus",)
-    names = (visible[n] if n < len(visible) else str(n) for n in used)
-    return tuple(sorted(f"gpu-{name.removeprefix('GPU-')}" for name in names))
-
-
-def gpus_used(study: Study) -> tuple[int, ...]:
-    """Numbers of the GPUs that the study's fixed flags use, among the visible GPUs.
-
-    A configuration may use others. Empty for a server without CUDA.
-    """
-    return _gpus_of(study.server.flags)
-
-
-def _gpus_of(flags: Mapping[str, Any]) -> tuple[int, ...]:
-    """GPUs of one node, by `base-gpu-id` and `gpu-id-step` (0.5.23, data_parallel_controller)."""
-    first, step = flags.get("base-gpu-id") or 0, flags.get("gpu-id-step") or 1
-    return tuple(int(first) + int(step) * n for n in range(gpus_of_node(flags)))
-
-
-def _layouts(study: Study) -> Iterator[dict[str, Any]]:
-    """Every combination of the flags that choose GPUs."""
-    fixed = study.server.flags
-    yield dict(fixed)
-    lists = (study.space.flags, *(part.flags for part in study.space.speculation))
-    choices = {
-        name: {value for flags in lists for value in flags.get(name, (None,))}
-        for name in _LAYOUT
-        if any(name in flags for flags in lists)
-    }
-    for values in itertools.product(*choices.values()):
-        yield {**fixed, **dict(zip(choices, values, strict=True))}
-    yield {**fixed, **_production(study, "flags")}
-
-
-def _production(study: Study, what: Literal["flags", "env"]) -> dict[str, Any]:
-    """Flags or variables of the production command; empty without a usable command."""
-    try:
-        configuration = production_configuration(study)
-    except ValueError:
-        return {}
-    return {} if configuration is None else dict(getattr(configuration, what))
-
-
-CACHE_VARIABLES: Final = (
-    "TRITON_CACHE_DIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "FLASHINFER_WORKSPACE_BASE",
-    "TVM_FFI_CACHE_DIR",
-    "SGLANG_DG_CACHE_DIR",
-    "SGLANG_CACHE_DIR",
-    "TILELANG_CACHE_DIR",
-    "CUDA_CACHE_PATH",
-)
-"""Variables that move a cache (triton 3.6 `knobs.py`, torch 2.11 `cache_dir_utils.py`, flashinfer
-0.6 `jit/env.py`, tvm-ffi 0.1.11 `cpp/extension.py`, SGLang 0.5.17 and 0.5.23 `environ.py`)."""
-
-# Runs in the server's interpreter, so standard library only; `import sglang` would take seconds.
-# SGLang moves other packages' caches under its own where `environ.py` has that function (0.5.23;
-# not in 0.5.17).
-CACHES_SCRIPT: Final = r"""
-import getpass, importlib.util, os, tempfile
 
 def caches():
     def under(*parts):
@@ -263,5 +120,166 @@ def caches():
         "cuda": given("CUDA_CACHE_PATH") or (
             os.path.join(moved, "nv") if moved else under(".nv", "ComputeCache")),
     }
+
+gpus = []
+for line in output_of("nvidia-smi", "--query-gpu=index,uuid,driver_version,name",
+                 "--format=csv,noheader").splitlines():
+    parts = [part.strip() for part in line.split(",", 3)]
+    if len(parts) == 4:
+        gpus.append(dict(zip(("index", "uuid", "driver", "name"), parts)))
+driver = gpus[0]["driver"] if gpus else None
+# The header has escape codes even if the output is no terminal (driver 580).
+topology = re.sub("\x1b\\[[0-9;]*m", "", output_of("nvidia-smi", "topo", "-m")).strip()
+if len(gpus) < 2:
+    topology = ""
+chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+if chosen is not None and gpus:
+    seen = []
+    for word in (word.strip() for word in chosen.split(",")):
+        match = [g for g in gpus if g["index"] == word
+                 or (len(word) > 4 and g["uuid"].startswith(word))]
+        if len(match) != 1:
+            break
+        seen += match
+    # The driver does not list MIG slices as GPUs, so their GPUs are unknown.
+    gpus = seen if "MIG" not in chosen else []
+print(json.dumps({
+    "machine": {
+        "host": socket.gethostname(),
+        "sglang": version("sglang"),
+        "torch": torch(),
+        "nccl": version("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+        "python": platform.python_version(),
+        "driver": driver,
+        "gpus": [gpu["name"] for gpu in gpus],
+        "topology": topology or None,
+        "kernel": platform.release(),
+        "cpu": cpu(),
+        "caches": caches(),
+    },
+    "uuids": [gpu["uuid"] for gpu in gpus],
+}))
 """
-"""Defines `caches()`, which returns the folder of each cache."""
+
+_TIMEOUT_S = 120.0
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_GPU = re.compile(r"GPU(\d+)")
+_NVLINK = re.compile(r"NV\d+")
+_PCIE = {"PIX", "PXB", "PHB", "NODE", "SYS"}
+
+
+def read_machine(
+    environment: ServerEnvironment, variables: Mapping[str, str | None] | None = None
+) -> tuple[Machine, tuple[str, ...]]:
+    """Read versions, GPUs and topology in a server environment.
+
+    `nvidia-smi` gives GPUs, driver and topology, also behind a command prefix. Without it they stay
+    empty (ROCm, CPU).
+
+    Args:
+        environment: Environment of the servers.
+        variables: Variables of the servers, for example `CUDA_VISIBLE_DEVICES`.
+
+    Returns:
+        The record that is stored with every launch, and the UUIDs of its GPUs in the same order.
+
+    Raises:
+        EnvironmentUnusableError: The interpreter could not be run.
+    """
+    done = environment.run(["-c", _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return Machine.from_dict(found["machine"]), tuple(found["uuids"])
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise EnvironmentUnusableError(
+            f"{environment.python} ended with exit code {done.returncode}: {salient}"
+        ) from error
+
+
+def device_names(study: Study, uuids: tuple[str, ...]) -> tuple[str, ...]:
+    """Devices that the servers of a study need for themselves, sorted: GPUs, or the CPU.
+
+    Args:
+        study: The study.
+        uuids: UUIDs of the visible GPUs, from `read_machine`.
+    """
+    used = sorted({number for flags in _layouts(study) for number in gpus_used(flags)})
+    if not used:
+        return ("cpu",)
+    if uuids:
+        visible = [uuid.removeprefix("GPU-") for uuid in uuids]
+    else:  # no NVIDIA driver, or MIG slices
+        chosen = study.server.env.get("CUDA_VISIBLE_DEVICES") or os.environ.get(
+            "CUDA_VISIBLE_DEVICES", ""
+        )
+        words = (word.strip() for word in str(chosen).split(","))
+        visible = [word.removeprefix("GPU-") for word in words if word]
+    if "CUDA_VISIBLE_DEVICES" in {*study.space.env, *_production(study, "env")}:
+        # The GPUs differ between launches.
+        return tuple(sorted(f"gpu-{name}" for name in visible)) or ("gpus",)
+    names = (visible[n] if n < len(visible) else str(n) for n in used)
+    return tuple(sorted(f"gpu-{name}" for name in names))
+
+
+def gpus_used(flags: Mapping[str, Any]) -> tuple[int, ...]:
+    """Numbers of the visible GPUs that a server uses on one node; empty without CUDA.
+
+    `base-gpu-id` and `gpu-id-step` choose them (0.5.23, data_parallel_controller).
+    """
+    first, step = flags.get("base-gpu-id") or 0, flags.get("gpu-id-step") or 1
+    return tuple(int(first) + int(step) * n for n in range(gpus_of_node(flags)))
+
+
+def _layouts(study: Study) -> Iterator[dict[str, Any]]:
+    """Every combination of the flags that choose GPUs."""
+    fixed = study.server.flags
+    yield dict(fixed)
+    lists = (study.space.flags, *(part.flags for part in study.space.speculation))
+    choices = {
+        name: {value for flags in lists for value in flags.get(name, (None,))}
+        for name in _LAYOUT
+        if any(name in flags for flags in lists)
+    }
+    for values in itertools.product(*choices.values()):
+        yield {**fixed, **dict(zip(choices, values, strict=True))}
+    yield {**fixed, **_production(study, "flags")}
+
+
+def _production(study: Study, what: Literal["flags", "env"]) -> dict[str, Any]:
+    """Flags or variables of the production command; empty without a usable command."""
+    try:
+        configuration = production_configuration(study)
+    except ValueError:
+        return {}
+    return {} if configuration is None else dict(getattr(configuration, what))
+
+
+def parse_topology(text: str) -> tuple[tuple[tuple[int, int], str], ...]:
+    """Read the kind of link between each pair of GPUs from `nvidia-smi topo -m`."""
+    rows = [_ANSI.sub("", line).split() for line in text.splitlines()]
+    header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row[:2]), [])
+    columns = [int(found[1]) for word in header if (found := _GPU.fullmatch(word))]
+    out: list[tuple[tuple[int, int], str]] = []
+    for row in rows:
+        # A row starts with its name and one word per GPU. Network cards and CPUs follow.
+        if row is header or not row or not (found := _GPU.fullmatch(row[0])):
+            continue
+        gpu = int(found[1])
+        cells = zip(columns, row[1:], strict=False)
+        out += [((gpu, other), kind) for other, kind in cells if gpu < other]
+    return tuple(out)
+
+
+def joined_by_nvlink(topology: str) -> bool:
+    """Whether `nvidia-smi topo -m` shows NVLink between every two GPUs of a machine."""
+    return link_of(kind for _, kind in parse_topology(topology)) == "nvlink"
+
+
+def link_of(kinds: Iterable[str]) -> Link | None:
+    """`nvlink` if every pair has NVLink, as SGLang's own kernel requires (0.5.23); else `pcie`."""
+    known = [kind for kind in kinds if _NVLINK.fullmatch(kind) or kind in _PCIE]
+    if not known:
+        return None
+    return "nvlink" if all(_NVLINK.fullmatch(kind) for kind in known) else "pcie"

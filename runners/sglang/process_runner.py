@@ -27,14 +27,12 @@ from runners.process.ports import NoFreePortError, free_port_block
 from runners.process.processes import end_leftover, marks, start_or_refuse
 from runners.server_info import read_server_info, version_note
 from runners.sglang.command import tp_size
-from runners.sglang.effective_environment import effective_environment
-from runners.sglang.failures.plugin_rules import clock_refused
-from runners.sglang.phases import READY, StartTimeouts
-from runners.sglang.post_mortem import PostMortem
-from runners.sglang.readback import resolved_of
-from runners.sglang.server_client import ServerClient
-from runners.sglang.session import ProcessSession, prove_port_free, stop_with_proof
-from runners.sglang.startup import Started, Startup
+from runners.sglang.failure_rules import clock_refused
+from runners.sglang.failures import PostMortem
+from runners.sglang.readback import effective_environment, resolved_of
+from runners.sglang.server_log import READY
+from runners.sglang.session import ProcessSession, ServerClient, prove_port_free, stop_with_proof
+from runners.sglang.startup import Started, StartTimeouts, Startup
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.simulated_acceptance import simulation_variables
 

@@ -13,11 +13,10 @@ from runners.plugin.device_timer import DeviceTimerWatch, has_timer
 from runners.plugin.package import SWITCHABLE_ALGORITHMS, Plugin, prepared_settings, started_at
 from runners.plugin.status import status_of
 from runners.process.environment import server_environment, server_python
-from runners.sglang.bytecode import bytecode_variables
 from runners.sglang.command import server_flags, sglang_command
+from runners.sglang.file_caches import bytecode_variables, read_ahead
 from runners.sglang.machine import device_names, gpus_used, read_machine
 from runners.sglang.process_runner import ProcessRunner, without_clock
-from runners.sglang.read_ahead import ReadAhead
 from search_spaces.space.version_flags import unsupported_flags
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from runners.load.prompts.server_python import ServerPython
     from runners.plugin.cycle_times import CycleWatch
     from runners.process.environment import ServerEnvironment
-    from runners.sglang.machine import MachineFacts
-    from runners.sglang.phases import StartTimeouts
+    from runners.sglang.startup import StartTimeouts
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
 
@@ -81,7 +79,7 @@ class SGLangRunner(ProcessRunner):
         for key, path in local.items():
             if path in facts.missing_paths:
                 return f"{key} {path} does not exist; correct the study, or {_WITHOUT_GPU}"
-        needed = len(gpus_used(self._study))
+        needed = len(gpus_used(self._study.server.flags))
         if facts.gpus < needed:
             return (
                 f"the study needs {needed} GPU(s), but {facts.gpus} were found; use a machine with "
@@ -180,7 +178,7 @@ class SGLangRunner(ProcessRunner):
         on_progress: Callable[[StartProgress], None] | None = None,
     ) -> Session:
         """See `Runner.start`; the page cache is filled with weights while the server imports."""
-        with ReadAhead(self._weights(intent.configuration)):
+        with read_ahead(self._weights(intent.configuration)):
             return super().start(intent, on_process, on_progress)
 
     def _weights(self, configuration: Configuration) -> list[str]:
@@ -208,18 +206,18 @@ class SGLangRunner(ProcessRunner):
 
     def machine(self) -> Machine:
         """See `MachineFacts.machine`."""
-        return self._machine_facts.machine
+        return self._machine[0]
 
     def devices(self) -> tuple[str, ...]:
         """See `ExclusiveDevices.devices`."""
-        return device_names(self._study, self._machine_facts)
+        return device_names(self._study, self._machine[1])
 
     @functools.cached_property
     def _bytecode(self) -> dict[str, str | None]:
         return bytecode_variables(self.environment, self._study.server.env)
 
     @functools.cached_property
-    def _machine_facts(self) -> MachineFacts:
+    def _machine(self) -> tuple[Machine, tuple[str, ...]]:
         return read_machine(self.environment, self._study.server.env)
 
 

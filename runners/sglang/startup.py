@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure
 from runners.base import RunnerError, StartProgress
 from runners.process.environment import served_name
 from runners.process.ports import is_free, listens
-from runners.sglang.failures.classify import ready_timeout
-from runners.sglang.phases import (
-    READY,
-    LogFollower,
-    PhaseClock,
-    StartTimeouts,
-    log_tail,
-    phase_begun,
-)
-from runners.sglang.post_mortem import DEATH_S, DYING
+from runners.sglang.failures import DEATH_S, DYING, ready_timeout
+from runners.sglang.server_log import FIRST, GRAPHS, READY, LogFollower, log_tail, phase_begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runners.process.processes import ServerProcess
-    from runners.sglang.post_mortem import PostMortem
-    from runners.sglang.server_client import ServerClient
+    from runners.sglang.failures import PostMortem
+    from runners.sglang.session import ServerClient
 
 _POLL_S = 0.05
 _TRY_S = 0.2
@@ -36,6 +28,69 @@ may never log that line."""
 _SERVING = frozenset({"warmup", READY})
 _EARLY_HEALTH_S = 10.0
 """Timeout of `/health` before the log reports that the server is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimeouts:
+    """Longest time of each start-up phase.
+
+    Attributes:
+        phases: Server's seconds by phase.
+        floor_s: Shortest timeout in real seconds, since the imports of a simulated server take real
+            time at any time scale.
+    """
+
+    phases: tuple[tuple[str, float], ...] = (
+        (FIRST, 300.0),
+        ("distributed", 300.0),
+        ("weights", 3600.0),  # a terabyte from a network disk
+        ("kv_cache", 300.0),
+        (GRAPHS, 1200.0),
+        ("warmup", 600.0),  # kernels are compiled at their first use
+        (READY, 120.0),
+    )
+    floor_s: float = 30.0
+
+    def with_states(self, states: int) -> StartTimeouts:
+        """Timeouts of a server with this many settings, each with its own graphs."""
+        phases = dict(self.phases)
+        phases[GRAPHS] = phases.get(GRAPHS, 0.0) * max(1, states)
+        return replace(self, phases=tuple(phases.items()))
+
+    def real_seconds(self, phase: str, time_scale: float) -> float:
+        """Timeout of a phase in real seconds."""
+        return max(self.floor_s, dict(self.phases).get(phase, 300.0) / time_scale)
+
+
+class PhaseClock:
+    """Adds up the seconds of each phase.
+
+    A phase may occur twice, because 0.5.9 loads the draft after the target's graphs.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.current = FIRST
+        self._begun = now
+        self._seconds: dict[str, float] = {FIRST: 0.0}
+
+    def enter(self, phase: str, now: float) -> bool:
+        """Start a phase; return whether it differs from the current one."""
+        if phase == self.current:
+            return False
+        self._seconds[self.current] += now - self._begun
+        self._seconds.setdefault(phase, 0.0)
+        self.current, self._begun = phase, now
+        return True
+
+    def in_current(self, now: float) -> float:
+        """Seconds since the current phase began."""
+        return now - self._begun
+
+    def finish(self, now: float) -> tuple[tuple[str, float], ...]:
+        """Seconds per phase, in order of first appearance."""
+        seconds = dict(self._seconds)
+        seconds[self.current] += now - self._begun
+        return tuple(seconds.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from runners.sglang.phases import phase_begun
+from runners.sglang.server_log import phase_begun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,8 @@ import yaml
 from runners.base import RunnerError
 from runners.conformance import Launcher, marked_pids
 from runners.process.ports import listens
-from runners.sglang.failures.classify import recognise
-from runners.sglang.phases import StartTimeouts
+from runners.sglang.failures import recognise
+from runners.sglang.startup import StartTimeouts
 from runners.simulated import SimulatedRunner
 from runners.simulated_server.engine.profile import PROFILES
 from runners.simulated_server.faults.crashes import crash
@@ -135,7 +135,7 @@ def launcher(quick_profile, tmp_path, monkeypatch):
         return made[-1]
 
     # Real seconds: what is waited for here happens, or never does.
-    monkeypatch.setattr("runners.sglang.post_mortem.DEATH_S", 1.0)
+    monkeypatch.setattr("runners.sglang.failures.DEATH_S", 1.0)
     monkeypatch.setattr("runners.sglang.session.GRACE_S", 6.0)
     monkeypatch.setattr("runners.sglang.session._PORT_FREE_S", 0.3)
     yield make

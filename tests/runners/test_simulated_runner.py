@@ -23,7 +23,7 @@ from runners.plugin.inside_sglang.tuner_sglang_plugin import conditions
 from runners.process.environment import CommandPrefix
 from runners.registry import make_runner
 from runners.server_info import read_server_info
-from runners.sglang.phases import StartTimeouts
+from runners.sglang.startup import StartTimeouts
 from runners.simulated import MUST_BE_ONE, MUST_BE_UNSET, SimulatedRunner
 from search_spaces.configuration import Configuration, Setting
 from search_spaces.workload import OperatingPoint

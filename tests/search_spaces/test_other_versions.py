@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from runners.process.environment import LocalEnvironment
-from runners.sglang.preflight.asking import ask, launch_arguments
-from runners.sglang.preflight.gpus import gpu_named
-from runners.sglang.preflight.sample import points_to_ask
+from runners.sglang.preflight.ask import ask, gpu_named, launch_arguments
+from runners.sglang.preflight.preflight import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
 from search_spaces.flags.options import options
 from search_spaces.space.baselines import baselines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 
-from runners.sglang.effective_environment import effective_environment
+from runners.sglang.readback import effective_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import pytest
 from runners.base import RunnerError
 from runners.load.running_server import bench
 from runners.server_info import read_any_server, read_server, refuse_unready
-from runners.sglang.server_client import ServerClient
+from runners.sglang.session import ServerClient
 from search_spaces.workload import OperatingPoint, Workload
 
 from .by_hand import free_port, started

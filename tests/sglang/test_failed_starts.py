@@ -24,7 +24,7 @@ import pytest
 
 from runners.base import RunnerError
 from runners.conformance import marked_pids
-from runners.sglang.post_mortem import PostMortem
+from runners.sglang.failures import PostMortem
 from runners.sglang.runner import SGLangRunner
 from search_spaces.configuration import Configuration
 

@@ -46,7 +46,7 @@ def test_caches_are_where_sglang_puts_them(cpu_server, monkeypatch):
     for name in [n for n in os.environ if n.endswith(("_CACHE_DIR", "_CACHE_PATH"))]:
         monkeypatch.delenv(name)
     its: dict[str, Any] = json.loads(ask(cpu_server, _CACHES))
-    ours = read_machine(LocalEnvironment(str(cpu_server.python))).machine.caches
+    ours = read_machine(LocalEnvironment(str(cpu_server.python)))[0].caches
     assert ours["sglang"] == its["OWN"]
     assert ours["triton"] == its["TRITON_CACHE_DIR"]
     assert ours["inductor"] == its["TORCHINDUCTOR_CACHE_DIR"]

@@ -17,7 +17,7 @@ from runners.server_info import (
     refuse_unready,
     speculation_of,
 )
-from runners.sglang.server_client import ServerClient
+from runners.sglang.session import ServerClient
 from search_spaces.workload import OperatingPoint, Workload
 
 from .servers import KINDS, VERSION, every_kind, generation

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.sglang.all_reduce_log import own_kernel_in
+from runners.sglang.server_log import own_kernel_in
 from search_spaces.nccl.allreduce import OWN_SIZES
 from search_spaces.nccl.own_all_reduce import V1_BYTES, V2_BYTES
 

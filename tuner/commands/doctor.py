@@ -15,8 +15,7 @@ from results.errors import StoreError, StoreMissing, StoreOutdated
 from results.store import Store
 from runners.base import EnvironmentUnusableError
 from runners.process.environment import PYTHON_VARIABLE, LocalEnvironment
-from runners.sglang.preflight.answers import NotAskedError
-from runners.sglang.preflight.asking import ask
+from runners.sglang.preflight.ask import NotAskedError, ask
 from tuner.errors import Exit, copyable
 from tuner.reports.json_text import dump
 

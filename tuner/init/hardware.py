@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from runners.sglang.gpu_links import Link, link_of, parse_topology
+from runners.sglang.machine import Link, link_of, parse_topology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from tuner.init.hardware import Hardware, detect, link_of_name, parse_gpus, visi
 from tuner.init.questions import Asker, Question
 
 if TYPE_CHECKING:
-    from runners.sglang.gpu_links import Link
+    from runners.sglang.machine import Link
 
 _LINKS: dict[str, Link] = {"pcie": "pcie", "nvlink": "nvlink", "nvswitch": "nvlink"}
 

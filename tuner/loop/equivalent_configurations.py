@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records import Failure, LaunchState, TrialState
-from runners.sglang.all_reduce_log import own_kernel_in
-from runners.sglang.gpu_links import joined_by_nvlink
+from runners.sglang.machine import joined_by_nvlink
+from runners.sglang.server_log import own_kernel_in
 from search_spaces.nccl.knobs import nccl_knobs, without_nccl
 from search_spaces.nccl.own_all_reduce import (
     MIB,

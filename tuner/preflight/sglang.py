@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from runners.base import EnvironmentUnusableError, devices_of
 from runners.process.environment import Preflight, server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
-from runners.sglang.preflight.answers import NotAskedError
-from runners.sglang.preflight.gpus import GPUS, gpu_named
+from runners.sglang.preflight.ask import GPUS, NotAskedError, gpu_named
 from runners.sglang.preflight.preflight import PreflightResult, judge
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space

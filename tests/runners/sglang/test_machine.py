@@ -1,4 +1,4 @@
-"""What a machine says of itself, asked in the server's environment."""
+"""Machine and GPUs, read in the server's environment."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ def small(flags: str, env: str = "{}"):
 
 
 def test_versions_gpus_and_topology_behind_a_prefix(gpu_box):
-    facts = read_machine(gpu_box)
-    machine = facts.machine
+    machine, uuids = read_machine(gpu_box)
     assert (machine.sglang, machine.torch, machine.nccl) == ("0.5.17", "2.9.1+cu128", "2.27.5")
     assert machine.gpus == ("NVIDIA H200", "NVIDIA H200", "NVIDIA H100 80GB HBM3")
     assert machine.driver == "570.10"
@@ -77,7 +76,7 @@ def test_versions_gpus_and_topology_behind_a_prefix(gpu_box):
     assert machine.kernel == platform.release()
     assert machine.python == platform.python_version()
     assert machine.cpu
-    assert facts.uuids == ("GPU-aaaa1111-0", "GPU-bbbb2222-0", "GPU-cccc3333-0")
+    assert uuids == ("GPU-aaaa1111-0", "GPU-bbbb2222-0", "GPU-cccc3333-0")
     assert Machine.from_dict(machine.to_dict()) == machine
 
 
@@ -92,20 +91,20 @@ def test_versions_gpus_and_topology_behind_a_prefix(gpu_box):
         ("MIG-3f6b", []),
     ],
 )
-def test_the_servers_visible_devices_count(gpu_box, chosen, seen):
-    facts = read_machine(gpu_box, {"CUDA_VISIBLE_DEVICES": chosen})
-    assert list(facts.uuids) == seen
-    assert len(facts.machine.gpus) == len(seen)
+def test_visible_devices_of_the_server_are_read(gpu_box, chosen, seen):
+    machine, uuids = read_machine(gpu_box, {"CUDA_VISIBLE_DEVICES": chosen})
+    assert list(uuids) == seen
+    assert len(machine.gpus) == len(seen)
 
 
-def test_a_machine_without_gpus_or_sglang_says_so(tmp_path):
-    facts = read_machine(LocalEnvironment(sys.executable), {"PATH": str(tmp_path)})
-    assert facts.machine.gpus == facts.uuids == ()
-    assert facts.machine.driver is None
-    assert facts.machine.topology is None
+def test_machine_without_gpus_and_sglang(tmp_path):
+    machine, uuids = read_machine(LocalEnvironment(sys.executable), {"PATH": str(tmp_path)})
+    assert machine.gpus == uuids == ()
+    assert machine.driver is None
+    assert machine.topology is None
 
 
-def test_an_interpreter_that_is_none_is_told():
+def test_missing_interpreter_is_an_error():
     with pytest.raises(EnvironmentUnusableError, match="cannot run /none/python"):
         read_machine(LocalEnvironment("/none/python"))
 
@@ -123,19 +122,23 @@ def test_an_interpreter_that_is_none_is_told():
         ("{device: cpu, tp-size: 2}", ()),
     ],
 )
-def test_the_gpus_that_a_study_uses(flags, used):
-    assert gpus_used(small(flags)) == used
+def test_gpus_follow_from_parallel_sizes(flags, used):
+    assert gpus_used(small(flags).server.flags) == used
 
 
-def test_devices_are_named_by_uuid_or_by_what_was_chosen(gpu_box, monkeypatch):
-    facts = read_machine(gpu_box)
-    assert device_names(small("{tp-size: 2}"), facts) == ("gpu-aaaa1111-0", "gpu-bbbb2222-0")
-    assert device_names(small("{device: cpu}"), facts) == ("cpu",)
-    unknown = read_machine(LocalEnvironment(sys.executable), {"PATH": "/none"})
+def test_device_names_are_uuids_or_chosen_numbers(gpu_box, monkeypatch):
+    _, uuids = read_machine(gpu_box)
+    assert device_names(small("{tp-size: 2}"), uuids) == ("gpu-aaaa1111-0", "gpu-bbbb2222-0")
+    assert device_names(small("{device: cpu}"), uuids) == ("cpu",)
+    varied = small("{tp-size: 2}")
+    space = varied.space.model_copy(update={"env": {"CUDA_VISIBLE_DEVICES": ("0,1", "1,2")}})
+    varied = varied.model_copy(update={"space": space})
+    assert device_names(varied, uuids) == ("gpu-aaaa1111-0", "gpu-bbbb2222-0", "gpu-cccc3333-0")
+    unknown = ()
     assert device_names(small("{tp-size: 2}"), unknown) == ("gpu-0", "gpu-1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
     assert device_names(small("{tp-size: 2}"), unknown) == ("gpu-5", "gpu-6")
-    # Whatever a configuration may use, today's command included.
+    # All GPUs that a configuration or the production command may use.
     wider = small("{}").model_copy(update={"server": small("{tp-size: 2}").server})
     space = wider.space.model_copy(update={"flags": {"base-gpu-id": (None, 1)}})
     wider = wider.model_copy(update={"space": space})
@@ -147,7 +150,7 @@ def test_devices_are_named_by_uuid_or_by_what_was_chosen(gpu_box, monkeypatch):
     assert device_names(chosen, unknown) == ("gpu-7",)
 
 
-def test_the_sglang_runner_asks_its_own_environment(gpu_box, tmp_path):
+def test_runner_reads_its_server_environment(gpu_box, tmp_path):
     study = small("{}", "{CUDA_VISIBLE_DEVICES: '2'}")
     server = study.server.model_copy(update={"prefix": gpu_box.prefix, "python": gpu_box.python})
     runner = SGLangRunner(study.model_copy(update={"server": server}), seed=0, log_dir=tmp_path)
@@ -156,7 +159,7 @@ def test_the_sglang_runner_asks_its_own_environment(gpu_box, tmp_path):
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["0.5.17", "0.5.23"])
-def test_where_compiled_kernels_are_kept(tmp_path, monkeypatch, moves):
+def test_cache_folders_of_sglang_versions(tmp_path, monkeypatch, moves):
     """SGLang 0.5.23 moves other packages' caches under its own."""
     for name in CACHE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -165,7 +168,7 @@ def test_where_compiled_kernels_are_kept(tmp_path, monkeypatch, moves):
     (site / "sglang" / "srt" / "environ.py").write_text(source)
     here = LocalEnvironment(sys.executable)
     variables = {"PYTHONPATH": str(site), "HOME": "/h", "TMPDIR": str(tmp_path), "USER": "me"}
-    caches = read_machine(here, variables | {"LOGNAME": "me"}).machine.caches
+    caches = read_machine(here, variables | {"LOGNAME": "me"})[0].caches
     own = "/h/.cache/sglang"
     assert caches == {
         "sglang": own,
@@ -177,6 +180,6 @@ def test_where_compiled_kernels_are_kept(tmp_path, monkeypatch, moves):
         "cuda": f"{own}/nv" if moves else "/h/.nv/ComputeCache",
     }
     given = dict.fromkeys(CACHE_VARIABLES, "/given")
-    chosen = read_machine(here, variables | given).machine
+    chosen, _ = read_machine(here, variables | given)
     assert set(chosen.caches.values()) == {"/given", "/given/.cache/flashinfer"}
     assert Machine.from_dict(chosen.to_dict()) == chosen

@@ -1,15 +1,20 @@
-"""Reading back what a server runs, from recorded `/server_info` bodies."""
+"""Configurations and environments that are read back from servers."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from runners.base import differences
-from runners.sglang.readback import resolved_of
+from runners.base import LaunchCommand, differences
+from runners.process.processes import ServerProcess
+from runners.sglang.readback import effective_environment, is_recorded, resolved_of
 from search_spaces.configuration import Configuration, Speculation
+from search_spaces.study_file.load import parse_study
 
 BODIES = Path(__file__).parents[1].parent / "data" / "bodies"
 
@@ -128,3 +133,134 @@ def test_differences_name_what_was_rewritten():
         "page-size: asked 16, runs 1",
         "NCCL_PROTO: asked None, runs 'LL'",
     )
+
+
+STUDY = """\
+study: small
+model: {path: org/target}
+space:
+  speculation: [{algorithm: none}]
+  flags: {page-size: [1, 64]}
+  env: {A: ["1", "2"]}
+workload: {prompts: {chat: 1.0}, output_tokens: 16}
+budget: {launches: 4}
+"""
+TODAY = 'production: {command: "python -m sglang.launch_server --model-path org/target"}\n'
+INFO = {"page_size": 1, "context_length": 131072, "cuda_graph_bs": [1, 2], "version": "0.5.23"}
+ASKED = Configuration.of(
+    flags={"page-size": 64, "context-length": "128k", "cuda-graph-bs": (1, 2)},
+    env={"A": "1", "B": "1"},
+)
+
+
+def found(text: str, environ: dict[str, str]) -> tuple[str, ...]:
+    study = parse_study(text, "small.yaml")
+    return differences(ASKED, resolved_of(ASKED, study, INFO, environ).configuration)
+
+
+def test_only_what_the_study_varies_can_be_ignored():
+    assert found(STUDY + TODAY, {"A": "2"}) == (
+        "page-size: asked 64, runs 1",
+        "A: asked '1', runs '2'",
+    )
+
+
+def test_without_a_command_of_today_everything_counts():
+    assert len(found(STUDY, {"A": "1"})) == 4
+
+
+# As SGLang does: the started process changes its own environment, which the kernel does not show,
+# and starts its scheduler with it. Its second child is no scheduler, and has more to tell.
+TREE = """
+import os, subprocess, sys
+os.environ["NCCL_CUMEM_ENABLE"] = "0"
+subprocess.Popen(["sglang::scheduler_TP0", "-c", "import time; time.sleep(600)"],
+                 executable=sys.executable)
+os.environ["NCCL_OTHER"] = "1"
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("ready", flush=True)
+import time
+time.sleep(600)
+"""
+
+GIVEN = {
+    "NCCL_PROTO": "LL",
+    "SGLANG_RUN_ID": "7",
+    "HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz",
+    "HF_HOME": "/cache",
+    "SGLANG_PROXY": "API_KEY=very-secret",
+    "MINE": "1",
+}
+
+
+@pytest.fixture
+def server(tmp_path):
+    log = tmp_path / "log"
+    command = LaunchCommand((sys.executable, "-c", TREE), tuple(GIVEN.items()))
+    process = ServerProcess.start(command, mark=tmp_path.name, port=1, log=log)
+    deadline = time.monotonic() + 60
+    while "ready" not in log.read_text() or len(process.members()) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process
+    process.stop(0.0)
+
+
+def test_effective_environment_is_the_schedulers_without_secrets(server):
+    found = effective_environment(server.members())
+    assert found["NCCL_CUMEM_ENABLE"] == "0"  # which the started process does not show
+    assert "NCCL_CUMEM_ENABLE" not in psutil.Process(server.identity.pid).environ()
+    assert "NCCL_OTHER" not in found
+    assert (found["NCCL_PROTO"], found["HF_HOME"]) == ("LL", "/cache")
+    assert not {"SGLANG_RUN_ID", "HF_TOKEN", "MINE", "TUNER_LAUNCH"} & set(found)
+    assert "very-secret" not in str(found)
+
+
+def test_effective_environment_of_a_single_process(server):
+    leader = psutil.Process(server.identity.pid)
+    assert effective_environment([leader])["NCCL_PROTO"] == "LL"
+    assert effective_environment([]) == {}
+
+
+class Shown:
+    """A process as the kernel shows it."""
+
+    def __init__(self, pid, title, environ):
+        self.pid, self._title, self._environ = pid, title, environ
+
+    def environ(self):
+        return self._environ
+
+    def cmdline(self):
+        return [self._title]
+
+
+def test_overwritten_environment_is_skipped():
+    leader = Shown(1, "python", {"NCCL_PROTO": "LL", "PATH": "/bin"})
+    wiped = Shown(2, "sglang::scheduler_TP0", {})
+    assert effective_environment([leader, wiped]) == {"NCCL_PROTO": "LL"}
+    # One that really has nothing of interest is believed.
+    plain = Shown(3, "sglang::scheduler_TP1", {"PATH": "/bin"})
+    assert effective_environment([leader, wiped, plain]) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NCCL_ALGO", True),
+        ("TORCH_CUDA_ARCH_LIST", True),
+        ("LD_PRELOAD", True),
+        ("OMP_NUM_THREADS", True),
+        ("HF_HUB_OFFLINE", True),
+        ("HF_TOKEN", False),
+        ("SGLANG_API_KEY", False),
+        ("PATH", False),
+        ("NVIDIA_VISIBLE_DEVICES", True),
+        ("NVIDIA_TF32_OVERRIDE", True),
+        ("NVIDIA_REQUIRE_CUDA", False),
+        ("NVIDIA_DRIVER_CAPABILITIES", False),
+        ("AWS_SECRET_ACCESS_KEY", False),
+    ],
+)
+def test_recorded_variables_affect_serving_and_are_not_secret(name, expected):
+    assert is_recorded(name) is expected

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.sglang.phases import phase_begun
+from runners.sglang.server_log import phase_begun
 from runners.simulated_server.engine.plugin import simulated_plugin
 from runners.simulated_server.engine.profile import load_profile
 from runners.simulated_server.launch.environment import read_environment

@@ -13,9 +13,8 @@ import yaml
 
 from runners.process.environment import LocalEnvironment
 from runners.sglang.command import flag_destination, flag_words
-from runners.sglang.preflight.asking import ask, launch_arguments
-from runners.sglang.preflight.gpus import gpu_named
-from runners.sglang.preflight.sample import points_to_ask
+from runners.sglang.preflight.ask import ask, gpu_named, launch_arguments
+from runners.sglang.preflight.preflight import points_to_ask
 from runners.sglang_cpu import DEFAULT_DIR, CpuServer
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules.legality import canonical, violations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.sglang.preflight.sample import points_to_ask, traits
+from runners.sglang.preflight.preflight import points_to_ask, traits
 from search_spaces.nccl.knobs import without_nccl
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space

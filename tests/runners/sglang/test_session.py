@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from runners.sglang.server_client import ServerClient
+from runners.sglang.session import ServerClient
 from search_spaces.configuration import Setting
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 6\r\n\r\n[true]"

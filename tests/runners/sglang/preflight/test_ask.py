@@ -1,4 +1,4 @@
-"""The process that asks SGLang, with a package of that name that has arguments only."""
+"""SGLang is asked about launches: a process with a stand-in package, and the pretended GPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from importlib.resources import files
 import pytest
 
 from runners.process.environment import CommandPrefix, LocalEnvironment
-from runners.sglang.preflight.answers import NotAskedError
-from runners.sglang.preflight.asking import ask
+from runners.sglang.preflight.ask import GPUS, NotAskedError, ask, gpu_named, gpu_to_pretend
+from runners.sglang.preflight.inside import facts_of
+from search_spaces.study_file.load import load_study
 
-from ...sglang_arguments import write_sglang
-
-pytestmark = pytest.mark.slow
+from ....sglang_arguments import write_sglang
 
 CHAIN = (
     "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 1 "
@@ -42,6 +41,7 @@ def asked(request, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_what_would_run_is_told(asked):
     found = asked(launch(""), launch(CHAIN), launch(f"{CHAIN} --page-size 3"))
     assert found.version == "9.8.7"
@@ -66,6 +66,7 @@ def test_what_would_run_is_told(asked):
         ("", {"SGLANG_MOOD": "bad"}, "AssertionError: server_args.py, line "),
     ],
 )
+@pytest.mark.slow
 def test_what_would_not_start_is_told_in_its_words(asked, text, env, says):
     bad, good = asked(launch(text, **env), launch("")).answers
     assert bad.refused is not None
@@ -74,6 +75,7 @@ def test_what_would_not_start_is_told_in_its_words(asked, text, env, says):
     assert good.refused is None  # the variables of one launch are not those of the next
 
 
+@pytest.mark.slow
 def test_what_is_no_word_on_the_arguments_is_no_refusal(asked):
     model = {"argv": ["--model-path", "elsewhere/model"], "env": {}}
     [found] = asked(model).answers
@@ -84,16 +86,18 @@ def test_what_is_no_word_on_the_arguments_is_no_refusal(asked):
     assert found.unanswered is None
 
 
+@pytest.mark.slow
 def test_it_ends_when_its_time_is_up(asked):
     launches = [launch("", SGLANG_MOOD="slow")] * 50
     found = asked(*launches, seconds=0.5)
     assert 1 <= len(found.answers) < 50
 
 
+@pytest.mark.slow
 def test_one_that_gets_nowhere_costs_no_answer_before_it(asked, monkeypatch):
     script = (files("runners.sglang.preflight") / "inside.py").read_text("utf-8")
     quick = script.replace("SLACK_S = 10", "SLACK_S = 1")
-    monkeypatch.setattr("runners.sglang.preflight.asking.script", lambda: quick)
+    monkeypatch.setattr("runners.sglang.preflight.ask.script", lambda: quick)
     found = asked(launch(""), launch("", SGLANG_MOOD="stuck"), launch(""), seconds=0.5)
     assert len(found.answers) == 1
     assert found.cut_short == "the next one took too long"
@@ -101,6 +105,7 @@ def test_one_that_gets_nowhere_costs_no_answer_before_it(asked, monkeypatch):
         asked(launch("", SGLANG_MOOD="stuck"), import_s=2)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_of_one_says_so(asked):
     found = asked(launch(""), launch("", SGLANG_MOOD="dying"), launch(""))
     assert len(found.answers) == 1
@@ -109,6 +114,7 @@ def test_a_process_that_dies_of_one_says_so(asked):
         asked(launch("", SGLANG_MOOD="dying"), launch(""))
 
 
+@pytest.mark.slow
 def test_odd_words_and_values_are_answers_too(asked):
     odd, odder, plain = asked(
         launch("", SGLANG_MOOD="odd"), launch("", SGLANG_MOOD="odder"), launch("")
@@ -118,6 +124,7 @@ def test_odd_words_and_values_are_answers_too(asked):
     assert plain.refused is None
 
 
+@pytest.mark.slow
 def test_where_sglang_is_not_it_is_not_asked(tmp_path):
     with pytest.raises(NotAskedError, match="cannot be imported: ModuleNotFoundError"):
         ask(LocalEnvironment(sys.executable), [], seconds=1)
@@ -128,6 +135,7 @@ def test_where_sglang_is_not_it_is_not_asked(tmp_path):
         ask(CommandPrefix(prefix, sys.executable), [], seconds=1)
 
 
+@pytest.mark.slow
 def test_behind_a_prefix_it_is_asked_as_well(tmp_path):
     folder = write_sglang(tmp_path, "9.8.7")
     found = ask(
@@ -137,3 +145,36 @@ def test_behind_a_prefix_it_is_asked_as_well(tmp_path):
         variables={"PYTHONPATH": str(folder)},
     )
     assert found.answers[0].values["speculative_num_draft_tokens"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("h200", "NVIDIA H200"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA RTX PRO 6000 Blackwell"),
+        ("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell"),
+        ("AMD Instinct MI300X", None),
+        ("nvidia", None),
+        ("", None),
+    ],
+)
+def test_names_that_are_meant(name, known):
+    found = gpu_named(name)
+    assert (found.name if found else None) == known
+
+
+def test_what_is_pretended():
+    study = load_study("llama-8b")
+    assert gpu_to_pretend(study, gpus_here=1, named=["h200"]) is None
+    assert gpu_to_pretend(study, gpus_here=0, named=["MI300X", "b200"]) == gpu_named("b200")
+    assert gpu_to_pretend(study, gpus_here=0) == GPUS[0]
+    assert gpu_to_pretend(load_study("tiny"), gpus_here=0, named=["h200"]) is None
+
+
+def test_one_architecture_at_a_time():
+    for gpu in GPUS:
+        facts = facts_of(gpu.capability)
+        kinds = [facts["is_sm90"], facts["is_sm100"], facts["is_sm120"]]
+        assert sum(kinds) == (1 if gpu.capability >= (9, 0) else 0), gpu.name
+        assert facts["is_blackwell"] is (gpu.capability >= (10, 0))

@@ -1,1 +1,0 @@
-"""Known failures: rules that recognize them, with advice."""
