@@ -1,4 +1,4 @@
-"""Where the time of a window's cycles went."""
+"""Times of the cycles of a window."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class PartTime:
     """One part of the cycles of one batch size.
 
     Attributes:
-        count: How many cycles had it; of the device timer, which counts none, how many verifies
-            (tokens without speculation) the requests account for, each request's own.
-        total_s: Their sum.
-        median_s: `None` where only totals are known (SGLang's device timer).
-        p05_s: 5th percentile, which the host's gaps are mostly out of; `None` likewise.
-        p95_s: 95th percentile; `None` likewise.
-        graph_share: How often it ran as a CUDA graph, of 1; `None` where nobody says.
+        count: Number of cycles with this part. For the device timer, which does not count: number
+            of verifies (tokens without speculation), summed over requests.
+        total_s: Sum of seconds.
+        median_s: Median; `None` if only totals are known (SGLang's device timer).
+        p05_s: 5th percentile, mostly free of gaps of the host; `None` like the median.
+        p95_s: 95th percentile; `None` like the median.
+        graph_share: Share of runs as a CUDA graph; `None` if unknown.
     """
 
     count: int
@@ -35,12 +35,12 @@ class PartTime:
 
 @dataclass(frozen=True, slots=True)
 class BatchCycles:
-    """The cycles of one batch size.
+    """Cycles of one batch size.
 
     Attributes:
-        size: Requests that ran together; 0 where the source does not tell batches apart.
-        cycle: From a cycle's start to the next one's, where nothing else ran between.
-        parts: By name (`PARTS`); a part that never ran is missing.
+        size: Requests that ran together; 0 if the source does not separate batch sizes.
+        cycle: Time from the start of a cycle to the start of the next, without a prefill between.
+        parts: Times by part (`PARTS`), without parts that never ran.
     """
 
     size: int
@@ -56,14 +56,14 @@ class BatchCycles:
 
 @dataclass(frozen=True, slots=True)
 class CycleTimes:
-    """The clock of one window, from the beginning of its ramp to the end of its drain.
+    """Cycle times of one window, from the start of its ramp to the end of its drain.
 
-    Both are read while the server idles, so the warm-up is out; what is not a full batch yet, or
-    any more, is mostly told by its smaller size. With data parallelism it is the first replica's.
+    The server is idle at both reads, so warm-up is not included. Incomplete batches mostly have
+    smaller sizes. With data parallelism the times are those of the first replica.
 
     Attributes:
-        source: Who measured: our plugin inside SGLang (per cycle, with what lies between the
-            forwards), SGLang's own device timer (totals of GPU time).
+        source: The tuner's plugin in SGLang (each cycle, with time between forwards), or SGLang's
+            device timer (totals of GPU time).
         batches: By batch size, ascending.
     """
 
@@ -71,7 +71,7 @@ class CycleTimes:
     batches: tuple[BatchCycles, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is stored, and shown as JSON."""
+        """JSON for database and output."""
         return {"source": self.source, "batches": [asdict(batch) for batch in self.batches]}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Studies that go on from another one, with what of it still holds."""
+"""Create studies that reuse results of another study."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ if TYPE_CHECKING:
 
 
 class ForkWriter(Connected):
-    """The part of `results.store.Store` that writes forks."""
+    """Part of `results.store.Store` that creates forks."""
 
     def fork(
         self, source_id: int, new: NewStudy, trials: Sequence[int | ForkedTrial]
     ) -> StoredStudy:
-        """Stores a new study that begins with trials of another one; all of it or nothing.
+        """Store a new study that begins with trials of another study, or store nothing.
 
-        With each trial come its state, failure, resolved configuration, measurements and samples,
-        and every launch that worked on it: one launch once, however many of its trials come. A
-        launch keeps its state (one without an end is `lost` to the fork), times, command, process
-        and log; it gets a mark of its own, and `imported_from` says `"study#launch"`. It spends
-        nothing of the fork's budget (`launches_spent`).
+        Each trial is copied with its state, failure, resolved configuration, measurements, samples,
+        and launches; each launch is copied once. A copied launch keeps state (a running one becomes
+        `lost`), times, command, process and log. It gets a new mark, and `imported_from` is
+        `"study#launch"`. Copied launches do not count against the fork's budget (`launches_spent`).
 
         Args:
-            source_id: The study to go on from.
-            new: The new study; its `forked_from` is set to the source's name.
-            trials: Finished trials of the source; in the fork they are 0, 1, 2, ... in this
-                order. Given by their number they stay as they are.
+            source_id: The study to fork.
+            new: The new study; `forked_from` is set to the source's name.
+            trials: Finished trials of the source, which become 0, 1, 2, ... in this order. Trials
+                given by number are copied unchanged.
 
         Returns:
-            The new study. Nobody owns it yet.
+            The new study, without an owner.
 
         Raises:
-            StudyExists: There is a study of that name.
-            StudyNotFound: There is no such source.
-            StoreError: A trial does not exist, is named twice, or is not finished.
+            StudyExists: A study with this name exists.
+            StudyNotFound: The source does not exist.
+            StoreError: A trial does not exist, is repeated, or is not finished.
         """
         with self._writing() as connection:
             lock_study(connection, source_id)

@@ -1,4 +1,4 @@
-"""Launches, from the intent to the end, and the trials that they are for."""
+"""Write launches, from intent to end, and their trials."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from search_spaces.configuration import Configuration
 
-# Statements are built once: to build one costs more than to execute it.
+# Build statements once, since building one costs more than executing it.
 _UPDATE: Final = (
     update(tables.launches)
     .where(tables.launches.c.study_id == bindparam("the_study"))
@@ -41,7 +41,7 @@ _SET_VERSION: Final = (
 
 
 class LaunchWriter(Connected):
-    """The part of `results.store.Store` that writes launches, and begins trials."""
+    """Part of `results.store.Store` that writes launches and creates trials."""
 
     def add_launch(
         self,
@@ -50,21 +50,21 @@ class LaunchWriter(Connected):
         trials: Sequence[int | tuple[Configuration, Purpose]],
         machine: Machine | None = None,
     ) -> Launch:
-        """Stores the intent of a launch, before anything is started.
+        """Store the intent of a launch, before any process is started.
 
         Args:
             study_id: The study.
-            intent: What is about to be launched.
-            trials: What it is for, in order: new trials as (configuration, purpose), which get
-                the next numbers and state `running`; trials that exist (unfinished ones of a
-                killed run, say) by their number.
-            machine: Where it is to run.
+            intent: The planned launch.
+            trials: Trials in order. New trials are given as (configuration, purpose), get the next
+                numbers and the state `running`. Existing trials (for example of a killed run) are
+                given by number.
+            machine: Machine of the launch.
 
         Returns:
-            The launch in state `running`, with the numbers of its trials in the same order.
+            The launch in state `running`, with its trial numbers in the same order.
 
         Raises:
-            StudyNotFound: There is no such study.
+            StudyNotFound: The study does not exist.
             StoreError: A trial does not exist, or the mark is not unique.
         """
         now = time.time()
@@ -108,14 +108,14 @@ class LaunchWriter(Connected):
         command: Sequence[str] = (),
         environment: Sequence[tuple[str, str | None]] = (),
     ) -> None:
-        """Stores a launch's process tree, as soon as it exists.
+        """Store the process of a launch as soon as it exists.
 
         Args:
             study_id: The study.
             launch: Number of the launch.
             process: The process tree.
-            command: The argv that was started.
-            environment: Variables set for it (`None`: removed).
+            command: The started argv.
+            environment: Variables that were set (`None`: removed).
         """
         self._update_launch(
             study_id,
@@ -138,14 +138,14 @@ class LaunchWriter(Connected):
         *,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Stores that a launch serves; the study's first one sets the study's SGLang version.
+        """Store that a launch is ready. The first ready launch sets the study's SGLang version.
 
         Args:
             study_id: The study.
             launch: Number of the launch.
-            ready_s: From its start to the first good generation.
+            ready_s: Seconds from start to the first correct generation.
             phases: Seconds per start-up phase.
-            sglang_version: As the server states it.
+            sglang_version: Version reported by the server.
             environment: `Resolved.environment`.
         """
         self._update_launch(
@@ -167,13 +167,13 @@ class LaunchWriter(Connected):
         *,
         log_digest: str | None = None,
     ) -> None:
-        """Stores the end of a launch; final.
+        """Store the end of a launch; final.
 
         Args:
             study_id: The study.
             launch: Number of the launch.
-            state: What became of it.
-            seconds: From its start to proof that it is gone; `None` where nobody saw its end.
+            state: Final state.
+            seconds: Seconds from start to proof of the end; `None` if unknown.
             failure: Why it failed.
             log_digest: SHA-256 of its log.
 

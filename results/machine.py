@@ -1,4 +1,4 @@
-"""The machine and software that a server runs on: what a figure depends on beside its command."""
+"""Machine and software of a server, which affect results like its command."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where servers run. `None`, or an empty tuple: not known, or there is none.
+    """Machine of the servers. `None` or an empty tuple means unknown or absent.
 
     Attributes:
         host: Name of the machine.
         sglang: Version of SGLang.
-        torch: Version of PyTorch, its build included (`"2.9.1+cu128"`).
-        nccl: Version of NCCL that PyTorch brings.
+        torch: Version of PyTorch with its build (`"2.9.1+cu128"`).
+        nccl: Version of PyTorch's NCCL.
         python: Version of the server's interpreter.
         driver: Version of the GPU driver.
-        gpus: Names of the GPUs that can be seen, in the driver's order.
-        topology: What `nvidia-smi topo -m` prints.
+        gpus: Names of the visible GPUs, in the driver's order.
+        topology: Output of `nvidia-smi topo -m`.
         kernel: Version of the operating system's kernel.
-        cpu: Name and count of the processors.
-        caches: Folder of each cache of compiled kernels, by the package that fills it: what a
-            launch finds there need not be compiled.
+        cpu: Name and number of the processors.
+        caches: Folders of caches of compiled kernels by package. Kernels found there are not
+            compiled again.
     """
 
     host: str | None = None
@@ -41,12 +41,12 @@ class Machine:
     caches: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, for a database column."""
+        """JSON for a database column."""
         return asdict(self) | {"gpus": list(self.gpus)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; keys of newer versions are not read."""
+        """Inverse of `to_dict`; ignores keys of newer versions."""
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
         gpus, caches = tuple(data.get("gpus") or ()), dict(data.get("caches") or {})
         return cls(**known | {"gpus": gpus, "caches": caches})

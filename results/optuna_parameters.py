@@ -1,4 +1,4 @@
-"""Parameters of a study as Optuna's distributions."""
+"""Parameters of a study as distributions of Optuna."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class MirrorParameter:
     """One parameter of a trial.
 
     Attributes:
-        name: Its name, the same in every trial of the study.
-        choices: Every value that the study allows, in a fixed order: Optuna refuses a choice list
-            that differs from an earlier trial's.
-        value: The trial's value.
-        ordered: Whether the choices are numbers whose order means something. Evenly spaced
-            integers become an `IntDistribution`, anything else a categorical one.
+        name: Its name, equal in every trial of the study.
+        choices: All values of the study in a fixed order; Optuna requires equal choices in all
+            trials.
+        value: Value of the trial.
+        ordered: Whether the choices are ordered numbers. Evenly spaced integers become an
+            `IntDistribution`, others a categorical one.
     """
 
     name: str
@@ -36,10 +36,10 @@ class MirrorParameter:
 
 
 def distribution(parameter: MirrorParameter) -> BaseDistribution:
-    """The Optuna distribution of a parameter: equal for equal choices.
+    """Return the Optuna distribution, equal for equal choices.
 
     Raises:
-        ValueError: Optuna could not tell two of the choices apart (`True` and `1`).
+        ValueError: Optuna cannot distinguish two of the choices (`True` and `1`).
     """
     from optuna.distributions import (  # noqa: PLC0415
         CategoricalDistribution,

@@ -1,4 +1,4 @@
-"""Studies: created, owned by one living tuner, and stopped."""
+"""Create studies, claim and stop them."""
 
 from __future__ import annotations
 
@@ -21,31 +21,30 @@ if TYPE_CHECKING:
 
 
 class StudyWriter(Connected):
-    """The part of `results.store.Store` that writes studies."""
+    """Part of `results.store.Store` that writes studies."""
 
     def create_study(self, study: NewStudy) -> StoredStudy:
-        """Stores a new study.
+        """Store a new study.
 
         Raises:
-            StudyExists: There is one of that name.
+            StudyExists: A study with this name exists.
         """
         with self._writing() as connection:
             return rows.study_of(insert_study(connection, study, self.shown))
 
     def claim(self, study_id: int, owner: Owner | None = None, *, take_over: bool = False) -> None:
-        """Makes `owner` (this process unless given) the one tuner of the study.
+        """Make `owner` (default: this process) the only tuner of the study.
 
-        A dead owner is replaced. Claiming what one owns already changes nothing.
+        Replaces a dead owner. Claiming an owned study again changes nothing.
 
         Args:
             study_id: The study.
-            owner: Who claims it.
-            take_over: Replace an owner on another machine too, of which it can't be known from
-                here whether it lives.
+            owner: The new owner.
+            take_over: Also replace an owner on another machine, which may be alive.
 
         Raises:
-            StudyBusy: Another tuner, which is or may be alive, owns it.
-            StudyNotFound: There is no such study.
+            StudyBusy: Another tuner owns it, and is or may be alive.
+            StudyNotFound: The study does not exist.
         """
         owner = owner or Owner.this_process()
         c = tables.studies.c
@@ -63,7 +62,7 @@ class StudyWriter(Connected):
             )
 
     def release(self, study_id: int, owner: Owner | None = None) -> None:
-        """Gives a study up; changes nothing where `owner` does not own it."""
+        """Release a study; changes nothing if `owner` does not own it."""
         owner = owner or Owner.this_process()
         c = tables.studies.c
         with self._writing() as connection:
@@ -76,13 +75,13 @@ class StudyWriter(Connected):
     def stop_study(
         self, study_id: int, stopped: Stopped | None, reason: str | None, work_s: float = 0.0
     ) -> None:
-        """Says why the study is at rest, or (`None`) that it is taken up again.
+        """Store why the study stopped, or (`None`) that it continues.
 
         Args:
             study_id: The study.
-            stopped: Why it is at rest.
-            reason: The same as a sentence.
-            work_s: Seconds at work since the last `add_work`; added.
+            stopped: Why it stopped.
+            reason: The reason as a sentence.
+            work_s: Seconds of running time since the last `add_work`.
         """
         self._update(
             study_id,
@@ -92,7 +91,7 @@ class StudyWriter(Connected):
         )
 
     def add_work(self, study_id: int, seconds: float) -> None:
-        """Adds time at work, which the budget's hours count."""
+        """Add running time, which counts against the budget of hours."""
         self._update(study_id, work_s=tables.studies.c.work_s + seconds)
 
     def _update(self, study_id: int, **values: object) -> None:
@@ -107,16 +106,16 @@ class StudyWriter(Connected):
 def insert_study(
     connection: Connection, study: NewStudy, database: str, **changes: object
 ) -> RowMapping:
-    """Inserts a new study; returns its row.
+    """Insert a study and return its row.
 
     Args:
-        connection: In a writing transaction.
+        connection: A writing transaction.
         study: The study.
-        database: Its database, as errors name it.
-        changes: Columns that are to be other than the study says.
+        database: Address of the database, for errors.
+        changes: Columns with other values than the study's.
 
     Raises:
-        StudyExists: There is one of that name.
+        StudyExists: A study with this name exists.
     """
     values = {**asdict(study), "created": time.time(), "work_s": 0.0, **changes}
     try:

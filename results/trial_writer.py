@@ -1,4 +1,4 @@
-"""What was measured in a launch, and what became of its trials."""
+"""Write measurements and the final states of trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from results.records import Failure, Measurement, Purpose, Resolved
     from search_spaces.configuration import Configuration
 
-# Statements are built once: to build one costs more than to execute it.
+# Build statements once, since building one costs more than executing it.
 _FINISH: Final = (
     update(tables.trials)
     .where(tables.trials.c.id == bindparam("the_trial"))
@@ -33,20 +33,20 @@ _LATEST: Final = (
 
 
 class TrialWriter(Connected):
-    """The part of `results.store.Store` that writes measurements and the ends of trials."""
+    """Part of `results.store.Store` that writes measurements and final states of trials."""
 
     def add_measurement(
         self, study_id: int, trial: int, launch: int, measurement: Measurement, purpose: Purpose
     ) -> None:
-        """Stores a measurement with its samples.
+        """Store a measurement with its samples.
 
         Args:
             study_id: The study.
-            trial: Number of the trial that it is for.
-            launch: Number of the launch in which it was made.
+            trial: Number of the trial.
+            launch: Number of the launch.
             measurement: The measurement.
-            purpose: Why it was made; an anchor's or a confirmation's never becomes the figure of
-                a trial that is not one.
+            purpose: Purpose. A reference run or confirmation never becomes the result of a trial
+                with another purpose.
         """
         with self._writing() as connection:
             values = {
@@ -79,16 +79,17 @@ class TrialWriter(Connected):
         *,
         launch: int | None = None,
     ) -> None:
-        """Stores what became of a trial; final.
+        """Store the final state of a trial.
 
         Args:
             study_id: The study.
             trial: Number of the trial.
-            state: What became of it.
-            resolved: What its server said it ran; `None` if it never served.
+            state: Final state.
+            resolved: What its server reported; `None` if it was never ready.
             failure: Why it is not `complete`.
-            launch: Number of the launch that judged it; the latest one that works on it unless
-                given. A verdict spends that launch, and its measurements are the trial's.
+            launch: Number of the launch that judged it; defaults to its latest launch. If the state
+                is a verdict, the launch counts against the budget, and its measurements become the
+                trial's.
 
         Raises:
             StoreError: The trial does not exist, or is not running.
@@ -118,13 +119,13 @@ class TrialWriter(Connected):
     def set_aside(
         self, study_id: int, configuration: Configuration, purpose: Purpose, failure: Failure
     ) -> int:
-        """Stores a trial as `inactive` that no launch is spent on; returns its number.
+        """Store a trial as `inactive`, without a launch, and return its number.
 
         Args:
             study_id: The study.
-            configuration: What would have been measured.
-            purpose: What for.
-            failure: Why it is not.
+            configuration: The configuration.
+            purpose: Its purpose.
+            failure: Why it is not launched.
         """
         now = time.time()
         with self._writing() as connection:

@@ -1,4 +1,4 @@
-"""NCCL's variables as the knobs of a study."""
+"""NCCL variables that a study varies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def nccl_knobs(study: Study) -> tuple[str, ...]:
-    """NCCL's variables of which a study has several choices."""
+    """NCCL variables with several values in a study."""
     return tuple(
         name
         for name, choices in study.space.env.items()
@@ -22,10 +22,10 @@ def nccl_knobs(study: Study) -> tuple[str, ...]:
 
 
 def without_nccl(configuration: Configuration) -> Configuration:
-    """The configuration with none of NCCL's variables set.
+    """The configuration without NCCL variables.
 
-    Equal for those that differ in nothing else: SGLang's handling of arguments refuses none of
-    them for such a variable (0.5.9 to 0.5.23).
+    Equal for configurations that differ only in NCCL variables: SGLang's argument checks do not
+    depend on these variables (0.5.9 to 0.5.23).
     """
     env = tuple((n, None if n in VARIABLES else value) for n, value in configuration.env)
     return replace(configuration, env=env)

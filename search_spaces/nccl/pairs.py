@@ -1,4 +1,4 @@
-"""Variables of NCCL that rule one another out, whatever each says by itself."""
+"""NCCL variables that contradict each other."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OLD_NAMES = {
     "NCCL_MIN_NRINGS": "NCCL_MIN_NCHANNELS",
     "NCCL_MAX_NRINGS": "NCCL_MAX_NCHANNELS",
 }
-"""Old names, and the new ones that win over them (`graph/connect.cc:334-358`, 2.30.7)."""
+"""Old names with the new names that override them (`graph/connect.cc:334-358`, 2.30.7)."""
 
 BOUNDED = frozenset((*_OLD_NAMES, *(name for least, most in BOUNDS for name in (*least, *most))))
-"""Every variable that `crossed_bounds` looks at."""
+"""Every variable that `crossed_bounds` reads."""
 
 
 def crossed_bounds(env: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Minima above their maxima: the two variables, and what to say.
+    """Minima above their maxima, as pairs of variables with a message.
 
     Args:
         env: Variables that are set, with their values.
@@ -47,7 +47,7 @@ def crossed_bounds(env: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
 
 
 def shadowed(env: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Variables that are set but not looked at, each with the one that wins over it.
+    """Variables that NCCL ignores, each with the variable that overrides it.
 
     Sources: `graph/paths.cc:244-281` (`ncclGetLevel`), `graph/connect.cc:334-358`, 2.30.7.
     """
@@ -59,7 +59,7 @@ def shadowed(env: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def nothing_left(env: Mapping[str, object]) -> str | None:
-    """Why `NCCL_ALGO` and `NCCL_PROTO` together leave a collective nothing; `None` if they do not.
+    """Why `NCCL_ALGO` and `NCCL_PROTO` together disable a collective; `None` if they do not.
 
     Source: `graph/tuning.cc:293-304`, `enqueue.cc:2052-2065`, 2.30.7; `enqueue.cc:1656`, 2.24.3.
     """

@@ -1,8 +1,8 @@
-"""Values that NCCL would ignore, take for another or refuse, said before a launch is spent on one.
+"""Values that NCCL would ignore, misread or refuse, found before a launch.
 
-NCCL reads numbers with `strtoll` and tells only `NCCL_DEBUG=INFO` of what it does with the rest
-(`src/misc/param.cc`, 2.24.3 to 2.30.7): `abc` is 0, `4M` is 4, `010` is 8, `true` is 0. It compares
-levels by their case and takes an unknown one for none (`src/graph/paths.cc`, `ncclGetLevel`).
+NCCL reads numbers with `strtoll` and reports the rest only with `NCCL_DEBUG=INFO`
+(`src/misc/param.cc`, 2.24.3 to 2.30.7): `abc` is 0, `4M` is 4, `010` is 8, `true` is 0. Levels are
+case-sensitive, and an unknown level counts as not set (`src/graph/paths.cc`, `ncclGetLevel`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ _NO = ("false", "no", "off")
 
 
 def value_problem(name: str, value: str | None) -> str | None:
-    """What NCCL would not take as it is written; `None` if nothing.
+    """Return why NCCL would not read a value as written; `None` if it would.
 
     Args:
-        name: A variable's name. One that NCCL does not read is nobody's problem here: see
-            `unknown_variable`.
-        value: Its text; `None` is "not set".
+        name: Name of the variable. For a variable that NCCL does not read, see `unknown_variable`.
+        value: Its text; `None` is not set.
     """
     variable = VARIABLES.get(name)
     if variable is None or value is None:
@@ -54,7 +53,7 @@ def value_problem(name: str, value: str | None) -> str | None:
 
 
 def unknown_variable(name: str) -> str | None:
-    """What to know of a variable that NCCL does not read; `None` if it does, or is not NCCL's."""
+    """Warning about an `NCCL_` variable that NCCL does not read; `None` otherwise."""
     if name in LAST_READ_BY:
         return f"NCCL {LAST_READ_BY[name]} was the last to read it; newer ones ignore it in silence"
     upper = name.upper()
@@ -66,10 +65,10 @@ def unknown_variable(name: str) -> str | None:
 
 
 def canonical_value(name: str, value: str) -> str:
-    """The one spelling of a value (`simple,ll` is `LL,Simple`); what NCCL refuses stays as it is.
+    """Canonical spelling of a value (`simple,ll` is `LL,Simple`); invalid values stay unchanged.
 
-    Only what NCCL reads as the same is the same: 0 is not "not set", which leaves the variable to
-    NCCL's configuration file and to SGLang.
+    Only values that NCCL reads alike are equal. 0 differs from not set, for which NCCL's
+    configuration file and SGLang decide.
     """
     variable = VARIABLES.get(name)
     if variable is None or value_problem(name, value) is not None:

@@ -1,4 +1,4 @@
-"""Rules of NCCL, which look at environment variables alone."""
+"""Rules of NCCL, which depend on environment variables only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a configuration from being run, as a value."""
+"""A rule that a configuration breaks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Violation:
     """A rule that a configuration breaks.
 
     Attributes:
-        rule: The rule's name (`"tree_capacity"`); `"condition"` for one of the study's own.
-        message: What is wrong with this configuration, and what would be legal.
-        source: Where the rule was read; where a condition stands (`"space.conditions[1]"`).
+        rule: Name of the rule (`"tree_capacity"`); `"condition"` for a condition of the study.
+        message: The problem, and legal values.
+        source: Where the rule was read, or the key of the condition (`"space.conditions[1]"`).
     """
 
     rule: str

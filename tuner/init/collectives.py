@@ -1,4 +1,4 @@
-"""What carries the all-reduce of decoding on this hardware, and so which settings can matter."""
+"""Settings of all-reduce that can matter on the given GPUs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _CHANNELS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A flag or variable with its choices.
+    """A flag or variable with its values.
 
     Attributes:
         name: Its name.
-        values: Choices, each with the comment beside it; `None` is "not given".
-        why: The comment before it.
+        values: Values, each with a comment; `None` means not set.
+        why: Comment before the entry.
     """
 
     name: str
@@ -57,14 +57,14 @@ Condition = tuple["Mapping[str, object]", "Mapping[str, object]", str]
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """What to vary, and what to hold.
+    """Settings to vary and settings to fix.
 
     Attributes:
         flags: Flags to vary.
         env: Variables to vary.
-        conditions: Pairs of `when` and `then`, with the comment before them.
-        pinned: Flags to hold, with why.
-        remark: What to say where nothing is varied.
+        conditions: Pairs of `when` and `then`, each with a comment.
+        pinned: Flags to fix, with the reason.
+        remark: Comment if nothing is varied.
     """
 
     flags: tuple[Choice, ...] = ()
@@ -75,12 +75,12 @@ class Collectives:
 
 
 def propose(today: Today, hardware: Hardware, version: Version | None = None) -> Collectives:
-    """What is worth a launch between the GPUs of one server.
+    """Propose settings of all-reduce that are worth a launch.
 
     Args:
         today: The server.
         hardware: Its GPUs.
-        version: SGLang's, where it is known.
+        version: SGLang version, if known.
     """
     ipc = None if version in _NO_PCIE_IPC else _pcie_ipc(today, hardware)
     gpus = today.gpus
@@ -190,7 +190,7 @@ def _protocols(today: Today) -> Choice:
 
 
 def _pcie_ipc(today: Today, hardware: Hardware) -> Choice | None:
-    """FlashInfer's kernel, for the GPUs and numbers of them that it is made for."""
+    """FlashInfer's all-reduce kernel, for the GPUs and GPU counts that it supports."""
     if today.gpus not in PCIE_IPC_SIZES or today.flags.get("enable-deterministic-inference"):
         return None
     if not hardware.is_sm120 and PCIE_IPC not in today.env:
@@ -204,7 +204,7 @@ def _pcie_ipc(today: Today, hardware: Hardware) -> Choice | None:
 
 
 def _choice(today: Today, name: str, values: tuple[tuple[Value, str], ...], why: str) -> Choice:
-    """The choices, with today's among them."""
+    """The values, with today's value among them."""
     own = today.env.get(name)
     known = {canonical_value(name, str(value)) for value, _ in values if value is not None}
     if own is None or canonical_value(name, own) in known:

@@ -1,4 +1,4 @@
-"""YAML with comments. PyYAML drops them, so the files that `tuner init` makes are written here."""
+"""Write YAML with comments, which PyYAML drops."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 WIDTH = 100
-"""Longest line, where what is written can be broken."""
+"""Maximum line length, if the text can be broken."""
 
 _FURTHEST_ASIDE = 46
 """Comments beside values stand in one column, unless that would be further right than this."""
 
-# Begins with what no number begins with, and holds nothing that YAML gives a meaning to.
+# Text that cannot be a number and has no character with a meaning in YAML.
 _PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_/.+@$~-]*")
 _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
@@ -23,7 +23,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A long line of words, which is folded over several lines and read as one."""
+    """A long line that YAML folds over several lines and reads as one."""
 
     text: str
 
@@ -37,7 +37,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A list of scalars, one a line, each with a comment beside it (or none)."""
+    """A list of scalars, one per line, each with an optional comment."""
 
     values: Sequence[tuple[Scalar, str]]
 
@@ -48,9 +48,9 @@ class Entry:
 
     Attributes:
         key: The key.
-        value: A scalar; a sequence or mapping, written in one line; or what has lines of its own.
-        above: A comment before it.
-        beside: A comment at its right where that fits, else before it.
+        value: A scalar, a sequence or mapping in one line, or a value with lines of its own.
+        above: Comment before the entry.
+        beside: Comment to the right if it fits, else before the entry.
     """
 
     key: str
@@ -61,20 +61,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A mapping with a key per line."""
+    """A mapping with one key per line."""
 
     entries: Sequence[Entry | Remark] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list of mappings, each of them a block; remarks may stand between them."""
+    """A list of mappings with remarks between them."""
 
     items: Sequence[Block | Remark]
 
 
 def render(document: Block) -> str:
-    """A whole file, a blank line before every section that has lines of its own."""
+    """Write a whole file, with a blank line before every section of several lines."""
     out: list[str] = []
     spaced = False
     for entry in document.entries:
@@ -88,7 +88,7 @@ def render(document: Block) -> str:
 
 
 def scalar(value: object) -> str:
-    """A scalar as YAML 1.1 and 1.2 both read it back; text is quoted where it must be."""
+    """Write a scalar that YAML 1.1 and 1.2 read alike; text is quoted if necessary."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -99,7 +99,7 @@ def scalar(value: object) -> str:
 
 
 def flow(value: object) -> str:
-    """A value in one line: `[1, 2]`, `{concurrency: 8}`."""
+    """Write a value in one line: `[1, 2]`, `{concurrency: 8}`."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{_text(str(key))}: {flow(part)}" for key, part in value.items())
         return f"{{{inner}}}"
@@ -109,7 +109,7 @@ def flow(value: object) -> str:
 
 
 def comment(text: str, indent: int = 0) -> list[str]:
-    """Comment lines of at most `WIDTH` columns; line breaks in the text are kept."""
+    """Comment lines of at most `WIDTH` columns; line breaks of the text are kept."""
     lead = " " * indent + "# "
     return [
         line
@@ -205,11 +205,11 @@ def _items_lines(items: Sequence[Block | Remark], indent: int) -> list[str]:
 
 
 def _folded(lead: str, text: str, indent: int) -> list[str]:
-    """A block that YAML folds back into one line; quoted where folding would change it."""
+    """Write a text as a folded block, or quoted if folding would change it."""
     if not text or not text.isprintable() or "  " in text or text != text.strip():
         return [f"{lead} {_text(text)}"]
     lines: list[str] = []
-    # A flag stays with its values where they fit.
+    # Keep a flag and its values in one line if they fit.
     for part in re.split(r" (?=--)", text):
         if lines and indent + len(lines[-1]) + 1 + len(part) <= WIDTH:
             lines[-1] += f" {part}"
@@ -241,7 +241,7 @@ _NO_BREAK = "\xa0"
 
 
 def wrapped(text: str, first: str, others: str) -> list[str]:
-    """Lines of at most `WIDTH` columns; what stands in backticks is to be copied and not split."""
+    """Break text into lines of at most `WIDTH` columns, but never inside backticks."""
     whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _NO_BREAK), text)
     lines = textwrap.wrap(
         whole,

@@ -1,4 +1,4 @@
-"""The GPUs that a study is written for: how many, which, and how they are joined."""
+"""GPUs of a study: number, name, and link."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PCIE_NAMES = re.compile(
     r"|\b6000\b",
     re.IGNORECASE,
 )
-# Without a number before it, whatever is written has to look like a GPU.
+# Without a number, the text must look like the name of a GPU.
 _GPU_NAMES = re.compile(
     r"NVIDIA|GeForce|\b[RG]TX\b|Quadro|Tesla|TITAN|\bAMD\b|Radeon|Instinct|\bMI\d{3}|Gaudi|\bGPUs?\b"
     r"|\b(A|B|H|L|T|V|P|GH|GB|K)\d{1,4}[A-Z]{0,2}\b|\bHGX|\bDGX|Spark|Jetson",
@@ -41,12 +41,12 @@ class Hardware:
     """GPUs of one machine.
 
     Attributes:
-        gpus: How many; 0 where nothing is known.
-        name: What they are called; empty where nothing is known.
-        link: How they are joined; `None` for one GPU, and where nothing is known.
-        source: Where that is known from, for the user: `"nvidia-smi"`.
-        links: Kind of link between pairs of GPUs (`"NV18"`, `"SYS"`), by their numbers.
-        link_source: Where the link is known from, if not from `source`.
+        gpus: Number of GPUs; 0 if unknown.
+        name: Name of the GPUs; empty if unknown.
+        link: Link between the GPUs; `None` for one GPU, or if unknown.
+        source: Origin of these facts, for the user: `"nvidia-smi"`.
+        links: Kind of link by pair of GPU numbers (`"NV18"`, `"SYS"`).
+        link_source: Origin of the link, if it differs from `source`.
     """
 
     gpus: int
@@ -58,12 +58,12 @@ class Hardware:
 
     @property
     def is_amd(self) -> bool:
-        """Whether they are AMD's, by their name."""
+        """Whether the name is that of AMD GPUs."""
         return bool(re.search(r"\bMI\d{3}|\bAMD\b|Radeon", self.name))
 
     @property
     def is_sm120(self) -> bool:
-        """Whether they are of the workstation generation of Blackwell, by their name."""
+        """Whether the name is that of Blackwell workstation GPUs."""
         return bool(_SM120_NAMES.search(self.name))
 
     def describe(self) -> str:
@@ -80,7 +80,7 @@ class Hardware:
         return f"{named}{'' if said else link}{_aside(self.source)}"
 
     def subset(self, used: Sequence[int]) -> Hardware:
-        """The machine as a server sees it that uses only these GPUs."""
+        """The machine as seen by a server that uses only these GPUs."""
         kinds = [kind for pair, kind in self.links if set(pair) <= set(used)]
         link = link_of(kinds) if self.links else self.link
         return replace(self, gpus=len(used), link=link if len(used) > 1 else None)
@@ -91,16 +91,16 @@ def _aside(source: str) -> str:
 
 
 class UnknownGpusError(ValueError):
-    """The text names no GPUs; the message says how to write them."""
+    """The text names no GPUs. The message says how to write them."""
 
 
 def parse_gpus(text: str) -> Hardware:
-    """Reads what people call their GPUs: `8x RTX PRO 6000`, `2`, `H100 PCIe`.
+    """Parse a description of GPUs: `8x RTX PRO 6000`, `2`, `H100 PCIe`.
 
-    The link is told by the name where one product has one link only.
+    The name decides the link if the product has only one kind.
 
     Raises:
-        UnknownGpusError: There is no such number of GPUs.
+        UnknownGpusError: The number of GPUs is not valid.
     """
     words = text.strip()
     found = _COUNT.fullmatch(words)
@@ -117,14 +117,14 @@ def parse_gpus(text: str) -> Hardware:
 
 
 def link_of_name(name: str) -> Link | None:
-    """How GPUs of this name are joined; `None` where it may be either."""
+    """Link of GPUs with this name; `None` if the product has several kinds."""
     if _PCIE_NAMES.search(name):
         return "pcie"
     return "nvlink" if _NVLINK_NAMES.search(name) else None
 
 
 def detect() -> Hardware:
-    """The GPUs of this machine, as `nvidia-smi` tells it; none where it does not answer."""
+    """GPUs of this machine by `nvidia-smi`; none if it does not answer."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return Hardware(0)

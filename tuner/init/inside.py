@@ -1,4 +1,4 @@
-"""How to get into the container that today's server runs in."""
+"""How to run the tuner in the container of today's server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PLACES = {
 
 
 def container_advice(launch: LaunchText | None, inherited: Sequence[str]) -> tuple[str, ...]:
-    """How to run the tuner where the server runs, if that is a container.
+    """Say how to run the tuner in the server's container, if there is one.
 
     Args:
-        launch: Today's command, where there is one.
-        inherited: Variables that it takes from the shell.
+        launch: Today's command, if any.
+        inherited: Variables that the command takes from the shell.
     """
     if launch is None or launch.container is None or launch.container.engine.endswith(" exec"):
         return ()
@@ -57,7 +57,7 @@ def _how(container: Container, inherited: Sequence[str]) -> tuple[str, ...]:
 
 
 def _inside_of_a_file(container: Container) -> tuple[str, ...]:
-    """How to get a shell in a container as a file describes it, in place of its server."""
+    """Command that opens a shell in a container that a file describes, instead of its server."""
     where = _PLACES.get(container.engine, container.engine)
     image = f" of image {container.image}" if container.image else ""
     here = '-v "$PWD":"$PWD" -w "$PWD"'
@@ -91,12 +91,12 @@ def _inside_of_a_file(container: Container) -> tuple[str, ...]:
 
 
 def _word(word: str) -> str:
-    """A word for a shell that still expands `~` and `$HOME` as today's command has it."""
+    """Quote a word for a shell that still expands `~` and `$HOME`."""
     return word if _LIVE_WORD.fullmatch(word) else shlex.quote(word)
 
 
 def _inside_options(options: tuple[str, ...]) -> list[str]:
-    """Without what is of one server alone: its name, its ports, its restarts."""
+    """Options of the container without those of a single server: name, ports, restarts."""
     out: list[str] = []
     skip = False
     for option in options:

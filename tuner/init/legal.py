@@ -1,4 +1,4 @@
-"""Sub-spaces that hold nothing SGLang would run beside today's flags are left out, with why."""
+"""Remove sub-spaces without a legal configuration."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def without_illegal(proposal: Proposal, study: Study) -> Proposal:
-    """The proposal as it is, or without the algorithms of which no point is legal.
+    """Remove algorithms without a legal configuration, and note the reason.
 
     Args:
-        proposal: What the study was written from.
-        study: As it is read back.
+        proposal: The proposed study.
+        study: The proposed study as parsed.
     """
     alive = {point.speculation.algorithm for point in Space(study)}
     speculations = proposal.speculations

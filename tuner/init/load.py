@@ -1,4 +1,4 @@
-"""The workload, objective and budget of a study, from answers."""
+"""Workload, objective and budget of a study, from answers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _LIMITS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms"}
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the servers are measured with and judged by.
+    """Load, objective and budget.
 
     Attributes:
-        concurrencies: Closed loops: requests in flight.
-        rates: Open loops: requests per second.
-        prompts: Sources and shares, as the study file writes them.
-        output_tokens: Mean tokens of the answers.
-        ttft_ms: Bound of the 95th percentile of the time to first token; `None` is no bound.
-        goodput: Limits of a good request by the study's keys; empty without any.
-        launches: Budget of launches.
-        hours: Budget of hours; `None` is none.
+        concurrencies: Requests in flight of closed loops.
+        rates: Requests per second of open loops.
+        prompts: Prompt sources and shares, in the syntax of study files.
+        output_tokens: Mean tokens per answer.
+        ttft_ms: Limit of the 95th percentile of time to first token; `None`: no limit.
+        goodput: Limits of a good request by study key; empty without limits.
+        launches: Launch budget.
+        hours: Budget in hours; `None`: no limit.
     """
 
     concurrencies: tuple[int, ...]
@@ -47,22 +47,22 @@ class Load:
 
     @property
     def fewest(self) -> int:
-        """Requests in flight at the quietest point; an open loop is taken for a busy server."""
+        """Requests in flight at the lowest load; an open loop counts as a busy server."""
         return min((*self.concurrencies, *(8 for _ in self.rates)))
 
     @property
     def most(self) -> int:
-        """Requests in flight at the busiest point; an open loop is taken for 128."""
+        """Requests in flight at the point with the highest load; an open loop counts as 128."""
         return max((*self.concurrencies, *(128 for _ in self.rates)))
 
 
 def ask_load(asker: Asker, given: Mapping[str, str | None], folder: Path) -> Load:
-    """Asks for it.
+    """Ask for load, objective and budget.
 
     Args:
-        asker: Asks.
-        given: Values of the flags, by their names without dashes.
-        folder: Where the study file will be: its relative paths start there.
+        asker: Asks the questions.
+        given: Values of options, by their names without dashes.
+        folder: Folder of the study file, where its relative paths start.
     """
     rates = asker.ask(RATE, given["rate"]) if given["rate"] is not None else ()
     concurrencies: tuple[int, ...] = ()
@@ -79,7 +79,7 @@ def ask_load(asker: Asker, given: Mapping[str, str | None], folder: Path) -> Loa
 
 
 def _points(text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Requests in flight, and, written `4/s`, requests per second."""
+    """Parse requests in flight (`8`) and requests per second (`4/s`)."""
     numbers: list[int] = []
     rates: list[float] = []
     for word in text.replace(",", " ").split():
@@ -95,7 +95,7 @@ def _points(text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def positive(text: str, what: str, example: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -131,7 +131,7 @@ def _hours(text: str) -> float | None:
 
 
 def read_goodput(text: str) -> dict[str, float]:
-    """Limits of a good request: `ttft:500,tpot:50`."""
+    """Parse limits of a good request: `ttft:500,tpot:50`."""
     out: dict[str, float] = {}
     for part in text.split(","):
         if not part.strip():
@@ -161,8 +161,8 @@ def _prompts(folder: Path) -> Question[Mapping[str, float]]:
 
 
 def _source(written: str, folder: Path) -> str:
-    """A source as the study file names it: paths of files start from the file's folder."""
-    # A name is not checked for files: `chat` stays the built-in set beside a folder of that name.
+    """Prompt source in the syntax of study files; paths start in the folder of the file."""
+    # A built-in name wins over a file or folder of the same name.
     name, equals, share = written.partition("=") if "?" not in written else (written, "", "")
     if ":" not in name and re.search(r"\.jsonl?$", name):
         name = f"{'jsonl' if name.endswith('l') else 'sharegpt'}:{name}"
@@ -171,7 +171,7 @@ def _source(written: str, folder: Path) -> str:
         path = Path(parsed.rest).expanduser()
         if not path.is_file():
             raise ValueError(f"there is no file {path}")
-        # A study and its prompts move together where they lie together.
+        # A relative path, so that study and prompts can be moved together.
         here = folder.resolve()
         relative = os.path.relpath(path.resolve(), here)
         inside = not relative.startswith("..")

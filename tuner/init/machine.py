@@ -1,4 +1,4 @@
-"""Which hardware a study is for: told, found here, asked for, or assumed and said so."""
+"""Hardware of a study: given, detected, asked for, or assumed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LINKS: dict[str, Link] = {"pcie": "pcie", "nvlink": "nvlink", "nvswitch": "nvli
 
 
 def ask_gpus(asker: Asker, given: str | None) -> Hardware:
-    """The machine, where no command says how many GPUs it uses; this one's by default."""
+    """Ask for the machine if no command gives the number of GPUs; defaults to this machine."""
     here = detect()
     default = f"{here.gpus}x {here.name}" if here.gpus else "1"
     answer = asker.ask(_question(default), given)
-    # The links between them are known only of what was found here.
+    # Links are known only for detected GPUs.
     return here if (answer.gpus, answer.name) == (here.gpus, here.name) else answer
 
 
@@ -32,18 +32,18 @@ def hardware_of(
     devices: str | None,
     link_matters: bool = True,
 ) -> tuple[Hardware, tuple[str, ...]]:
-    """The GPUs that one server uses.
+    """Find the GPUs that one server uses.
 
     Args:
-        asker: Asks what is not known.
-        told: What the user named; `None` looks at this machine.
-        link: `--interconnect`, if given.
-        used: How many the server uses.
-        devices: `CUDA_VISIBLE_DEVICES` of the command, if it sets it.
-        link_matters: Whether anything is decided by how they are joined.
+        asker: Asks for unknown facts.
+        told: Description by the user; `None`: detect this machine.
+        link: Value of `--interconnect`, if given.
+        used: Number of GPUs that the server uses.
+        devices: `CUDA_VISIBLE_DEVICES` of the command, if set.
+        link_matters: Whether the link changes the study.
 
     Returns:
-        The hardware, and notes for the user on what is assumed.
+        The hardware, and notes on assumptions.
     """
     notes: list[str] = []
     found = told if told is not None else detect()

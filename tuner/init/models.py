@@ -1,4 +1,4 @@
-"""What is known of models by their names: layers that draft for themselves, drafts that exist."""
+"""Facts about models by name: models with MTP layers, public drafts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-# Architectures that SGLang 0.5.23 turns into their MTP draft where no draft is named
-# (configs/model_config.py:1010-1210); families by the names under which they are
-# published. Distilled models have the name of their teacher and not its layers.
+# Architectures for which SGLang 0.5.23 uses the MTP layers if no draft is given
+# (configs/model_config.py:1010-1210), by published names. Distilled models have the name of
+# their teacher, but not its MTP layers.
 _MTP_NAMES = re.compile(
     r"deepseek-(v3|r1|v4|chat-v3)(?!.*(distill|qwen|llama))"
     r"|glm-(4\.[5-9]|5)(?!\.?\d*v\b)"
@@ -87,7 +87,7 @@ _TAIL = re.compile(r"-(instruct|chat|it|hf|base)$")
 
 
 def last_name(path: str) -> str:
-    """A model's own name: `org/Name`, a folder, or a folder of Hugging Face's cache."""
+    """Short form of a model path: from `org/Name`, a folder, or the Hugging Face cache."""
     parts = [part for part in path.split("/") if part]
     for part in parts:
         if part.startswith("models--"):
@@ -97,7 +97,7 @@ def last_name(path: str) -> str:
 
 
 def short_name(path: str) -> str:
-    """A study's name for a model: `kimi-k2.5`, `llama-3.1-8b`."""
+    """Name of a study for a model: `kimi-k2.5`, `llama-3.1-8b`."""
     name = re.sub(r"[^a-z0-9._-]+", "-", last_name(path).lower()).strip("-._")
     name = _TAIL.sub("", name.removeprefix("meta-"))
     name = name.removesuffix(".yaml").removesuffix(".yml")[:60].strip("-._")
@@ -105,7 +105,7 @@ def short_name(path: str) -> str:
 
 
 def has_mtp_layers(path: str) -> str | None:
-    """Why a model is taken to draft for itself (`NEXTN` without a draft); `None` if it is not."""
+    """Reason to assume that a model has MTP layers (`NEXTN` without a draft); `None` otherwise."""
     config = _config(path)
     if config is not None:
         layers = [config[key] for key in _MTP_KEYS if isinstance(config.get(key), int)]
@@ -119,14 +119,14 @@ def has_mtp_layers(path: str) -> str | None:
 
 
 def known_draft(path: str) -> str | None:
-    """A public EAGLE-3 draft for a model, if one is known here."""
+    """A public EAGLE-3 draft for a model, if known."""
     name = last_name(path).lower().removeprefix("meta-")
     # The same model in 8 bits takes the same draft, as in SGLang's own tests.
     return _DRAFTS.get(name.removesuffix("-fp8"))
 
 
 def guess_draft_algorithm(draft: str) -> str:
-    """The algorithm that a draft is most likely made for, by its name."""
+    """Most likely algorithm of a draft, judged by its name."""
     name = draft.lower().replace("_", "-")
     for word, algorithm in (
         ("dflash", "DFLASH"),

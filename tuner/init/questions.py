@@ -1,4 +1,4 @@
-"""Plain questions: each has a flag, a default, and a reader that says what is wrong."""
+"""Questions with an option, a default and a parser."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """One question.
+    """A question.
 
     Attributes:
-        flag: The option that answers it, with dashes.
-        text: What is asked, without a question's end.
-        default: What Enter, `--yes` and a missing terminal answer; `None` where there is no
-            answer but the user's.
-        read: Reads an answer; raises `ValueError` with what is wrong and what to write instead.
-        about: A line before the question, for those who wonder.
+        flag: Option that answers the question, with dashes.
+        text: The question without a question mark.
+        default: Answer for Enter, `--yes` and a missing terminal; `None` if the user must answer.
+        read: Parses an answer; raises `ValueError` with the reason and the remedy.
+        about: Explanation before the question.
     """
 
     flag: str
@@ -37,21 +36,21 @@ class Question(Generic[T]):
 
 
 class Asker:
-    """Answers questions from flags, else from a person, else with their defaults.
+    """Answers questions from options, else from the user, else with their defaults.
 
     Args:
-        interactive: Whether a person may be asked. Questions go to stderr.
+        interactive: Whether the user can be asked. Questions go to stderr.
     """
 
     def __init__(self, *, interactive: bool) -> None:
         self.interactive = interactive
 
     def ask(self, question: Question[T], given: str | None) -> T:
-        """The answer.
+        """Return the answer.
 
         Raises:
-            CommandError: The flag's value is wrong, or nobody can be asked what has no default,
-                or the person left.
+            CommandError: The option has an invalid value, a question without a default cannot be
+                asked, or the user ended the input.
         """
         if given is not None:
             try:
@@ -68,7 +67,7 @@ class Asker:
         return self._of_person(question)
 
     def say(self, text: str) -> None:
-        """A line for the person that is asked."""
+        """Print a line for the user, if interactive."""
         if self.interactive:
             typer.echo(text, err=True)
 

@@ -1,4 +1,4 @@
-"""Today's server: read from a launch command, or described by answers."""
+"""Today's server, from a launch command or from answers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NAMED = "for the draft that you named"
 
 
 def command_text(given: str) -> tuple[str, str]:
-    """The text that `--from-command` names, and what to call it in the study file.
+    """Return the text that `--from-command` names, and its description for the study file.
 
     Raises:
-        CommandError: There is no such file, or it is no text.
+        CommandError: The file does not exist or is not text.
     """
     if given == "-":
         return sys.stdin.read(_MOST_BYTES), "a launch command"
@@ -68,22 +68,22 @@ def read_command(
     runner: str,
     elsewhere: bool,
 ) -> tuple[Today, LaunchText]:
-    """Reads a launch command, with the values of variables that it does not set.
+    """Read a launch command, with values for the variables that it does not set.
 
     Args:
-        asker: Asks for them.
-        text: The command, or a file that has it.
-        sets: Values of variables, as `NAME=VALUE`; they win over the text's own.
-        service: Of a file that starts several, the one that is meant.
-        runner: Who will run the servers.
-        elsewhere: Whether they will run on another machine than this.
+        asker: Asks for values.
+        text: The command, or a file that contains it.
+        sets: Values as `NAME=VALUE`; they override values of the text.
+        service: Name of the service, if the file starts several.
+        runner: Runner of the study.
+        elsewhere: Whether the study will run on another machine.
 
     Raises:
-        CommandError: It starts no server, or needs values that nobody gives.
+        CommandError: The text starts no server, or lacks values that nobody gives.
     """
     launch = _read(text, service)
     values, notes = told_values(sets, launch, text)
-    # They win over the text's own, so it is read again.
+    # Given values override those of the text, so read the text again.
     if given := {name: value for name, value in values.items() if name.isidentifier()}:
         launch = _read(text, service, given)
     notes += ask_for_values(asker, launch, values, text)
@@ -112,7 +112,7 @@ def _read(text: str, service: str | None, given: Mapping[str, str] | None = None
 
 
 def ask_server(asker: Asker, given: Mapping[str, str | None], model: str, gpus: int) -> Today:
-    """Describes a server by answers, where there is no command."""
+    """Describe a server by answers."""
     draft, algorithm = ask_draft(asker, given, model)
     tp = asker.ask(_tp(gpus), given["tp"]) if gpus > 1 or given["tp"] is not None else 1
     flags: dict[str, int] = {} if tp == 1 else {"tp-size": tp}
@@ -126,7 +126,7 @@ def ask_server(asker: Asker, given: Mapping[str, str | None], model: str, gpus: 
 
 
 def with_draft(today: Today, given: Mapping[str, str | None]) -> Today:
-    """Today's server with another draft or algorithm, if one is given by its flag."""
+    """Replace draft and algorithm of today's server by those of the options, if given."""
     if given["draft"] is None and given["algorithm"] is None:
         return today
     asker = Asker(interactive=False)
@@ -153,7 +153,7 @@ def with_draft(today: Today, given: Mapping[str, str | None]) -> Today:
 
 
 def ask_draft(asker: Asker, given: Mapping[str, str | None], model: str) -> tuple[str | None, str]:
-    """The draft and its algorithm; no draft and `"none"` leave the choice to the proposal."""
+    """Ask for draft and algorithm. No draft and `"none"` leave them to the proposal."""
     suggested = known_draft(model) or ""
     without = "the model's own MTP layers" if has_mtp_layers(model) else "none"
     text = f"Draft model, if you have one (a path or a name; Enter: {without})"
@@ -178,7 +178,7 @@ def _path(text: str) -> str:
     example = "a name such as meta-llama/Llama-3.1-8B-Instruct, or a folder"
     if not word:
         raise ValueError(f"A model is needed: write {example}")
-    # Hugging Face's first models have names of one word.
+    # The first models on Hugging Face have no organization in their names.
     if not re.search(r"[A-Za-z]", word) or (" " in word and not Path(word).expanduser().exists()):
         raise ValueError(f"{text!r} is no model: write {example}")
     return word

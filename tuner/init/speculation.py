@@ -1,4 +1,4 @@
-"""Which sub-spaces of speculation are worth a study's launches, and why."""
+"""Sub-spaces of speculation that are worth launches."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _NO_ADAPTIVE = (
     "enable-pdmux",
 )
 _CHAIN_ONLY = ("speculative-use-rejection-sampling", "speculative-use-block-verification")
-# Where it begins: the deepest of its candidates. 0.5.17 sizes its logits buffer by the number it
-# starts with, and dies in graph capture where a candidate needs more (seen on two H200 with 3);
-# 0.5.23 sizes it by the deepest.
+# Adaptive speculation starts at its largest candidate. 0.5.17 sizes its logits buffer for the first
+# number of steps and crashes in graph capture if a candidate needs more (two H200, start at 3).
+# 0.5.23 sizes the buffer for the largest candidate.
 _ADAPTIVE_STEPS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class SubSpace:
-    """One sub-space of the study.
+    """A sub-space of the study.
 
     Attributes:
-        algorithm: As the file writes it.
-        steps: First and last draft step; `None` where the algorithm has none, or for one value.
-        topk: Choices.
-        tokens: Choices of draft tokens.
-        flags: Flags of this sub-space alone, one choice each.
-        why: The comment beside the algorithm.
-        why_steps: The comment beside the steps.
-        why_topk: The comment beside topk.
-        why_tokens: The comment beside the draft tokens.
+        algorithm: Name of the algorithm in the file.
+        steps: First and last number of draft steps; `None` without steps.
+        topk: Values of topk.
+        tokens: Values of draft tokens.
+        flags: Flags of this sub-space, one value each.
+        why: Comment on the algorithm.
+        why_steps: Comment on the steps.
+        why_topk: Comment on topk.
+        why_tokens: Comment on the draft tokens.
     """
 
     algorithm: str
@@ -67,12 +67,12 @@ class SubSpace:
 
 @dataclass(frozen=True, slots=True)
 class Speculations:
-    """The sub-spaces, and what to say about them.
+    """Sub-spaces and comments.
 
     Attributes:
-        parts: The first is no speculation.
+        parts: Sub-spaces; the first has no speculation.
         remarks: Comments at the end of the list.
-        notes: Sentences for the user.
+        notes: Notes for the user.
     """
 
     parts: tuple[SubSpace, ...]
@@ -81,12 +81,12 @@ class Speculations:
 
 
 def propose(today: Today, *, fewest: int, version: Version | None = None) -> Speculations:
-    """The sub-spaces for today's algorithm, or for the best that needs nothing more.
+    """Propose sub-spaces for today's algorithm, or for the best one that needs no further files.
 
     Args:
         today: The server.
-        fewest: Requests in flight at the quietest operating point.
-        version: SGLang's, where it is known.
+        fewest: Requests in flight at the operating point with the lowest load.
+        version: SGLang version, if known.
     """
     none = SubSpace(NO_SPECULATION, why="plain decoding may win, and is let win")
     algorithm, why, notes = _algorithm(today)
@@ -142,7 +142,7 @@ def _algorithm(today: Today) -> tuple[str | None, str, tuple[str, ...]]:
 
 
 def _ngram_flags(today: Today) -> dict[str, FixedValue]:
-    """One branch where pages of several tokens allow no more (speculative_hook.py:1356, 0.5.23)."""
+    """One branch: pages of several tokens allow no more (speculative_hook.py:1356, 0.5.23)."""
     breadth = "speculative-ngram-max-bfs-breadth"
     paged = today.number("page-size", 1) > 1 and breadth not in today.flags
     return {breadth: 1} if paged and today.flags.get("attention-backend") != "flashinfer" else {}
@@ -163,7 +163,7 @@ def _last_step(fewest: int, today: Today) -> tuple[int, str]:
 def _shape(
     today: Today, fewest: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], str, tuple[str, ...]]:
-    """Topk, draft tokens, why, and what else there is to say."""
+    """Values of topk and draft tokens, with comments."""
     if today.topk is not None and today.topk > 1:
         tokens = _with(_TREE_TOKENS, today.num_draft_tokens)
         return (1, today.topk), tokens, "a chain, and today's tree", ()
@@ -182,7 +182,7 @@ def _shape(
 
 
 def _allows_trees(today: Today) -> bool:
-    """Whether the command names a backend that runs trees, so that nothing else changes."""
+    """Whether the command names a backend that runs trees, so that trees change nothing else."""
     names = ("attention-backend", "decode-attention-backend", "prefill-attention-backend")
     given = [today.flags[name] for name in names if today.flags.get(name) is not None]
     if "attention-backend" not in today.flags or today.flags.get("enable-multi-layer-eagle"):

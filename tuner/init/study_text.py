@@ -1,4 +1,4 @@
-"""The study file, put together with its comments."""
+"""Text of the study file with its comments."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _LEAST_RUNNING = 64
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """All that a study file is written from.
+    """Content of a study file.
 
     Attributes:
-        name: The study's.
-        origin: What it was made from, for the head of the file.
+        name: Name of the study.
+        origin: Origin of the study, for the head of the file.
         today: The server.
         hardware: Its GPUs.
-        speculations: Sub-spaces.
-        collectives: What is varied between GPUs.
+        speculations: Sub-spaces of speculation.
+        collectives: Settings of all-reduce.
         load: Workload, objective and budget.
         runner: `"sglang"` or `"simulated"`.
     """
@@ -52,15 +52,16 @@ class Proposal:
 
     @property
     def speculates(self) -> bool:
-        """Whether any algorithm is searched."""
+        """Whether the study searches any algorithm."""
         return any(part.algorithm != NO_SPECULATION for part in self.speculations.parts)
 
     @property
     def running(self) -> int | None:
-        """Requests at a time that every server is held to; `None` where nothing has to be held.
+        """Value of `max-running-requests`; `None` if no limit is needed.
 
-        Enough for the workload twice over, and for the batches that today's command has CUDA
-        graphs for: SGLang makes none for more than may run (0.5.23, `memory_hook.py:184`).
+        Twice the requests of the workload, and at least the batches for which today's command
+        captures CUDA graphs. SGLang captures no graphs above this limit (0.5.23,
+        `memory_hook.py:184`).
         """
         if not self.speculates or self.today.flags.get(RUNNING) is not None:
             return None
@@ -68,7 +69,7 @@ class Proposal:
 
 
 def study_text(proposal: Proposal) -> str:
-    """The whole file."""
+    """Return the text of the file."""
     load = proposal.load
     hours = {} if load.hours is None else {"hours": _plain(load.hours)}
     entries: list[Entry | Remark] = [
@@ -262,5 +263,5 @@ def _why_objective(load: Load) -> str:
 
 
 def _plain(number: float) -> float | int:
-    """A whole number without its `.0`."""
+    """Write a whole number without `.0`."""
     return int(number) if float(number).is_integer() else number

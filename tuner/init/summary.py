@@ -1,4 +1,4 @@
-"""Final summary of `tuner init`: the file, the expected cost and the next commands."""
+"""Summary of `tuner init`: the file, the expected cost and the next commands."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a sweep of the study would do.
+    """Plan of a sweep.
 
     Attributes:
-        points: Legal configurations.
-        planner: How they would be searched.
-        needed: Launches that would measure them all, baselines included.
-        baselines: By name.
-        notes: What is left out.
+        points: Number of legal configurations.
+        planner: Name of the planner.
+        needed: Launches that measure all points, including baselines.
+        baselines: Baselines by name.
+        notes: Skipped points and baselines.
     """
 
     points: int
@@ -44,7 +44,7 @@ class Plan:
 
     @classmethod
     def of(cls, study: Study) -> Plan:
-        """Asks the parts that would run it."""
+        """Plan a sweep of the study."""
         servers = assembly.make_servers(study.runner, study, seed=0)
         problem = assembly.build_problem(study, servers, hot_switch=True)
         return cls(
@@ -58,15 +58,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written.
+    """Result of `tuner init`.
 
     Attributes:
-        file: Where; `-` is stdout.
-        study: As it is read back.
-        plan: What a sweep of it would do.
-        proposal: What it was written from.
-        launch: Today's command, where there is one.
-        notes: What was assumed of the hardware.
+        file: Path of the file; `-` is stdout.
+        study: The study as parsed.
+        plan: Plan of a sweep.
+        proposal: Content of the file.
+        launch: Today's command, if any.
+        notes: Assumptions about the hardware.
     """
 
     file: str
@@ -78,14 +78,14 @@ class Written:
 
     @property
     def argument(self) -> str:
-        """The file as an argument of other commands, which take a bare word for a name."""
+        """The file as an argument of other commands, which read a bare word as a name."""
         if self.file == "-":
             return "FILE"
         return shlex.quote(self.file if "/" in self.file else f"./{self.file}")
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        """What to type next."""
+        """Commands to run next."""
         return (
             f"tuner validate --study {self.argument}",
             f"tuner sweep --study {self.argument} --dry-run",
@@ -93,7 +93,7 @@ class Written:
         )
 
     def all_notes(self) -> list[str]:
-        """Everything that was guessed or left out, and what deserves a look."""
+        """Notes on assumptions and on everything that was left out."""
         proposal = self.proposal
         notes = [*self.notes, *proposal.today.notes, *proposal.speculations.notes]
         if proposal.running is not None and proposal.today.command is not None:
@@ -106,7 +106,7 @@ class Written:
         if 0 < running < most:
             notes.append(f"{RUNNING} {running} of today makes requests wait at concurrency {most}")
         said = "\n".join(notes)
-        # What was said of the command is not said again of the study that has it.
+        # Notes on the command are not repeated for the study.
         notes += [note for note in warnings(self.study) if not _is_said(note, said)]
         return [_sentence(note) for note in dict.fromkeys([*notes, *self.plan.notes]) if note]
 
@@ -119,13 +119,13 @@ def _is_said(note: str, said: str) -> bool:
 
 
 def _sentence(note: str) -> str:
-    """With a capital, unless it begins with a key or a flag."""
+    """Start the text with a capital, unless it begins with a key or flag."""
     word = note.split(" ", 1)[0]
     return f"{note[0].upper()}{note[1:]}" if word.isalpha() else note
 
 
 def print_words(written: Written, out: TextIO) -> None:
-    """For people."""
+    """Print the summary as text."""
     proposal, plan = written.proposal, written.plan
     today = proposal.today
     what = "the study" if written.file == "-" else written.file
@@ -151,7 +151,7 @@ def print_words(written: Written, out: TextIO) -> None:
 
 
 def print_json(written: Written) -> None:
-    """For programs."""
+    """Print the summary as JSON."""
     proposal, plan = written.proposal, written.plan
     hardware = proposal.hardware
     data: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a launch command of today says, sorted by where a study keeps it."""
+"""Content of today's launch command, by its place in a study."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ _ADAPTIVE = ("speculative-adaptive", "speculative-adaptive-config")
 
 @dataclass(frozen=True, slots=True)
 class Today:
-    """Today's server, or the one that answers describe.
+    """Today's server.
 
     Attributes:
-        model: Model path.
-        draft: The draft's; `None` without one.
-        algorithm: As a study writes it: `"none"` without speculation, `"NEXTN"` for EAGLE without
-            a draft.
-        why_algorithm: Where it is from, for the study's comment.
-        num_steps: Today's draft steps; `None` where the command leaves them to SGLang.
-        topk: Today's topk.
-        num_draft_tokens: Today's draft tokens.
-        adaptive: Flags of adaptive speculation, where it is on.
+        model: Path of the model.
+        draft: Path of the draft; `None` without a draft.
+        algorithm: Name in a study: `"none"` without speculation, `"NEXTN"` for EAGLE without a
+            draft.
+        why_algorithm: Origin of the algorithm, for the study's comment.
+        num_steps: Draft steps; `None` if SGLang decides.
+        topk: topk.
+        num_draft_tokens: Draft tokens.
+        adaptive: Flags of adaptive speculation, if on.
         flags: All other flags, in the command's order.
         env: Variables, in the command's order; `None` removes one.
-        inherited: Variables whose values the command takes from the shell: secrets.
-        python: Interpreter, where it is a certain one.
+        inherited: Variables with secrets, whose values come from the shell.
+        python: Interpreter, if the command names one by path.
         prefix: Words before the command.
-        command: The whole command; `None` where there is none.
-        image: Its container's image; empty without one.
-        notes: Sentences for the user.
-        version: SGLang's that will run, where it is known.
-        renamed: Today's names of flags that have other ones in it, by the new names.
+        command: The whole command; `None` if the server was described by answers.
+        image: Container image; empty without a container.
+        notes: Notes for the user.
+        version: SGLang version of the study, if known.
+        renamed: Today's flag names by their new names in that version.
     """
 
     model: str
@@ -81,30 +81,30 @@ class Today:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str, default: int) -> int:
-        """A flag's value where it is a whole number."""
+        """Value of a flag if it is a whole number."""
         value = self.flags.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     @property
     def graph_batches(self) -> tuple[int, ...]:
-        """Batch sizes that the command names for the CUDA graphs of decoding."""
+        """Batch sizes for which the command captures CUDA graphs of decoding."""
         values = (self.flags.get(name) for name in _GRAPH_BATCHES)
         each = (v for value in values for v in (value if isinstance(value, tuple) else (value,)))
         return tuple(v for v in each if isinstance(v, int) and not isinstance(v, bool))
 
     @property
     def gpus(self) -> int:
-        """GPUs that a server uses, over all its machines; 1 where it uses none."""
+        """Number of GPUs that a server uses on all its machines; 1 without GPUs."""
         return max(gpus_of_server(self.flags), 1)
 
     @property
     def machines(self) -> int:
-        """Machines that a server spans."""
+        """Number of machines of a server."""
         return nodes_of(self.flags)
 
     @property
     def other_device(self) -> str | None:
-        """What it runs on in place of NVIDIA's GPUs, as far as the command says."""
+        """Device other than NVIDIA GPUs, if the command names one."""
         if (device := self.flags.get("device", "cuda")) != "cuda":
             return f"device {device}"
         amd = "rocm" in self.image or any(name.startswith(_AMD_VARIABLES) for name in self.env)
@@ -112,7 +112,7 @@ class Today:
 
 
 def read_today(launch: LaunchText) -> Today:
-    """Sorts a command's parts."""
+    """Sort the parts of a command."""
     given = dict(launch.flags)
     notes = list(launch.notes)
     draft = _text(given.get(DRAFT))
@@ -129,7 +129,7 @@ def read_today(launch: LaunchText) -> Today:
         env = {name: value for name, value in env.items() if name not in names}
         notes.append(f"{problem} (left out of the study, but for its baseline 'production')")
     prefix = prefix_of(launch)
-    # Behind a prefix the interpreter is one of the other side, which the tuner's own is not.
+    # With a prefix (`docker exec`) the interpreter is not one of this machine.
     certain = launch.python is not None and (bool(prefix) or "/" in launch.python)
     return Today(
         model=_text(given.get("model-path")) or "",
@@ -152,7 +152,7 @@ def read_today(launch: LaunchText) -> Today:
 
 
 def _unsound(env: Mapping[str, str | None]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Variables that NCCL or SGLang do not take as they are written: no study may have them."""
+    """Variables with values that NCCL or SGLang refuse."""
     sound = {name: value for name, value in env.items() if value is not None}
     for name, value in tuple(sound.items()):
         if (problem := value_problem(name, value)) is not None:
@@ -167,10 +167,10 @@ def _unsound(env: Mapping[str, str | None]) -> Iterator[tuple[tuple[str, ...], s
 
 
 def prefix_of(launch: LaunchText) -> tuple[str, ...]:
-    """The words that a study puts before its servers' commands.
+    """Words that a study puts before its launch commands.
 
-    `docker exec` goes into a container that is there, and is kept; `docker run` would make one per
-    launch, which signals do not surely end, and is left out with what stands before it.
+    `docker exec` enters an existing container and is kept. `docker run` would create a container
+    per launch, which signals may not stop, so `docker run` and the words before it are left out.
     """
     container = launch.container
     if container is None:
@@ -189,7 +189,7 @@ def prefix_of(launch: LaunchText) -> tuple[str, ...]:
 
 
 def _without_terminal(option: str) -> str:
-    """`-it` as `-i`: the tuner's servers have no terminal, and `docker exec -t` asks for one."""
+    """Replace `-it` by `-i`: servers have no terminal, and `docker exec -t` requires one."""
     if option in {"--tty", "--detach"}:
         return ""
     if not re.fullmatch(r"-[a-z]*[td][a-z]*", option):
@@ -199,11 +199,11 @@ def _without_terminal(option: str) -> str:
 
 
 def with_values(launch: LaunchText, values: Mapping[str, str]) -> LaunchText:
-    """The command with `$NAMES` replaced.
+    """Replace `$NAMES` in a command.
 
     Args:
         launch: The command.
-        values: Plain words (`is_plain_word`), which mean the same in and out of quotes.
+        values: Plain words (`is_plain_word`), which need no quotes.
     """
 
     def plain(text: str) -> str:
@@ -229,14 +229,15 @@ def with_values(launch: LaunchText, values: Mapping[str, str]) -> LaunchText:
 
 
 def is_plain_word(value: str) -> bool:
-    """Whether a shell reads a value as it is, quoted or not."""
+    """Whether a shell reads a value unchanged, with and without quotes."""
     return _PLAIN_WORD.fullmatch(value) is not None
 
 
 def unresolved(launch: LaunchText) -> tuple[str, ...]:
-    """Variables and computed values (`"(nproc)"`) that the server itself needs.
+    """Variables and computed values (`"(nproc)"`) that the server needs.
 
-    Those of a container's options are for the shell that starts it; secrets stay references.
+    Variables of container options belong to the shell that starts the container. Secrets remain
+    references.
     """
     texts = [launch.python or "", *launch.prefix]
     for name, value in launch.flags.items():
@@ -256,7 +257,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def _algorithm(value: FixedValue, draft: str | None) -> tuple[str, str]:
-    """The algorithm as a study writes it, and what is wrong with it."""
+    """Algorithm in the syntax of a study, and a note if it is not valid."""
     if not isinstance(value, str) or value.lower() == NO_SPECULATION:
         return NO_SPECULATION, ""
     name = value.upper()
@@ -265,7 +266,7 @@ def _algorithm(value: FixedValue, draft: str | None) -> tuple[str, str]:
             f"speculative-algorithm {value} cannot be searched by the tuner; the study has none of "
             f"it ({', '.join(ALGORITHMS)} can be)"
         )
-    # Without a draft EAGLE is the model's own MTP layers, which a study calls NEXTN.
+    # EAGLE without a draft uses the model's MTP layers; studies name that NEXTN.
     return ("NEXTN" if name == "EAGLE" and draft is None else name), ""
 
 

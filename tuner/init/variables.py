@@ -1,4 +1,4 @@
-"""Values of the variables that a launch command uses: told by `--set`, taken from here, asked."""
+"""Values of variables in a launch command: from `--set`, from the environment, or from the user."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 def told_values(
     sets: Sequence[str], launch: LaunchText, text: str
 ) -> tuple[dict[str, str], list[str]]:
-    """The values of `--set NAME=VALUE`, and notes on those that change nothing.
+    """Parse `--set NAME=VALUE`; also returns notes on values without effect.
 
     Args:
-        sets: What was given.
-        launch: The command, read without them.
-        text: The whole text that it was read from.
+        sets: The options.
+        launch: The command, read without these values.
+        text: The whole text of the command.
 
     Raises:
-        CommandError: One is not written so, or its value is no plain word.
+        CommandError: An option has another form, or its value is not a plain word.
     """
     values = _read(sets, launch.variables)
     secrets = [name for name in values if _is_secret(name, launch)]
@@ -51,16 +51,16 @@ def told_values(
 def ask_for_values(
     asker: Asker, launch: LaunchText, values: dict[str, str], text: str
 ) -> list[str]:
-    """Adds the values that the command still needs to `values`; gives notes on what was assumed.
+    """Add missing values to `values`; returns notes on assumptions.
 
     Args:
-        asker: Asks.
+        asker: Asks for values.
         launch: The command.
-        values: Those that are known.
-        text: The whole text that the command was read from.
+        values: Known values.
+        text: The whole text of the command.
 
     Raises:
-        CommandError: Nobody can be asked.
+        CommandError: A value is missing and cannot be asked for.
     """
     notes = []
     unknown = [name for name in unresolved(launch) if name not in values]
@@ -89,7 +89,7 @@ def _read(sets: Sequence[str], variables: Sequence[str]) -> dict[str, str]:
     for text in sets:
         written = text.strip().removeprefix("$")
         name, equals, value = written.partition("=")
-        # What a script computes may have an equals sign of its own.
+        # A computed value may contain an equals sign.
         computed = [v for v in variables if v.startswith("(") and written.startswith(f"{v}=")]
         if computed:
             name, value = computed[0], written[len(computed[0]) + 1 :]
@@ -103,18 +103,18 @@ def _read(sets: Sequence[str], variables: Sequence[str]) -> dict[str, str]:
 
 
 def _is_used(name: str, text: str, launch: LaunchText) -> bool:
-    """Whether a text uses a variable, set by itself or not."""
+    """Whether a text uses a variable."""
     return name in launch.variables or re.search(rf"\$[{{(]?{name}\b", text) is not None
 
 
 def _is_secret(name: str, launch: LaunchText) -> bool:
-    """Whether a variable is a secret by its name, or by what the command hands it to."""
+    """Whether a variable is a secret by its name or by its use."""
     held = [launch.flags.get(secret, launch.env.get(secret)) for secret in launch.secrets]
     return is_secret(name) or f"${name}" in held
 
 
 def _shown(name: str, text: str) -> str:
-    """How to set it; what a script computes, by the variable that it is kept in."""
+    """How to set a value; a computed value by the variable that stores it."""
     if not name.startswith("("):
         return f"{name}=VALUE"
     kept = re.search(rf"\b([A-Za-z_]\w*)=\"?{re.escape(f'${name}')}", text)

@@ -1,4 +1,4 @@
-"""Which SGLang a study will run with, and today's flags under the names that it has for them."""
+"""SGLang version of a study, and today's flags under the names of that version."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PATIENCE_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A launch command under the names of one version.
+    """A launch command with the flag names of one version.
 
     Attributes:
         launch: The command.
-        names: Today's names of flags that have another one there, by the new names.
+        names: Today's flag names by new names.
         version: The version.
     """
 
@@ -43,12 +43,12 @@ class Renamed:
 
 
 def version_that_runs(launch: LaunchText | None, *, runner: str, here: bool) -> Version | None:
-    """The SGLang that a study's launches will be of: the nearest known one that is not newer.
+    """SGLang version of a study's launches: the nearest known version that is not newer.
 
     Args:
-        launch: Today's command; `None` where there is none.
-        runner: The simulated server is one of the newest version.
-        here: Whether the server is started with an interpreter of this machine.
+        launch: Today's command; `None` without a command.
+        runner: Runner of the study. The simulated server has the newest version.
+        here: Whether an interpreter of this machine starts the server.
     """
     if runner == "simulated":
         return "0.5.23"
@@ -62,15 +62,12 @@ def version_that_runs(launch: LaunchText | None, *, runner: str, here: bool) -> 
 
 
 def version_of_image(image: str) -> Version | None:
-    """SGLang's version by an image's tag: the nearest known one that is not newer."""
+    """SGLang version of an image tag: the nearest known version that is not newer."""
     return _nearest(image.rsplit(":", 1)[-1]) if "sglang" in image else None
 
 
 def with_successors(launch: LaunchText, version: Version | None) -> Renamed:
-    """The command with the new names of flags that a version has under another one.
-
-    What is no mere change of names (a switch that became a number) stays, with the reader's note.
-    """
+    """The command with flags renamed for a version."""
     renamed = Renamed(launch)
     for name in launch.flags if version is not None else ():
         renamed = _with_successor(renamed, name, version)
@@ -93,7 +90,7 @@ def _with_successor(renamed: Renamed, name: str, version: Version | None) -> Ren
     if not count:
         return renamed
     flags = {new if n == name else n: value if n == name else v for n, v in launch.flags.items()}
-    # What the reader said of the old name is settled.
+    # The rename settles notes on the old name.
     notes = [note for note in launch.notes if not _is_of(note, name)]
     notes.append(f"`--{name}` is `{words}` in SGLang {version}, and is written so")
     return Renamed(

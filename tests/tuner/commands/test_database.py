@@ -27,6 +27,7 @@ from tuner.cli import app as cli
 from tuner.commands.database_check import Kind
 
 from ...conftest import Tuner
+from ...quick_profile import write_quick_profile
 from ..conftest import small_text
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,9 @@ def swept(request, tmp_path_factory):
     """A sweep that was killed in its second launch, and resumed to its end."""
     folder = tmp_path_factory.mktemp(request.param)
     tuner = Tuner(folder)
-    (folder / "small.yaml").write_text(small_text(steps="[1, 2]", protos="[null]"))
+    profile = write_quick_profile(folder)
+    text = small_text(steps="[1, 2]", protos="[null]", profile=profile)
+    (folder / "small.yaml").write_text(text)
     if request.param == "sqlite":
         yield sweep_and_resume(tuner, f"sqlite:///{folder}/tuner.db")
     else:
