@@ -1,20 +1,28 @@
-"""Create studies, claim and stop them."""
+"""Create, fork, claim and stop studies."""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+import uuid
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import psutil
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from results import rows, tables
-from results.connection import Connected, lock_study, no_study
+from results.database import Connected, lock_study, no_study
 from results.errors import StudyBusy, StudyExists
-from results.ownership import Owner
+from results.records import LaunchState
+from results.studies import ForkedTrial
+from results.study_copy import copy_finished
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection, RowMapping
 
     from results.studies import NewStudy, Stopped, StoredStudy
@@ -140,3 +148,117 @@ def _refuse_if_held(held: Owner, owner: Owner, *, take_over: bool) -> None:
         pid=held.pid,
         host=held.host,
     )
+
+
+class ForkWriter(Connected):
+    """Part of `results.store.Store` that creates forks."""
+
+    def fork(
+        self, source_id: int, new: NewStudy, trials: Sequence[int | ForkedTrial]
+    ) -> StoredStudy:
+        """Store a new study that begins with trials of another study, or store nothing.
+
+        Each trial is copied with its state, failure, resolved configuration, measurements, samples,
+        and launches; each launch is copied once. A copied launch keeps state (a running one becomes
+        `lost`), times, command, process and log. It gets a new mark, and `imported_from` is
+        `"study#launch"`. Copied launches do not count against the fork's budget (`launches_spent`).
+
+        Args:
+            source_id: The study to fork.
+            new: The new study; `forked_from` is set to the source's name.
+            trials: Finished trials of the source, which become 0, 1, 2, ... in this order. Trials
+                given by number are copied unchanged.
+
+        Returns:
+            The new study, without an owner.
+
+        Raises:
+            StudyExists: A study with this name exists.
+            StudyNotFound: The source does not exist.
+            StoreError: A trial does not exist, is repeated, or is not finished.
+        """
+        with self._writing() as connection:
+            lock_study(connection, source_id)
+            source = connection.execute(
+                select(tables.studies.c.name).where(tables.studies.c.id == source_id)
+            ).scalar_one()
+            study = rows.study_of(insert_study(connection, new, self.shown, forked_from=source))
+
+            def import_launch(row: dict[str, Any]) -> dict[str, object]:
+                running = row["state"] == LaunchState.RUNNING.value
+                return {
+                    "mark": uuid.uuid4().hex,
+                    "imported_from": f"{source}#{row['number']}",
+                    "state": LaunchState.LOST.value if running else row["state"],
+                }
+
+            changes = {t.number: _judged(t) for t in trials if isinstance(t, ForkedTrial)}
+            numbers = [t.number if isinstance(t, ForkedTrial) else t for t in trials]
+            copy_finished(
+                connection,
+                source_id,
+                study.id,
+                numbers,
+                change_launch=import_launch,
+                change_trial=lambda row: changes.get(row["number"], {}),
+            )
+        return study
+
+
+def _judged(trial: ForkedTrial) -> dict[str, object]:
+    return {
+        **rows.failure_columns(trial.failure),
+        "configuration": trial.configuration.to_dict(),
+        "configuration_key": trial.configuration.key,
+        "state": trial.state.value,
+    }
+
+
+# The kernel reports start times in hundredths of a second since boot, and the boot time changes a
+# little when the clock is set. A pid is not reused within this time.
+_SAME_START_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A tuner process, identified so that a reused pid is not confused with it.
+
+    Attributes:
+        pid: Process id.
+        started: Start time, seconds since the epoch.
+        host: Name of its machine.
+    """
+
+    pid: int
+    started: float
+    host: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """The current process."""
+        return cls(os.getpid(), psutil.Process().create_time(), socket.gethostname())
+
+    def is_same(self, other: Owner) -> bool:
+        """Whether both are the same process."""
+        return (
+            self.host == other.host
+            and self.pid == other.pid
+            and abs(self.started - other.started) < _SAME_START_S
+        )
+
+    def may_live(self) -> bool:
+        """Whether the process may be alive.
+
+        A process on another machine always may.
+        """
+        if self.host != socket.gethostname():
+            return True
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            return abs(process.create_time() - self.started) < _SAME_START_S
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True

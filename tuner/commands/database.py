@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from results.database import address_of, shown_address
 from results.errors import StoreMissing, StoreOutdated
 from results.store import Store
-from results.transfer import copy_studies
+from results.study_copy import copy_studies
 from results.upkeep import whole_file
 from search_spaces.problems import StudyFileError
 from search_spaces.simulated_acceptance import NOTICE
@@ -27,7 +27,7 @@ from tuner.studies import assembly
 
 if TYPE_CHECKING:
     from results.studies import StoredStudy
-    from results.transfer import CopiedStudy
+    from results.study_copy import CopiedStudy
 
 
 def list_studies(*, storage: str, as_json: bool) -> Exit:
