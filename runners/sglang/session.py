@@ -148,23 +148,21 @@ class ProcessSession(Session):
 
     def __init__(
         self,
-        process: ServerProcess,
-        post_mortem: PostMortem,
         client: ServerClient,
+        post_mortem: PostMortem,
         resolved: Resolved,
         load: LoadGenerator,
         *,
         read_back: Callable[[], Resolved],
         phases: tuple[tuple[str, float], ...],
-        ready_s: float,
         sees_processes: bool,
         host: str,
         cycle_of: Callable[[Measurement], CycleTimes | None],
     ) -> None:
         self.resolved = resolved
         self.phases = phases
-        self.ready_s = ready_s
-        self._process = process
+        self.ready_s = sum(seconds for _, seconds in phases)
+        self._process = post_mortem.process
         self._post_mortem = post_mortem
         self._client = client
         self._load = load
