@@ -203,7 +203,7 @@ class CycleClock:
         return self._open
 
     def _verified(self, cycle: _Cycle, result: Any) -> None:
-        # Verify begins at the end of the draft, because its preparation runs before the forward with
+        # Verify begins at the end of the draft, since its preparation runs before the forward with
         # speculation, and inside it without (`load_batch`). Verify includes it in both cases.
         self._part(cycle, "verify", cycle.last, graph=bool(result.can_run_graph))
 

@@ -237,8 +237,7 @@ def width_of_the_context(
     num_draft_tokens: int | None = None,
     **others: Any,
 ) -> int:
-    """Hook around `resolve_num_tokens_per_req` of 0.5.17: return the width of the state in
-    progress.
+    """Hook around `resolve_num_tokens_per_req` of 0.5.17: return the width of the current state.
 
     0.5.17 reads the width from the start arguments, so the graphs of every state would have the
     width of the first one, and draft extend would run without a graph. 0.5.23 reads it from this
