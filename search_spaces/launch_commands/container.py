@@ -1,4 +1,4 @@
-"""The words of `docker run`, `docker exec` and `kubectl exec` around a command."""
+"""Parse `docker run`, `docker exec` and `kubectl exec` around a command."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SET = re.compile(r"([A-Za-z_]\w*)(?:=(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class InnerCommand:
-    """A container and what runs in it.
+    """A container and the command in it.
 
     Attributes:
         layer: The container.
         words: The command inside.
-        env: The variables that the container is given.
-        notes: What does not reach it, or was not read.
+        env: Variables given to the container.
+        notes: Settings that do not reach the container, or were not read.
     """
 
     layer: InContainer
@@ -43,11 +43,11 @@ class InnerCommand:
 
 
 def container_layer(words: Sequence[str], outside: Mapping[str, str | None]) -> InnerCommand | None:
-    """Reads `docker run ...` or `docker exec ...`; `None` where it is another command.
+    """Parse `docker run ...` or `docker exec ...`; `None` for other commands.
 
     Args:
-        words: From the engine's name on.
-        outside: Variables around it, for `-e NAME`.
+        words: Words from the engine's name on.
+        outside: Variables of the caller, for `-e NAME`.
     """
     words = list(words)
     at = 1
@@ -97,7 +97,7 @@ def _outside(name: str, outside: Mapping[str, str | None]) -> str:
 
 
 def _option(words: Sequence[str]) -> tuple[str, str, int]:
-    """Name, value and number of words of the option that begins here."""
+    """Name, value and number of words of the option at the beginning."""
     word = words[0]
     following = words[1] if len(words) > 1 else ""
     if word.startswith("--"):
@@ -115,7 +115,7 @@ def _option(words: Sequence[str]) -> tuple[str, str, int]:
 
 
 def kubectl_layer(words: Sequence[str]) -> InnerCommand | None:
-    """Reads `kubectl exec POD -- COMMAND`; `None` where it is another command."""
+    """Parse `kubectl exec POD -- COMMAND`; `None` for other commands."""
     words = list(words)
     if "exec" not in words or "--" not in words or words.index("--") < words.index("exec"):
         return None

@@ -1,4 +1,4 @@
-"""Launch commands in files that are no shell scripts: Dockerfiles, compose, Kubernetes, systemd."""
+"""Find launch commands in files: Dockerfiles, compose, Kubernetes, systemd."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Kind = Literal["shell", "dockerfile", "compose", "kubernetes", "systemd", "supervisor"]
 
-_DOLLAR = "\ue001"  # a dollar sign that the file's own language has escaped
+_DOLLAR = "\ue001"  # an escaped dollar sign
 
 
 def kind_of(text: str) -> Kind:
-    """What a text looks like."""
+    """Guess the kind of a text."""
     if re.search(r"^services:[ \t]*(#.*)?$", text, re.MULTILINE):
         return "compose"
     if re.search(r"^[ \t]*-?[ \t]*(apiVersion|containers):", text, re.MULTILINE) and re.search(
@@ -46,15 +46,15 @@ def kind_of(text: str) -> Kind:
 
 
 def file_commands(text: str, kind: Kind, given: Mapping[str, str]) -> Iterator[FileCommand]:
-    """The commands that a file starts, in its order.
+    """Return the commands that a file starts, in order.
 
     Args:
         text: The file.
-        kind: What it is.
-        given: Values of variables, which win over the file's own.
+        kind: Kind of the file.
+        given: Values of variables; they override the file's values.
 
     Raises:
-        UnreadableFileError: It cannot be read as what it is.
+        UnreadableFileError: The file is not of this kind.
     """
     match kind:
         case "shell":
@@ -99,7 +99,7 @@ def _dockerfile(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
     if isinstance(entrypoint, tuple) and isinstance(command, tuple):
         whole = (*entrypoint, *command)
     elif isinstance(entrypoint, str):
-        whole = entrypoint  # Docker gives CMD to no shell-form ENTRYPOINT
+        whole = entrypoint  # Docker ignores CMD for a shell-form ENTRYPOINT
     else:
         whole = command if not entrypoint else (*entrypoint, "sh", "-c", str(command))
     yield FileCommand(whole, env, container)
@@ -179,7 +179,7 @@ def _systemd(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
 
 
 def _quoted_assignments(text: str, separators: str = "") -> dict[str, str]:
-    """`A=1 "B=b c"`: as words that no shell reads; quotes may stand around all or a part."""
+    """Parse `A=1 "B=b c"`: words that no shell reads, with quotes around all or parts of them."""
     reader = shlex.shlex(text, posix=True, punctuation_chars=False)
     reader.whitespace_split, reader.commenters = True, ""
     reader.whitespace += separators
@@ -194,7 +194,7 @@ def _quoted_assignments(text: str, separators: str = "") -> dict[str, str]:
 
 
 def _supervisor(text: str) -> Iterator[FileCommand]:
-    # Lines that are indented go on with the one before them.
+    # Indented lines continue the previous one.
     joined = re.sub(r"\n[ \t]+(?=\S)", " ", text)
     for section in re.split(r"^(?=\[)", joined, flags=re.MULTILINE):
         named = re.match(r"\[[\w-]*program:([^\]\s]+)", section)

@@ -1,4 +1,4 @@
-"""What stands around SGLang's words in a launch command, and the command as one line again."""
+"""Words around SGLang's command, and the command as one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words before the command; `joins` where they hand the rest on as one text, as ssh does."""
+    """Words before the command. `joins` if they pass the rest on as one text, as ssh does."""
 
     words: tuple[str, ...]
     joins: bool = False
@@ -24,12 +24,12 @@ class InContainer:
     """A container.
 
     Attributes:
-        engine: As in `Container`.
+        engine: See `Container`.
         image: Image, container or pod.
-        options: Words between engine and image, variables left out.
-        start: The first words (`docker run`); empty where the text is a file.
-        set_by_flag: Whether variables are given by `-e` (else by `env` inside).
-        separator: What stands after the image.
+        options: Words between engine and image, without variables.
+        start: First words (`docker run`); empty if the text is a file.
+        set_by_flag: Whether `-e` sets variables (else `env` inside the container).
+        separator: Words after the image.
     """
 
     engine: str
@@ -44,7 +44,7 @@ Layer = Words | InContainer
 
 
 def one_line(layers: Sequence[Layer], env: Mapping[str, str | None], words: Sequence[str]) -> str:
-    """The command for a POSIX shell. Layers of files are left out."""
+    """The command for a POSIX shell, without layers of files."""
     inner = list(words)
     pending = dict(env)
     for layer in reversed(layers):
@@ -53,7 +53,7 @@ def one_line(layers: Sequence[Layer], env: Mapping[str, str | None], words: Sequ
                 inner = _contained(layer, pending, inner)
                 pending = {}
         elif layer.joins:
-            # Its text is read by a shell of its own: what is live stays so in there.
+            # Another shell reads this text, so live variables stay live.
             inner = [*layer.words, shown(_shell(pending, inner))]
             pending = {}
         else:

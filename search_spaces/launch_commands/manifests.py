@@ -1,4 +1,4 @@
-"""Launch commands in compose files and Kubernetes manifests."""
+"""Find launch commands in compose files and Kubernetes manifests."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from search_spaces.launch_commands.shell_words import Command, UnfinishedShellEr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_DOLLAR = "\ue001"  # a dollar sign that the file's own language has escaped
+_DOLLAR = "\ue001"  # an escaped dollar sign
 _COMPOSE = re.compile(r"\$(?:(\$)|\{([^{}]*)\}|([A-Za-z_]\w*))")
 _KUBERNETES = re.compile(r"\$(?:\$\(|\(([A-Za-z_][\w.-]*)\))")
 _DEEPEST = 50
 
 
 class UnreadableFileError(ValueError):
-    """The file is not what it looks like; the message says why."""
+    """The file is not of its apparent kind; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileCommand:
-    """One command that a file starts.
+    """A command that a file starts.
 
     Attributes:
         command: A shell text, or words.
-        env: Variables that it is given.
-        container: Where it runs.
-        notes: What was guessed or left out.
-        name: The service, container or program; empty where it has none.
+        env: Variables of the command.
+        container: Its container.
+        notes: Notes on guesses and omissions.
+        name: Name of the service, container or program; empty without a name.
     """
 
     command: str | tuple[str, ...]
@@ -45,7 +45,7 @@ class FileCommand:
 
 
 def compose_commands(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
-    """The commands of a compose file's services, `given` in place of its variables."""
+    """Commands of a compose file's services, with the values of `given` for variables."""
     text = _COMPOSE.sub(lambda found: _given_to_compose(found, given), text)
     for document in _documents(text, "compose file"):
         services = document.get("services") if isinstance(document, dict) else None
@@ -74,10 +74,10 @@ def _given_to_compose(match: re.Match[str], given: Mapping[str, str]) -> str:
 
 
 def _merged(node: object, known: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """A mapping with what `<<: *name` brings into it; nothing of anything else.
+    """A mapping with the mappings that `<<: *name` merges into it.
 
-    Each mapping is looked at once: names may lead back to themselves, or to one another in more
-    ways than there is time for.
+    Each mapping is visited once, because names may refer to themselves or to each other in
+    exponentially many ways.
     """
     known = {} if known is None else known
     if not isinstance(node, dict):
@@ -85,7 +85,7 @@ def _merged(node: object, known: dict[int, dict[str, Any]] | None = None) -> dic
     if (out := known.get(id(node))) is not None:
         return out
     out = known[id(node)] = {}
-    # Of several, an earlier one wins over a later one, and the mapping's own keys over all.
+    # Earlier mappings override later ones, and the mapping's own keys override all.
     for base in reversed(_listed(node.get("<<"))):
         out |= _merged(base, known)
     out |= {str(key): value for key, value in node.items() if key != "<<"}
@@ -97,7 +97,7 @@ def _compose_words(value: object) -> tuple[str, ...]:
         return tuple(_interpolated(_scalar(item)).replace(_DOLLAR, "$") for item in value)
     if not isinstance(value, str):
         return ()
-    # Compose splits it like a shell, and expands nothing but its own `${NAME}`.
+    # Compose splits the text like a shell, and expands only `${NAME}`.
     text = _interpolated(value)
     words = [
         word
@@ -127,7 +127,7 @@ def _compose_env(value: object) -> dict[str, str | None]:
 
 
 def _interpolated(text: str) -> str:
-    """Compose's own `${NAME:-default}`: what is not in the file stays live."""
+    """Expand compose's `${NAME:-default}`; variables that the file does not set stay live."""
 
     def value(match: re.Match[str]) -> str:
         if match[1]:
@@ -145,7 +145,7 @@ def _interpolated(text: str) -> str:
 
 
 def kubernetes_commands(text: str, given: Mapping[str, str]) -> Iterator[FileCommand]:
-    """The commands of a manifest's containers, whatever kind of object they are in."""
+    """Commands of all containers of a manifest, in objects of any kind."""
     for document in _documents(text, "Kubernetes manifest"):
         for container in _containers(document):
             env, notes = _kubernetes_env(container.get("env"))
@@ -235,7 +235,7 @@ def _documents(text: str, what: str) -> list[Any]:
 
 
 def commands_of(text: str) -> list[Command]:
-    """The simple commands of a text in a file."""
+    """Simple commands of a text in a file."""
     try:
         return commands(text)
     except UnfinishedShellError as error:

@@ -1,4 +1,4 @@
-"""Of a file that starts SGLang in several services, the one that is meant."""
+"""Select a service of a file that starts SGLang in several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def of_service(found: list[Found], service: str | None) -> list[Found]:
-    """Those of the service that is asked for; of the first one where none is.
+    """Launches of the given service, or of the first one.
 
     Raises:
         UnreadableFileError: No service of this name starts SGLang.
