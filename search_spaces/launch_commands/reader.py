@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_spaces.flags.flags import canonical_flag
-from search_spaces.launch_commands.files import Kind, file_commands, kind_of
+from search_spaces.launch_commands.files import Kind, UnreadableFileError, file_commands, kind_of
 from search_spaces.launch_commands.flags import read_flags
 from search_spaces.launch_commands.layers import InContainer, Layer, Words, one_line
-from search_spaces.launch_commands.manifests import UnreadableFileError
 from search_spaces.launch_commands.pasted import (
     argument_list,
     fenced,
@@ -20,7 +19,6 @@ from search_spaces.launch_commands.pasted import (
     stated_command,
 )
 from search_spaces.launch_commands.script import launches
-from search_spaces.launch_commands.services import of_service
 from search_spaces.launch_commands.shell_expansion import live, live_names, shown
 from search_spaces.launch_commands.shell_words import UnfinishedShellError
 from search_spaces.launch_commands.words import (
@@ -43,7 +41,9 @@ from search_spaces.variables import unknown_variable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from search_spaces.launch_commands.words import Found
     from search_spaces.study_file.values import FixedValue
+
 
 _LOOKED_FOR = "looked for `python -m sglang.launch_server ...` and `sglang serve ...`"
 _HERE = re.compile(
@@ -310,3 +310,27 @@ def _why_not(text: str) -> str:
         if name in text:
             return f"`{name}` {why}; {_LOOKED_FOR}"
     return f"No command in it starts SGLang; {_LOOKED_FOR}"
+
+
+def of_service(found: list[Found], service: str | None) -> list[Found]:
+    """Launches of the given service, or of the first one.
+
+    Raises:
+        UnreadableFileError: No service of this name starts SGLang.
+    """
+    names = list(dict.fromkeys(each.service for each in found if each.service))
+    if service is not None and service not in names:
+        known = f"; those that start SGLang are {', '.join(names)}" if names else ""
+        raise UnreadableFileError(f"There is no service {service} in it{known}")
+    if len(names) < 2 and service is None:
+        return found
+    wanted = service if service is not None else found[0].service
+    mine = [each for each in found if each.service == wanted]
+    others = [name for name in names if name != wanted]
+    if service is None:
+        note = (
+            f"The file starts SGLang in {', '.join(names)}; this is {wanted}. For another one: "
+            f"`--service {others[0]}`"
+        )
+        mine[0] = replace(mine[0], notes=(note, *mine[0].notes))
+    return mine

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.launch_commands.container import (
+from search_spaces.launch_commands.layers import (
     CONTAINER_ENGINES,
+    Layer,
+    Words,
     container_layer,
     kubectl_layer,
 )
-from search_spaces.launch_commands.layers import Layer, Words
 from search_spaces.launch_commands.shell_expansion import LIVE, shown, unread
 
 if TYPE_CHECKING:
