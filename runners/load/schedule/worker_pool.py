@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Self
 
 from runners.base import RunnerError
 from runners.load.http.client import LoadClient, clock, load_error
-from runners.load.schedule.ipc import Alive, Done, Failed, Go, Order, Ready, encode, receive
 from runners.load.schedule.loops import (
     Loop,
     StallDetector,
@@ -27,7 +26,18 @@ from runners.load.schedule.loops import (
     stall_error,
     without_garbage_collection,
 )
-from runners.load.schedule.worker import ALIVE_S, INDEX_BYTES
+from runners.load.schedule.worker import (
+    ALIVE_S,
+    INDEX_BYTES,
+    Alive,
+    Done,
+    Failed,
+    Go,
+    Order,
+    Ready,
+    encode,
+    receive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
