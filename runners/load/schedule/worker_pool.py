@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from runners.base import RunnerError
 from runners.load.http.client import LoadClient, clock, load_error
+from runners.load.schedule.ipc import Alive, Done, Failed, Go, Order, Ready, encode, receive
 from runners.load.schedule.loops import (
     Loop,
     StallDetector,
@@ -26,18 +27,7 @@ from runners.load.schedule.loops import (
     stall_error,
     without_garbage_collection,
 )
-from runners.load.schedule.worker import (
-    ALIVE_S,
-    INDEX_BYTES,
-    Alive,
-    Done,
-    Failed,
-    Go,
-    Order,
-    Ready,
-    encode,
-    receive,
-)
+from runners.load.schedule.worker import ALIVE_S, INDEX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
