@@ -53,19 +53,9 @@ def marks(mark: str) -> tuple[tuple[str, str], ...]:
 
 
 class ServerProcess:
-    """A process tree that this tuner started."""
+    """A process tree that this tuner started, led by a process with its own session."""
 
-    def __init__(
-        self,
-        popen: subprocess.Popen[bytes],
-        identity: ProcessIdentity,
-    ) -> None:
-        """Wrap a process that leads its own session.
-
-        Args:
-            popen: Handle of the process.
-            identity: Identity of the process, as stored.
-        """
+    def __init__(self, popen: subprocess.Popen[bytes], identity: ProcessIdentity) -> None:
         self._popen = popen
         self.identity = identity
 
@@ -88,27 +78,16 @@ class ServerProcess:
                 start_new_session=True,
             )
         try:
-            return cls.of(popen, mark=mark, port=port)
+            try:
+                started = psutil.Process(popen.pid).create_time()
+            except psutil.NoSuchProcess:
+                started = time.time()
+            identity = ProcessIdentity(popen.pid, started, mark, port, socket.gethostname())
+            return cls(popen, identity)
         except BaseException:
             _signal_group(popen.pid, signal.SIGKILL)
             popen.wait()
             raise
-
-    @classmethod
-    def of(
-        cls,
-        popen: subprocess.Popen[bytes],
-        *,
-        mark: str,
-        port: int,
-    ) -> ServerProcess:
-        """Wrap a started process that leads its own session."""
-        try:
-            started = psutil.Process(popen.pid).create_time()
-        except psutil.NoSuchProcess:
-            started = time.time()
-        identity = ProcessIdentity(popen.pid, started, mark, port, socket.gethostname())
-        return cls(popen, identity)
 
     def poll(self) -> int | None:
         """Exit code as in `Popen.poll` (negative: a signal); `None` while the process lives."""
@@ -118,7 +97,10 @@ class ServerProcess:
         """All living processes of the launch."""
         ours = _may_own_session(self.identity)
         return _living(
-            lambda process: (ours and _in_session(process, self.identity)) or self._marked(process)
+            lambda process: (
+                (ours and _in_session(process, self.identity))
+                or _mark_of(process) == self.identity.mark
+            )
         )
 
     def environ(self) -> dict[str, str]:
@@ -162,9 +144,6 @@ class ServerProcess:
         for process in self.members():
             with suppress(psutil.Error):
                 process.kill()
-
-    def _marked(self, process: psutil.Process) -> bool:
-        return _mark_of(process) == self.identity.mark
 
     def _gone_within(
         self, seconds: float, *, killing: bool = False, leader_only: bool = False

@@ -1,4 +1,4 @@
-"""Process trees: ended to the last of them, and nothing else is touched."""
+"""Process trees: all their processes end, and no others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 
 
 def tree(child: str, *, new_session: bool = False, leader: str = "time.sleep(60)") -> str:
-    """A leader that starts `child` and says when both are up."""
+    """A leader that starts `child` and reports when both run."""
     return (
         "import subprocess, sys, time\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}],"
@@ -179,7 +179,7 @@ def test_session_of_a_reused_leader_pid_is_not_ended(start, end):
 
 
 def test_processes_forked_during_kill_are_killed(start, monkeypatch):
-    """As a process that was forked, outside the group, while the others were being killed."""
+    """A process is forked outside the group while the others are being killed."""
     process = start(tree(STUBBORN, new_session=True))
     kill, missed = psutil.Process.kill, []
 
@@ -211,7 +211,7 @@ def test_leftovers_of_another_machine_are_skipped(start):
     assert len(process.members()) == 2
 
 
-def test_the_log_holds_both_streams(start, tmp_path):
+def test_log_has_stdout_and_stderr(start, tmp_path):
     log = tmp_path / "deep" / "er" / "server.log"
     script = "import sys; print('out', flush=True); print('err', file=sys.stderr)"
     command = LaunchCommand((sys.executable, "-c", script))
@@ -238,7 +238,7 @@ def test_port_owner_is_the_listening_process(start):
     assert is_free(port)
 
 
-def test_blocks_of_ports_are_free_and_apart():
+def test_port_blocks_are_free_and_disjoint():
     firsts = {free_port_block() for _ in range(20)}
     assert len(firsts) > 1
     assert all(first % 10 == 0 for first in firsts)
