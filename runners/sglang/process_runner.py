@@ -31,8 +31,8 @@ from runners.sglang.failure_rules import clock_refused
 from runners.sglang.failures import PostMortem
 from runners.sglang.readback import effective_environment, resolved_of
 from runners.sglang.server_log import READY
-from runners.sglang.session import ProcessSession, ServerClient, prove_port_free, stop_with_proof
-from runners.sglang.startup import Started, StartTimeouts, Startup
+from runners.sglang.session import ProcessSession, ServerClient, prove_port_free
+from runners.sglang.startup import StartTimeouts, Startup
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.simulated_acceptance import simulation_variables
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
     from runners.process.environment import ServerEnvironment
-    from runners.process.processes import ServerProcess
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint
@@ -256,7 +255,6 @@ class ProcessRunner(Runner):
         try:
             on_process(process.identity, command)
             startup = Startup(
-                process,
                 client,
                 post_mortem,
                 sees_processes=self.environment.sees_processes,
@@ -264,14 +262,11 @@ class ProcessRunner(Runner):
                 time_scale=self.time_scale,
                 on_progress=on_progress or (lambda _: None),
             )
-            started = startup.wait()
-            return self._session(
-                intent, process, post_mortem, client=client, started=started, log=log
-            )
+            return self._session(intent, client, post_mortem, phases=startup.wait())
         except BaseException:
             # Also for an interrupt: no process may outlive a failed start.
             client.close()
-            stop_with_proof(process, _FAILED_GRACE_S)
+            process.stop(_FAILED_GRACE_S)
             if not self.environment.sees_processes:
                 # The server may outlive the prefix command.
                 prove_port_free(port, host)
@@ -280,18 +275,17 @@ class ProcessRunner(Runner):
     def _session(
         self,
         intent: LaunchIntent,
-        process: ServerProcess,
+        client: ServerClient,
         post_mortem: PostMortem,
         *,
-        client: ServerClient,
-        started: Started,
-        log: Path,
+        phases: tuple[tuple[str, float], ...],
     ) -> ProcessSession:
         """Read the configuration of a ready server back, and make its session.
 
         Raises:
             RunnerError: The server does not report its configuration, or reports another one.
         """
+        process, log = post_mortem.process, post_mortem.log
 
         def read_back() -> Resolved:
             info = read_server_info(client.base_url)
@@ -329,15 +323,13 @@ class ProcessRunner(Runner):
             watches=(LogWatch(log), identity, watch),
         )
         session = ProcessSession(
-            process,
-            post_mortem,
             client,
+            post_mortem,
             resolved,
             load,
             cycle_of=watch.cycle_of,
             read_back=read_back,
-            phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
-            ready_s=started.ready_s * resolved.time_scale,
+            phases=tuple((name, s * resolved.time_scale) for name, s in phases),
             sees_processes=self.environment.sees_processes,
             host=self.environment.trial_host(self._study),
         )

@@ -64,7 +64,7 @@ def assemble(
         against: Name of the baseline to compare with.
     """
     simulated = report.study.simulated
-    flags = server_flags(study, trial.configuration, for_export=True)
+    flags = server_flags(study, trial.configuration)
     found = contributions(
         report.leaderboard,
         trial,

@@ -215,7 +215,5 @@ def script() -> str:
 
 def launch_arguments(study: Study, configuration: Configuration) -> dict[str, Any]:
     """Arguments and variables of a trial's launch."""
-    command = sglang_command(
-        study, configuration, python="python", host="127.0.0.1", port=30000, for_export=False
-    )
+    command = sglang_command(study, configuration, python="python", host="127.0.0.1", port=30000)
     return {"argv": command.argv[3:], "env": dict(command.env) | dict.fromkeys(command.unset)}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.sglang.server_log import FIRST, LogFollower, log_tail, own_kernel_in, phase_begun
-from runners.sglang.startup import PhaseClock, StartTimeouts
+from runners.sglang.server_log import LogFollower, log_tail, own_kernel_in, phase_begun
 from search_spaces.nccl.own_all_reduce import MIB, V2_LIMIT
 
 LOGS = Path(__file__).parents[1].parent / "data" / "failed"
@@ -54,24 +53,6 @@ def test_phases_of_recorded_logs(log, phases):
 )
 def test_phase_begun(line, phase):
     assert phase_begun(line) == phase
-
-
-def test_repeated_phase_adds_up():
-    clock = PhaseClock(10.0)
-    assert clock.enter("weights", 15.0)
-    assert clock.enter("kv_cache", 18.0)
-    assert clock.enter("weights", 19.0)
-    assert not clock.enter("weights", 19.5)
-    assert clock.in_current(20.0) == 1.0
-    assert clock.finish(21.0) == ((FIRST, 5.0), ("weights", 5.0), ("kv_cache", 1.0))
-
-
-def test_timeouts_scale_with_time_down_to_a_floor():
-    timeouts = StartTimeouts((("weights", 100.0),), floor_s=5.0)
-    assert timeouts.real_seconds("weights", 1.0) == 100.0
-    assert timeouts.real_seconds("weights", 10.0) == 10.0
-    assert timeouts.real_seconds("weights", 1000.0) == 5.0
-    assert timeouts.real_seconds("unheard of", 1.0) > 0
 
 
 def test_follower_joins_partial_lines(tmp_path):
