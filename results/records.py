@@ -7,19 +7,21 @@ of a simulated server that runs faster are converted first.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from results.cycle import PARTS as PARTS  # noqa: PLC0414 - its names
-from results.cycle import BatchCycles as BatchCycles  # noqa: PLC0414 - a record like the rest
-from results.cycle import CycleTimes as CycleTimes  # noqa: PLC0414 - a record like the rest
-from results.cycle import PartTime as PartTime  # noqa: PLC0414 - a record like the rest
-from results.machine import Machine as Machine  # noqa: PLC0414, TC001 - a record like the rest
+from results.measurement import PARTS as PARTS  # noqa: PLC0414 - its names
+from results.measurement import BatchCycles as BatchCycles  # noqa: PLC0414 - a record like the rest
+from results.measurement import CycleTimes as CycleTimes  # noqa: PLC0414 - a record like the rest
 from results.measurement import Measurement as Measurement  # noqa: PLC0414, TC001 - as above
+from results.measurement import PartTime as PartTime  # noqa: PLC0414 - a record like the rest
 from results.measurement import RequestSample as RequestSample  # noqa: PLC0414 - as above
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from search_spaces.configuration import Configuration, Setting
+
 
 Fault = Literal["configuration", "host", "study", "client"]
 """Who is to blame: the configuration (infeasible), the host (retry or pause), the study (stop),
@@ -242,3 +244,46 @@ class Trial:
     measurements: tuple[Measurement, ...] = ()
     launches: tuple[int, ...] = ()
     judged_in: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Machine of the servers. `None` or an empty tuple means unknown or absent.
+
+    Attributes:
+        host: Name of the machine.
+        sglang: Version of SGLang.
+        torch: Version of PyTorch with its build (`"2.9.1+cu128"`).
+        nccl: Version of PyTorch's NCCL.
+        python: Version of the server's interpreter.
+        driver: Version of the GPU driver.
+        gpus: Names of the visible GPUs, in the driver's order.
+        topology: Output of `nvidia-smi topo -m`.
+        kernel: Version of the operating system's kernel.
+        cpu: Name and number of the processors.
+        caches: Folders of caches of compiled kernels by package. Kernels found there are not
+            compiled again.
+    """
+
+    host: str | None = None
+    sglang: str | None = None
+    torch: str | None = None
+    nccl: str | None = None
+    python: str | None = None
+    driver: str | None = None
+    gpus: tuple[str, ...] = ()
+    topology: str | None = None
+    kernel: str | None = None
+    cpu: str | None = None
+    caches: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON for a database column."""
+        return asdict(self) | {"gpus": list(self.gpus)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`; ignores keys of newer versions."""
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        gpus, caches = tuple(data.get("gpus") or ()), dict(data.get("caches") or {})
+        return cls(**known | {"gpus": gpus, "caches": caches})

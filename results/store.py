@@ -23,13 +23,11 @@ from sqlalchemy.exc import DBAPIError
 
 from results.database import in_memory, open_engine, open_for_reading, resolve_url
 from results.errors import StoreError, StoreOutdated
-from results.fork_writer import ForkWriter
-from results.launch_writer import LaunchWriter
+from results.launch_writer import LaunchWriter, TrialWriter
 from results.migrations import require_head, upgrade
 from results.queries import Questions
-from results.study_writer import StudyWriter
+from results.study_writer import ForkWriter, StudyWriter
 from results.tables import metadata
-from results.trial_writer import TrialWriter
 from results.upkeep import Upkeep
 
 if TYPE_CHECKING:

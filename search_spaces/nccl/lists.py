@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.suggestions import nearest
+from search_spaces.problems import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

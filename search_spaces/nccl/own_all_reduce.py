@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.gpus import runs_on_cuda
 from search_spaces.nccl.allreduce import OWN_OFF
+from search_spaces.nccl.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from search_spaces.study_file.values import FixedValue
+
 
 MIB = 1024 * 1024
 
@@ -183,3 +185,22 @@ def _prefill_fits(study: Study, configuration: Configuration, kernel: OwnKernel)
 
 def _flags(study: Study, configuration: Configuration) -> Mapping[str, FixedValue]:
     return {**study.server.flags, **dict(configuration.flags)}
+
+
+def nccl_knobs(study: Study) -> tuple[str, ...]:
+    """NCCL variables with several values in a study."""
+    return tuple(
+        name
+        for name, choices in study.space.env.items()
+        if name in VARIABLES and len(set(choices)) > 1
+    )
+
+
+def without_nccl(configuration: Configuration) -> Configuration:
+    """The configuration without NCCL variables.
+
+    Equal for configurations that differ only in NCCL variables: SGLang's argument checks do not
+    depend on these variables (0.5.9 to 0.5.23).
+    """
+    env = tuple((n, None if n in VARIABLES else value) for n, value in configuration.env)
+    return replace(configuration, env=env)

@@ -20,7 +20,7 @@ from search_spaces.variables import canonical_env
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from search_spaces.rules.violation import Violation
+    from search_spaces.rules.rule import Violation
     from search_spaces.study_file.study import Study
     from search_spaces.study_file.values import FixedValue
 

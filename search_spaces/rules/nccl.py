@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl.pairs import BOUNDED, crossed_bounds, nothing_left
+from search_spaces.nccl.values import BOUNDED, crossed_bounds, nothing_left
 from search_spaces.nccl.variables import NEWEST
 from search_spaces.rules.rule import Rules
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.rules.violation import Violation
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from search_spaces.rules.candidate import Candidate
+
 
 ENGINE = "SGLang 0.5.23"
 """The version that the rules were read from."""
@@ -69,3 +68,21 @@ class Rules:
     def all(self) -> tuple[Rule, ...]:
         """All registered rules."""
         return tuple(self._rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a configuration breaks.
+
+    Attributes:
+        rule: Name of the rule (`"tree_capacity"`); `"condition"` for a condition of the study.
+        message: The problem, and legal values.
+        source: Where the rule was read, or the key of the condition (`"space.conditions[1]"`).
+    """
+
+    rule: str
+    message: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.rule}; {self.source}]"

@@ -14,7 +14,7 @@ from search_spaces.rules.rule import Rules
 if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.rules.candidate import Candidate
-    from search_spaces.rules.violation import Violation
+    from search_spaces.rules.rule import Violation
     from search_spaces.study_file.study import Study
 
 _rules_0_5_17 = Rules("SGLang 0.5.17")

@@ -11,8 +11,7 @@ from tuner.formatting import counted, describe, describe_gain, describe_resolved
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from results.machine import Machine
-    from results.records import Launch, Trial
+    from results.records import Launch, Machine, Trial
     from tuner.reports.report import StudyReport
 
 

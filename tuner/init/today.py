@@ -11,7 +11,7 @@ from search_spaces.configuration import NO_SPECULATION
 from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag_value
 from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, speculation_numbers
 from search_spaces.gpus import gpus_of_server, nodes_of
-from search_spaces.nccl.pairs import crossed_bounds, nothing_left
+from search_spaces.nccl.values import crossed_bounds, nothing_left
 from search_spaces.secrets import is_secret
 from search_spaces.variables import value_problem
 

@@ -25,16 +25,16 @@ from tuner.formatting import (
     shorten,
 )
 from tuner.reports.console import fold, print_table, reader, say
-from tuner.reports.launch_text import describe_role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
 
-    from results.records import Trial
+    from results.records import Launch, Trial
     from tuner.reports.report import StudyReport
     from tuner.verdict.scores import Leaderboard
+
 
 _TIGHT = 90
 """Columns below which notes on a trial may take two lines."""
@@ -289,3 +289,36 @@ def _answer(console: Console, report: StudyReport) -> None:
         console.file.write(shell(report.command) + "\n")
         for caution in report.cautions:
             say(console, f"warning: {caution}", style="yellow")
+
+
+def describe_role(launch: Launch, trial: Trial) -> str:
+    """Return the role of a launch for one of its trials, and how the launch ended.
+
+    `"measured here"`, `"measured here, after a switch, then lost"`,
+    `"reference run after a switch (not scored)"`, `"no result here, failed"`.
+    """
+    ended = {LaunchState.LOST: "lost", LaunchState.FAILED: "failed"}.get(launch.state)
+    if trial.judged_in == launch.id:
+        what = f"measured here{_how(launch, trial)}"
+        return f"{what}, then {ended}" if ended is not None else what
+    if _is_anchor(launch, trial):
+        if ended is not None and launch.ready_s is None:
+            return f"reference run, {ended} before the server was ready"
+        what = "reference run after a switch (not scored)"
+        return f"{what}, then {ended}" if ended is not None else what
+    if launch.state is LaunchState.RUNNING:
+        return "running"
+    return f"no result here, {ended or launch.state}"
+
+
+def _how(launch: Launch, trial: Trial) -> str:
+    if not launch.intent.settings:
+        return ""
+    started = launch.intent.configuration.setting == trial.configuration.setting
+    return ", setting of the start" if started else ", after a switch"
+
+
+def _is_anchor(launch: Launch, trial: Trial) -> bool:
+    """Whether the launch measured a trial again that another launch had measured."""
+    judged_before = trial.judged_in is not None and trial.judged_in < launch.id
+    return judged_before and bool(launch.intent.settings) and launch.trials[:1] == (trial.number,)

@@ -18,7 +18,7 @@ from runners.sglang.preflight.ask import (
     launch_arguments,
 )
 from search_spaces.flags.options import options
-from search_spaces.nccl.knobs import without_nccl
+from search_spaces.nccl.own_all_reduce import without_nccl
 from search_spaces.rules.versions import version_violations
 
 if TYPE_CHECKING:

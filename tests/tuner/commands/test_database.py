@@ -24,7 +24,7 @@ import pytest
 
 from results.database import address_without_password
 from tuner.cli import app as cli
-from tuner.commands.database_check import Kind
+from tuner.commands.database import Kind
 
 from ...conftest import Tuner
 from ...quick_profile import write_quick_profile
@@ -438,7 +438,7 @@ def test_optunas_tables_out_of_step_are_told(tmp_path):
     from results.store import Store
     from results.studies import NewStudy
     from search_spaces.configuration import Configuration, Speculation
-    from tuner.commands.database_check import problems_of
+    from tuner.commands.database import problems_of
 
     with Store.open(f"sqlite:///{tmp_path}/tuner.db") as store:
         study = store.create_study(NewStudy("kept", "study: kept\n", "d", "s", "simulated", True))
