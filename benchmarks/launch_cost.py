@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +136,7 @@ class Bench:
     @staticmethod
     def _health(session: Session) -> float:
         info = session.resolved.server_info
-        with ServerClient(f"http://{info['host']}:{info['port']}") as client:
+        with closing(ServerClient(f"http://{info['host']}:{info['port']}")) as client:
             begun = time.monotonic()
             client.healthy(_HEALTH_S)
             return time.monotonic() - begun

@@ -1,4 +1,4 @@
-"""What reading and writing have in common: one transaction per call, one kind of error."""
+"""Transactions and errors shared by reading and writing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Table
 
-# Statements are built once: to build one costs more than to execute it.
+# Build statements once, since building one costs more than executing it.
 _STUDY = bindparam("the_study", type_=Integer)
 _NUMBER = bindparam("the_number", type_=Integer)
 _LOCK: Final = select(tables.studies.c.id).where(tables.studies.c.id == _STUDY).with_for_update()
@@ -34,12 +34,12 @@ _INSERT: Final = {table: insert(table) for table in tables.metadata.sorted_table
 
 
 class Connected:
-    """Holds the engine; the parts of `results.store.Store` are built on it.
+    """Holds the engine; base of the parts of `results.store.Store`.
 
     Attributes:
-        url: The full address, password included, for Optuna's storage.
-        shown: The address as it may be shown: without its password.
-        read_only: Whether it may only be asked.
+        url: Full address with its password, for Optuna's storage.
+        shown: Address without its password.
+        read_only: Whether writing is not allowed.
     """
 
     def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
@@ -48,7 +48,7 @@ class Connected:
         self._writer = engine.execution_options(**{WRITE_OPTION: True})
         self._reader = engine
         if engine.dialect.name == "postgresql":
-            # A question may take several statements; SQLite's transactions are snapshots anyway.
+            # A query may need several statements. SQLite's transactions are snapshots.
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
         self.shown = shown_address(engine.url)
         self.url = engine.url.render_as_string(hide_password=False)
@@ -58,7 +58,7 @@ class Connected:
         self._inode: int | None = None if self._file is None else _inode_of(self._file)
 
     def _check_file(self) -> None:
-        """SQLite goes on writing into a file that was deleted, and nobody would ever know."""
+        """Raise if the SQLite file was deleted, which SQLite does not notice."""
         if self._file is None:
             return
         inode = _inode_of(self._file)
@@ -71,7 +71,7 @@ class Connected:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """One consistent view of the database."""
+        """Yield a consistent view of the database."""
         try:
             with self._reader.connect() as connection:
                 yield connection
@@ -80,7 +80,7 @@ class Connected:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """One transaction; durable when the block has ended."""
+        """Yield a transaction that is durable at the end of the block."""
         if self.read_only:
             raise StoreError(f"the database {self.shown} was opened read-only")
         self._check_file()
@@ -102,37 +102,37 @@ def _inode_of(file: str) -> int | None:
 
 
 def lock_study(connection: Connection, study_id: int) -> None:
-    """Makes other writers of the study wait for this transaction (SQLite: they do already).
+    """Let other writers of the study wait for this transaction (SQLite does so by default).
 
     Raises:
-        StudyNotFound: There is no such study.
+        StudyNotFound: The study does not exist.
     """
     if connection.execute(_LOCK, {"the_study": study_id}).first() is None:
         raise no_study(study_id)
 
 
 def no_study(study_id: int) -> StudyNotFound:
-    """The error for a study that is gone."""
+    """Make the error for a missing study."""
     return StudyNotFound(f"there is no study with id {study_id}; it may have been deleted")
 
 
 def next_number(connection: Connection, table: Table, study_id: int) -> int:
-    """The next launch or trial number of a study: consecutive from 0."""
+    """Next launch or trial number of a study, consecutive from 0."""
     highest = connection.execute(_NEXT[table], {"the_study": study_id}).scalar_one()
     return 0 if highest is None else int(highest) + 1
 
 
 def insert_row(connection: Connection, table: Table, values: dict[str, Any]) -> int:
-    """Inserts a row; returns its id."""
+    """Insert a row and return its id."""
     key = connection.execute(_INSERT[table], values).inserted_primary_key
     return int(key[0]) if key else 0
 
 
 def row_id(connection: Connection, table: Table, study_id: int, number: int) -> int:
-    """The id of a study's launch or trial of that number.
+    """Return the id of a study's launch or trial.
 
     Raises:
-        StoreError: There is none.
+        StoreError: The study has no such launch or trial.
     """
     found = connection.execute(
         _ROW[table], {"the_study": study_id, "the_number": number}

@@ -1,4 +1,4 @@
-"""Addresses and engines: how the database is reached, and with what durability."""
+"""Addresses of databases, and engines with the required durability."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ WRITE_OPTION: Final = "tuner_write"
 
 
 def resolve_url(address: str) -> URL:
-    """The address in full: an absolute SQLite path, a named PostgreSQL driver.
+    """Complete an address: an absolute SQLite path, a PostgreSQL driver.
 
     Raises:
-        StoreError: Not an address, or of a database that is not supported.
+        StoreError: The address is not valid, or names an unsupported database.
     """
     try:
         url = make_url(address)
@@ -67,17 +67,17 @@ def resolve_url(address: str) -> URL:
 
 
 def shown_address(url: URL | str) -> str:
-    """The address as it may be shown and stored: without its password, wherever that stands."""
+    """Address without its password, for output and storage."""
     url = make_url(url)
     hidden = {name: "***" for name in url.query if "password" in name.lower()}
     return url.update_query_dict(hidden).render_as_string()
 
 
 def address_without_password(address: str) -> str:
-    """The address as it can be used again by whoever has the password elsewhere.
+    """Address without its password that is usable with a password from elsewhere.
 
     Raises:
-        StoreError: It is none.
+        StoreError: The address is not valid.
     """
     try:
         url = make_url(address)
@@ -85,32 +85,32 @@ def address_without_password(address: str) -> str:
         raise StoreError(f"{_without_password(address)!r} is not a database address") from error
     query = {name: value for name, value in url.query.items() if "password" not in name.lower()}
     if url.password is None and len(query) == len(url.query):
-        return address  # as it was spelled
+        return address  # keep the spelling
     bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
     return bare.render_as_string()
 
 
 def address_of(file: Path) -> str:
-    """The address of an SQLite file, whatever characters are in its name."""
+    """Address of an SQLite file; all characters in its name are allowed."""
     return URL.create("sqlite", database=str(file)).render_as_string()
 
 
 def _without_password(text: str) -> str:
-    """The same for what is no address, as far as can be told."""
+    """Remove the password from a text that is not a valid address."""
     return re.sub(r":[^/:@]*@", ":***@", re.sub(r"(password=)[^&]*", r"\1***", text))
 
 
 def in_memory(url: URL) -> bool:
-    """Whether the database lives in this process only."""
+    """Whether the database exists in this process only."""
     return url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}
 
 
 def open_engine(url: URL, *, create: bool) -> Engine:
-    """An engine for a resolved address.
+    """Open an engine for a complete address.
 
     Raises:
         StoreMissing: The SQLite file does not exist, and `create` is false.
-        StoreError: Its folder does not exist, the driver is missing, or it is no database.
+        StoreError: The folder does not exist, the driver is missing, or the file is not a database.
     """
     if url.get_backend_name() != "sqlite":
         return _postgres(url)
@@ -131,11 +131,12 @@ def open_engine(url: URL, *, create: bool) -> Engine:
 
 
 def open_for_reading(url: URL) -> Engine:
-    """An engine that writes nothing: neither into the database nor beside it.
+    """Open an engine that writes neither into the database nor beside it.
 
     Raises:
-        StoreMissing: There is no such file, or (in memory) there never is one.
-        StoreError: It cannot be read, the driver is missing, or it is no database.
+        StoreMissing: The file does not exist, or the address is in memory.
+        StoreError: The database cannot be read, the driver is missing, or the file is not a
+            database.
     """
     if url.get_backend_name() != "sqlite":
         return _postgres(url, execution_options={"postgresql_readonly": True})
@@ -148,10 +149,10 @@ def open_for_reading(url: URL) -> Engine:
 
 
 def _reading_connections(path: Path) -> Callable[[], sqlite3.Connection]:
-    """How to connect to a file that may be, or lie in, what must not be written.
+    """Return a function that connects to a file which must not be written.
 
-    SQLite reads a file in WAL mode through two others beside it. Where it can neither find nor
-    make them, nobody else writes the file either, and it may be taken as it is (`immutable`).
+    SQLite reads a WAL file through two files beside it. If these neither exist nor can be created,
+    nobody writes the file, and it can be read directly (`immutable`).
     """
 
     def connect(how: str) -> sqlite3.Connection:
@@ -207,8 +208,8 @@ def _to_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        # What a server answered may hold what orjson refuses (broken Unicode, huge integers):
-        # no reason to lose a finished trial.
+        # A server's answer may contain what orjson refuses (broken Unicode, huge integers), which
+        # must not lose a finished trial.
         return json.dumps(value)
 
 
@@ -232,25 +233,25 @@ def _postgres(url: URL, **options: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy'
 def _prepare_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _: object) -> None:
-        # The driver would begin transactions late and by its own rules; `_begin` does instead.
+        # `_begin` begins transactions, because the driver would begin them late.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
-        # FULL, not NORMAL: in WAL mode NORMAL survives kill -9 but may lose the last commits
-        # with the power. One fsync per record is nothing beside the minutes of a launch.
+        # FULL, because in WAL mode NORMAL may lose the last commits at power loss. One fsync per
+        # record is cheap compared with the minutes of a launch.
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer takes the lock before it reads: a deferred transaction that turns from reading
-        # to writing fails at once, busy timeout or not, where another one wrote in between.
+        # A writer takes the lock before it reads. A deferred transaction that begins to write fails
+        # at once, despite the busy timeout, if another one wrote after its first read.
         write = connection.get_execution_options().get(WRITE_OPTION, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _use_wal(engine: Engine, path: Path) -> None:
-    """Turns on WAL, which is a property of the file: Optuna's connections follow."""
+    """Set WAL, a property of the file, so Optuna's connections use it too."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -260,7 +261,7 @@ def _use_wal(engine: Engine, path: Path) -> None:
             finally:
                 connection.close()
         except sqlite3.OperationalError as error:
-            # The change of mode needs the file alone and does not heed the busy timeout.
+            # The change of mode needs exclusive access and ignores the busy timeout.
             if "locked" in str(error) and time.monotonic() < deadline:
                 time.sleep(0.05)
                 continue

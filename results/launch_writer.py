@@ -1,11 +1,11 @@
-"""Launches, from the intent to the end, and the trials that they are for."""
+"""Write launches, from intent to end, and their trials."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import bindparam, insert, update
+from sqlalchemy import bindparam, insert, select, update
 
 from results import rows, tables
 from results.connection import Connected, insert_row, lock_study, next_number, row_id
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
         Failure,
         LaunchIntent,
         Machine,
+        Measurement,
         ProcessIdentity,
         Purpose,
+        Resolved,
     )
     from search_spaces.configuration import Configuration
 
-# Statements are built once: to build one costs more than to execute it.
+
+# Build statements once, since building one costs more than executing it.
 _UPDATE: Final = (
     update(tables.launches)
     .where(tables.launches.c.study_id == bindparam("the_study"))
@@ -41,7 +44,7 @@ _SET_VERSION: Final = (
 
 
 class LaunchWriter(Connected):
-    """The part of `results.store.Store` that writes launches, and begins trials."""
+    """Part of `results.store.Store` that writes launches and creates trials."""
 
     def add_launch(
         self,
@@ -50,21 +53,21 @@ class LaunchWriter(Connected):
         trials: Sequence[int | tuple[Configuration, Purpose]],
         machine: Machine | None = None,
     ) -> Launch:
-        """Stores the intent of a launch, before anything is started.
+        """Store the intent of a launch, before any process is started.
 
         Args:
             study_id: The study.
-            intent: What is about to be launched.
-            trials: What it is for, in order: new trials as (configuration, purpose), which get
-                the next numbers and state `running`; trials that exist (unfinished ones of a
-                killed run, say) by their number.
-            machine: Where it is to run.
+            intent: The planned launch.
+            trials: Trials in order. New trials are given as (configuration, purpose), get the next
+                numbers and the state `running`. Existing trials (for example of a killed run) are
+                given by number.
+            machine: Machine of the launch.
 
         Returns:
-            The launch in state `running`, with the numbers of its trials in the same order.
+            The launch in state `running`, with its trial numbers in the same order.
 
         Raises:
-            StudyNotFound: There is no such study.
+            StudyNotFound: The study does not exist.
             StoreError: A trial does not exist, or the mark is not unique.
         """
         now = time.time()
@@ -108,14 +111,14 @@ class LaunchWriter(Connected):
         command: Sequence[str] = (),
         environment: Sequence[tuple[str, str | None]] = (),
     ) -> None:
-        """Stores a launch's process tree, as soon as it exists.
+        """Store the process of a launch as soon as it exists.
 
         Args:
             study_id: The study.
             launch: Number of the launch.
             process: The process tree.
-            command: The argv that was started.
-            environment: Variables set for it (`None`: removed).
+            command: The started argv.
+            environment: Variables that were set (`None`: removed).
         """
         self._update_launch(
             study_id,
@@ -138,14 +141,14 @@ class LaunchWriter(Connected):
         *,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Stores that a launch serves; the study's first one sets the study's SGLang version.
+        """Store that a launch is ready. The first ready launch sets the study's SGLang version.
 
         Args:
             study_id: The study.
             launch: Number of the launch.
-            ready_s: From its start to the first good generation.
+            ready_s: Seconds from start to the first correct generation.
             phases: Seconds per start-up phase.
-            sglang_version: As the server states it.
+            sglang_version: Version reported by the server.
             environment: `Resolved.environment`.
         """
         self._update_launch(
@@ -167,13 +170,13 @@ class LaunchWriter(Connected):
         *,
         log_digest: str | None = None,
     ) -> None:
-        """Stores the end of a launch; final.
+        """Store the end of a launch; final.
 
         Args:
             study_id: The study.
             launch: Number of the launch.
-            state: What became of it.
-            seconds: From its start to proof that it is gone; `None` where nobody saw its end.
+            state: Final state.
+            seconds: Seconds from start to proof of the end; `None` if unknown.
             failure: Why it failed.
             log_digest: SHA-256 of its log.
 
@@ -221,3 +224,135 @@ def _insert_trial(
         "created": now,
     }
     return insert_row(connection, tables.trials, values)
+
+
+# Build statements once, since building one costs more than executing it.
+_FINISH: Final = (
+    update(tables.trials)
+    .where(tables.trials.c.id == bindparam("the_trial"))
+    .where(tables.trials.c.state == TrialState.RUNNING.value)
+)
+_LATEST: Final = (
+    select(tables.launch_trials.c.launch_id)
+    .where(tables.launch_trials.c.trial_id == bindparam("the_trial"))
+    .order_by(tables.launch_trials.c.launch_id.desc())
+    .limit(1)
+)
+
+
+class TrialWriter(Connected):
+    """Part of `results.store.Store` that writes measurements and final states of trials."""
+
+    def add_measurement(
+        self, study_id: int, trial: int, launch: int, measurement: Measurement, purpose: Purpose
+    ) -> None:
+        """Store a measurement with its samples.
+
+        Args:
+            study_id: The study.
+            trial: Number of the trial.
+            launch: Number of the launch.
+            measurement: The measurement.
+            purpose: Purpose. A reference run or confirmation never becomes the result of a trial
+                with another purpose.
+        """
+        with self._writing() as connection:
+            values = {
+                **rows.measurement_columns(measurement),
+                "trial_id": row_id(connection, tables.trials, study_id, trial),
+                "launch_id": row_id(connection, tables.launches, study_id, launch),
+                "purpose": purpose.value,
+            }
+            measurement_id = insert_row(connection, tables.measurements, values)
+            if measurement.samples:
+                connection.execute(
+                    insert(tables.requests),
+                    [
+                        {
+                            **rows.sample_columns(sample),
+                            "measurement_id": measurement_id,
+                            "position": position,
+                        }
+                        for position, sample in enumerate(measurement.samples)
+                    ],
+                )
+
+    def finish_trial(
+        self,
+        study_id: int,
+        trial: int,
+        state: TrialState,
+        resolved: Resolved | None = None,
+        failure: Failure | None = None,
+        *,
+        launch: int | None = None,
+    ) -> None:
+        """Store the final state of a trial.
+
+        Args:
+            study_id: The study.
+            trial: Number of the trial.
+            state: Final state.
+            resolved: What its server reported; `None` if it was never ready.
+            failure: Why it is not `complete`.
+            launch: Number of the launch that judged it; defaults to its latest launch. If the state
+                is a verdict, the launch counts against the budget, and its measurements become the
+                trial's.
+
+        Raises:
+            StoreError: The trial does not exist, or is not running.
+        """
+        if state is TrialState.RUNNING:
+            raise ValueError("a trial does not finish as running")
+        with self._writing() as connection:
+            trial_id = row_id(connection, tables.trials, study_id, trial)
+            if launch is None:
+                judged = _latest_launch(connection, trial_id)
+            else:
+                judged = row_id(connection, tables.launches, study_id, launch)
+            values: dict[str, Any] = {
+                **rows.failure_columns(failure),
+                "state": state.value,
+                "judged_launch_id": judged,
+                "finished": time.time(),
+            }
+            if resolved is not None:
+                values["resolved"] = resolved.configuration.to_dict()
+                values["server_info"] = resolved.server_info
+                values["time_scale"] = resolved.time_scale
+            changed = connection.execute(_FINISH, {**values, "the_trial": trial_id})
+            if not changed.rowcount:
+                raise StoreError(f"trial {trial} of study {study_id} is already finished")
+
+    def set_aside(
+        self, study_id: int, configuration: Configuration, purpose: Purpose, failure: Failure
+    ) -> int:
+        """Store a trial as `inactive`, without a launch, and return its number.
+
+        Args:
+            study_id: The study.
+            configuration: The configuration.
+            purpose: Its purpose.
+            failure: Why it is not launched.
+        """
+        now = time.time()
+        with self._writing() as connection:
+            lock_study(connection, study_id)
+            number = next_number(connection, tables.trials, study_id)
+            values = {
+                **rows.failure_columns(failure),
+                "study_id": study_id,
+                "number": number,
+                "purpose": purpose.value,
+                "state": TrialState.INACTIVE.value,
+                "configuration": configuration.to_dict(),
+                "configuration_key": configuration.key,
+                "created": now,
+                "finished": now,
+            }
+            insert_row(connection, tables.trials, values)
+        return number
+
+
+def _latest_launch(connection: Connection, trial_id: int) -> int | None:
+    return connection.execute(_LATEST, {"the_trial": trial_id}).scalar_one_or_none()

@@ -1,12 +1,12 @@
-"""A study mirrored into Optuna's own tables, so that optuna-dashboard and samplers work on it.
+"""Mirror of a study in Optuna's tables, for optuna-dashboard and samplers.
 
-Our tables are the truth and are written first; `OptunaMirror.sync` brings Optuna's up to them, and
-closes any gap that a kill between the two left. Trial n is Optuna's trial n.
+The tuner's tables are written first and are the truth. `OptunaMirror.sync` updates Optuna's tables
+and closes gaps left by a kill. Trial n is Optuna's trial n.
 
-How states are told (Optuna 5.0; its samplers never see a FAIL trial, so a configuration that
-cannot run is a completed trial with a finite worst value and a violated constraint):
+States (Optuna 5.0; samplers ignore FAIL trials, so a configuration that cannot run is a completed
+trial with a finite worst value and a violated constraint):
 
-| ours                           | Optuna's                              |
+| tuner                          | Optuna                                |
 |--------------------------------|---------------------------------------|
 | running                        | RUNNING                               |
 | complete                       | COMPLETE with its value               |
@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from results.errors import MirrorConflict
-from results.optuna_parameters import MirrorParameter, distribution
 from results.optuna_storage import close_storage, optuna_at_work, rdb_storage
 from results.records import TrialState
 
@@ -30,8 +29,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from optuna import Study
+    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage, RDBStorage
     from optuna.trial import FrozenTrial
+
+    Choice = bool | int | float | str | None
+
 
 __all__ = [
     "CONSTRAINT",
@@ -53,16 +56,16 @@ _MARK: Final = "tuner_study"
 
 @dataclass(frozen=True, slots=True)
 class MirrorTrial:
-    """A trial as Optuna is to see it.
+    """A trial for Optuna.
 
     Attributes:
-        number: Its number, ours and Optuna's.
-        state: Our state.
-        parameters: Those that apply to it. If the value of one is not among its choices, Optuna
-            is told none of them: the trial is a point outside the space.
-        value: What is maximized; needed where the state is `complete`.
-        worst: A finite value no better than any real one; needed where it is `infeasible`.
-        user_attrs: Shown beside it (JSON values).
+        number: Its number in both.
+        state: Its state.
+        parameters: Parameters that apply. If one has a value outside its choices, Optuna gets none:
+            the trial is outside the space.
+        value: Value to maximize; required in state `complete`.
+        worst: Finite value no better than any real value; required in state `infeasible`.
+        user_attrs: Further JSON values to show.
     """
 
     number: int
@@ -75,14 +78,14 @@ class MirrorTrial:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a `sync` changed.
+    """Changes of a `sync`.
 
     Attributes:
-        added: Numbers of trials that Optuna did not have.
-        told: Numbers of trials that were running there and are finished now.
-        differing: Numbers of trials that ended there with another state or value. Optuna lets
-            nobody change a finished trial, and a view is no reason to stop a study. The value of
-            an infeasible trial does not count: the worst moves as the study goes on.
+        added: Numbers of trials that Optuna lacked.
+        told: Numbers of trials that were running in Optuna and are finished now.
+        differing: Numbers of trials that are finished in Optuna with another state or value. Optuna
+            does not allow changes of finished trials. Values of infeasible trials are not compared,
+            because the worst value changes during a study.
     """
 
     added: tuple[int, ...] = ()
@@ -91,23 +94,22 @@ class SyncReport:
 
 
 class OptunaMirror:
-    """Optuna's view of one study. Owned by the process, and thread, that owns the study.
+    """Optuna's copy of one study, owned by the process and thread that own the study.
 
     Attributes:
-        study: The Optuna study; for reading, and for samplers to learn from. Nothing but this
-            class may add trials to it.
+        study: The Optuna study, for reading and for samplers. Only this class may add trials.
     """
 
     def __init__(self, storage: str | BaseStorage, study_name: str) -> None:
-        """Opens the Optuna study of that name, or creates it (direction: maximize).
+        """Open the Optuna study of this name, or create it (direction: maximize).
 
         Args:
-            storage: `Store.url`, or a storage of Optuna's (in memory, for replays).
+            storage: `Store.url`, or a storage of Optuna (in memory, for replays).
             study_name: Name of the study.
 
         Raises:
-            MirrorConflict: Optuna has a study of that name which is not the tuner's.
-            StoreError: Optuna cannot use its tables there.
+            MirrorConflict: Optuna has a study of this name that the tuner did not create.
+            StoreError: Optuna cannot use its tables.
         """
         self._own: RDBStorage | None = None
         with optuna_at_work():
@@ -126,7 +128,7 @@ class OptunaMirror:
             storage=storage, study_name=study_name, direction="maximize", load_if_exists=True
         )
         if self.study.user_attrs.get(_MARK) != study_name:
-            # Without trials it is one that a kill cut off before the mark was set.
+            # Without trials, a kill prevented setting the mark.
             if self.study.get_trials(deepcopy=False):
                 raise MirrorConflict(
                     f"Optuna's tables have a study {study_name!r} that tuner did not create; "
@@ -135,7 +137,7 @@ class OptunaMirror:
             self.study.set_user_attr(_MARK, study_name)
 
     def close(self) -> None:
-        """Lets go of the database, where it was opened by address. Idempotent."""
+        """Close the database if it was opened by address. Idempotent."""
         if self._own is not None:
             close_storage(self._own)
 
@@ -151,16 +153,16 @@ class OptunaMirror:
         self.close()
 
     def sync(self, trials: Sequence[MirrorTrial]) -> SyncReport:
-        """Brings Optuna's trials to ours. Idempotent; each trial is complete or absent.
+        """Update Optuna's trials. Idempotent; each trial is complete or absent.
 
         Args:
-            trials: By number. Optuna's missing ones must all be among them.
+            trials: Trials by number, including all that Optuna lacks.
 
         Raises:
-            MirrorConflict: Optuna's trials are not these: one is missing below the first that was
-                given, or has other parameters. Optuna then knows the trials before it.
-            StoreError: Optuna's storage did not take a write; a later `sync` catches up.
-            ValueError: A finished trial lacks its value, or has one that is not finite.
+            MirrorConflict: Optuna lacks a trial before the first given one, or has other
+                parameters. Optuna then has the trials before it.
+            StoreError: Optuna's storage failed; a later `sync` repeats the write.
+            ValueError: A finished trial has no finite value.
         """
         with optuna_at_work():
             known = {t.number: t for t in self.study.get_trials(deepcopy=False)}
@@ -198,7 +200,7 @@ class OptunaMirror:
         from optuna.trial import Trial  # noqa: PLC0415
 
         trial = Trial(self.study, existing._trial_id)  # noqa: SLF001 - Optuna has no public way
-        # Everything else first: once told, a trial can't be changed.
+        # Write the state last, because a finished trial cannot be changed.
         for name, value in target.user_attrs.items():
             if existing.user_attrs.get(name) != value:
                 trial.set_user_attr(name, value)
@@ -209,7 +211,7 @@ class OptunaMirror:
 
 
 def _target(trial: MirrorTrial) -> FrozenTrial:
-    """The trial as Optuna is to hold it."""
+    """The trial as Optuna should store it."""
     from optuna.trial import TrialState as OptunaState  # noqa: PLC0415
     from optuna.trial import create_trial  # noqa: PLC0415
 
@@ -247,3 +249,53 @@ def _finite(trial: MirrorTrial, value: float | None) -> float:
     if value is None or not math.isfinite(value):
         raise ValueError(f"trial {trial.number} is {trial.state}, but its value is {value}")
     return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorParameter:
+    """One parameter of a trial.
+
+    Attributes:
+        name: Its name, equal in every trial of the study.
+        choices: All values of the study in a fixed order; Optuna requires equal choices in all
+            trials.
+        value: Value of the trial.
+        ordered: Whether the choices are ordered numbers. Evenly spaced integers become an
+            `IntDistribution`, others a categorical one.
+    """
+
+    name: str
+    choices: tuple[Choice, ...]
+    value: Choice
+    ordered: bool = False
+
+    @property
+    def in_space(self) -> bool:
+        """Whether the value is one of the choices (a baseline's may not be)."""
+        return any(_same(self.value, choice) for choice in self.choices)
+
+
+def distribution(parameter: MirrorParameter) -> BaseDistribution:
+    """Return the Optuna distribution, equal for equal choices.
+
+    Raises:
+        ValueError: Optuna cannot distinguish two of the choices (`True` and `1`).
+    """
+    from optuna.distributions import (  # noqa: PLC0415
+        CategoricalDistribution,
+        IntDistribution,
+    )
+
+    choices = parameter.choices
+    if len(set(choices)) != len(choices):
+        raise ValueError(f"{parameter.name}: two choices of {choices} are equal to Optuna")
+    if parameter.ordered and all(type(choice) is int for choice in choices):
+        low, *others = sorted(int(choice) for choice in choices if choice is not None)
+        step = others[0] - low if others else 1
+        if [low, *others] == list(range(low, low + step * len(choices), step)):
+            return IntDistribution(low, low + step * (len(choices) - 1), step=step)
+    return CategoricalDistribution(choices)
+
+
+def _same(a: Choice, b: Choice) -> bool:
+    return a == b and isinstance(a, bool) == isinstance(b, bool)

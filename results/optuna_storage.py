@@ -1,4 +1,4 @@
-"""Optuna's storage in the tuner's database, without Optuna's noise."""
+"""Optuna's storage in the tuner's database, without Optuna's log lines."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CREATION_PAUSE_S: Final = 0.3
 
 
 def rdb_storage(address: str) -> RDBStorage:
-    """Optuna's tables at an address, made where there are none.
+    """Open Optuna's tables, and create them if necessary.
 
     Raises:
-        SQLAlchemyError: They cannot be used; `optuna_at_work` says it better.
+        SQLAlchemyError: The tables cannot be used; `optuna_at_work` translates this error.
     """
     from optuna.storages import RDBStorage  # noqa: PLC0415
 
@@ -34,14 +34,14 @@ def rdb_storage(address: str) -> RDBStorage:
     options: dict[str, Any] = {}
     if url.get_backend_name() == "sqlite":
         options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
-    # Optuna fills in a {SCHEMA_VERSION}: other braces must be doubled.
+    # Optuna formats the address with {SCHEMA_VERSION}, so other braces are doubled.
     text = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
     for attempt in range(_CREATIONS):
         try:
             return RDBStorage(text, engine_kwargs=options)
         except SQLAlchemyError:
-            # Optuna makes its tables without a lock: of two first sweeps on one database, one
-            # finds them half made by the other (5.0.0).
+            # Optuna creates its tables without a lock, so one of two simultaneous first sweeps
+            # may find only some of them (5.0.0).
             if attempt == _CREATIONS - 1:
                 raise
             time.sleep(_CREATION_PAUSE_S * (1 + random.random()))  # noqa: S311 - to part the two
@@ -49,17 +49,17 @@ def rdb_storage(address: str) -> RDBStorage:
 
 
 def close_storage(storage: RDBStorage) -> None:
-    """Lets go of the database."""
+    """Close the database."""
     storage.remove_session()
     storage.engine.dispose()
 
 
 @contextmanager
 def optuna_at_work() -> Iterator[None]:
-    """Optuna without its log lines and its notes on experimental features, in here only.
+    """Silence Optuna's log lines and warnings in the block, and translate its errors.
 
     Raises:
-        StoreError: Optuna's storage failed, or is of a version that this Optuna does not take.
+        StoreError: Optuna's storage failed, or has a version that this Optuna does not support.
     """
     import optuna  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ def optuna_at_work() -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """What the database said: Optuna wraps it in advice that fits anything."""
+    """The database's own message, without the generic advice that Optuna adds."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)

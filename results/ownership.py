@@ -1,4 +1,4 @@
-"""Which living tuner a study belongs to: one process at a time writes it."""
+"""Ownership of a study: one tuner process at a time writes it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final, Self
 
 import psutil
 
-# The kernel states start times in hundredths of a second since boot, and the time of boot moves a
-# little when the clock is set. A pid is not used again within this span.
+# The kernel reports start times in hundredths of a second since boot, and the boot time changes a
+# little when the clock is set. A pid is not reused within this time.
 _SAME_START_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One process of a tuner, named so that it can't be confused with a later one of its pid.
+    """A tuner process, identified so that a reused pid is not confused with it.
 
     Attributes:
-        pid: Its process id.
-        started: Its start time, seconds since the epoch.
+        pid: Process id.
+        started: Start time, seconds since the epoch.
         host: Name of its machine.
     """
 
@@ -30,11 +30,11 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Self:
-        """The process that runs this."""
+        """The current process."""
         return cls(os.getpid(), psutil.Process().create_time(), socket.gethostname())
 
     def is_same(self, other: Owner) -> bool:
-        """Whether both are one process."""
+        """Whether both are the same process."""
         return (
             self.host == other.host
             and self.pid == other.pid
@@ -42,9 +42,9 @@ class Owner:
         )
 
     def may_live(self) -> bool:
-        """Whether it is alive, as far as can be known from here.
+        """Whether the process may be alive.
 
-        Of a process on another machine nothing is known: it may be alive.
+        A process on another machine always may.
         """
         if self.host != socket.gethostname():
             return True

@@ -1,4 +1,4 @@
-"""What the store is asked. Each question is answered from one consistent view of the database."""
+"""Queries of the store, each on one consistent view of the database."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 VERDICTS: Final = tuple(state.value for state in TrialState if state.is_verdict)
 
-# Made to check or to confirm a trial, not to judge it: never its own figures.
+# Measurements that check or confirm a trial are never its own results.
 _BESIDE: Final = frozenset({Purpose.ANCHOR.value, Purpose.CONFIRMATION.value})
 
 
 class Questions(Connected):
-    """The reading part of `results.store.Store`; changes nothing."""
+    """Part of `results.store.Store` that reads."""
 
     def study(self, name: str) -> StoredStudy:
-        """The study of that name.
+        """Return the study of this name.
 
         Raises:
-            StudyNotFound: There is none.
+            StudyNotFound: The study does not exist.
         """
         with self._reading() as connection:
             row = (
@@ -49,13 +49,13 @@ class Questions(Connected):
         return rows.study_of(row)
 
     def studies(self) -> tuple[StoredStudy, ...]:
-        """All studies, in the order of their creation."""
+        """All studies, in the order of creation."""
         with self._reading() as connection:
             found = connection.execute(select(tables.studies).order_by(tables.studies.c.id))
             return tuple(rows.study_of(row) for row in found.mappings())
 
     def owner(self, study_id: int) -> Owner | None:
-        """The tuner that claimed the study last and did not release it; it may be dead."""
+        """The tuner that owns the study; its process may be dead."""
         c = tables.studies.c
         with self._reading() as connection:
             found = connection.execute(
@@ -68,16 +68,16 @@ class Questions(Connected):
 
         Args:
             study_id: The study.
-            samples: Whether measurements come with their requests.
+            samples: Whether to read the requests of the measurements.
         """
         with self._reading() as connection:
             return _trials(connection, study_id, samples=samples)
 
     def trial(self, study_id: int, number: int, *, samples: bool = True) -> Trial:
-        """One trial.
+        """Return one trial.
 
         Raises:
-            StoreError: The study has no trial of that number.
+            StoreError: The study has no such trial.
         """
         with self._reading() as connection:
             found = _trials(connection, study_id, samples=samples, number=number)
@@ -86,7 +86,7 @@ class Questions(Connected):
         return found[0]
 
     def server_info(self, study_id: int, number: int) -> dict[str, Any] | None:
-        """The raw `/server_info` that a trial's server answered with; `None` if it never did."""
+        """Raw `/server_info` of a trial's server; `None` if the server never answered."""
         with self._reading() as connection:
             return connection.execute(
                 select(tables.trials.c.server_info)
@@ -97,7 +97,7 @@ class Questions(Connected):
     def measurements(
         self, study_id: int, number: int, *, samples: bool = False
     ) -> tuple[StoredMeasurement, ...]:
-        """Everything that was ever measured for a trial, lost launches and anchors included."""
+        """All measurements of a trial, including those of lost launches and reference runs."""
         with self._reading() as connection:
             found = _measurement_rows(connection, study_id, number)
             of_requests = _samples(connection, [row["id"] for row in found]) if samples else {}
@@ -117,7 +117,7 @@ class Questions(Connected):
             return _launches(connection, study_id)
 
     def unfinished(self, study_id: int) -> Unfinished:
-        """What is still in state `running`: of a study without a living tuner, what it left."""
+        """Launches and trials in state `running`, which a killed run may have left."""
         with self._reading() as connection:
             return Unfinished(
                 tuple(
@@ -133,11 +133,10 @@ class Questions(Connected):
             )
 
     def launches_spent(self, study_id: int) -> int:
-        """Launches that ended in a verdict on a configuration: what the budget counts.
+        """Number of launches that count against the budget: those that judged a configuration.
 
-        One that was lost (`Launch.is_lost`) is not counted, whatever was judged in it before, and
-        neither is one that a fork took over. One that runs is not yet: it may be lost, and what
-        was spent once stays spent.
+        Lost launches (`Launch.is_lost`) and launches copied by a fork do not count. A running
+        launch does not count yet, since it may be lost.
         """
         launches, trials = tables.launches.c, tables.trials.c
         lost = or_(
@@ -182,7 +181,7 @@ def _trials(
         wanted &= trials.number == number
     found = (
         connection.execute(
-            # Not `server_info`: it is large, and `Questions.server_info` asks for it.
+            # Without `server_info`, which is large; `Questions.server_info` reads it.
             select(*(column for column in trials if column.name != "server_info"))
             .where(wanted)
             .order_by(trials.number)
@@ -212,7 +211,7 @@ def _trials(
         beside = row["purpose"] in _BESIDE and row["purpose"] != purposes[trial]
         if row["launch_id"] == judging[trial] and not beside:
             point = rows.point_of(row)
-            # Measured again in the same launch: the later one counts, in the first one's place.
+            # If the launch measured a point twice, the later measurement replaces the earlier one.
             chosen[trial][point] = row
     of_requests: dict[int, tuple[RequestSample, ...]] = {}
     if samples:

@@ -1,26 +1,27 @@
-"""Records: what was planned, launched and measured, as plain frozen values.
+"""Records of plans, launches and measurements, as frozen values.
 
-Every layer above speaks in these. They carry their units in their names; times are seconds (`_s`)
-or milliseconds (`_ms`), always in the server's own time: a simulated server that runs faster than
-life is converted before a record is made.
+Names contain units. Times are in seconds (`_s`) or milliseconds (`_ms`) of the server's time: times
+of a simulated server that runs faster are converted first.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from results.cycle import PARTS as PARTS  # noqa: PLC0414 - its names
-from results.cycle import BatchCycles as BatchCycles  # noqa: PLC0414 - a record like the rest
-from results.cycle import CycleTimes as CycleTimes  # noqa: PLC0414 - a record like the rest
-from results.cycle import PartTime as PartTime  # noqa: PLC0414 - a record like the rest
-from results.machine import Machine as Machine  # noqa: PLC0414, TC001 - a record like the rest
+from results.measurement import PARTS as PARTS  # noqa: PLC0414 - its names
+from results.measurement import BatchCycles as BatchCycles  # noqa: PLC0414 - a record like the rest
+from results.measurement import CycleTimes as CycleTimes  # noqa: PLC0414 - a record like the rest
 from results.measurement import Measurement as Measurement  # noqa: PLC0414, TC001 - as above
+from results.measurement import PartTime as PartTime  # noqa: PLC0414 - a record like the rest
 from results.measurement import RequestSample as RequestSample  # noqa: PLC0414 - as above
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from search_spaces.configuration import Configuration, Setting
+
 
 Fault = Literal["configuration", "host", "study", "client"]
 """Who is to blame: the configuration (infeasible), the host (retry or pause), the study (stop),
@@ -35,7 +36,7 @@ KILLED = frozenset({"scheduler_killed", "server_killed"})
 
 
 class TrialState(enum.StrEnum):
-    """What became of a trial."""
+    """State of a trial."""
 
     RUNNING = "running"
     COMPLETE = "complete"
@@ -51,12 +52,12 @@ class TrialState(enum.StrEnum):
 
     @property
     def is_verdict(self) -> bool:
-        """Whether the state judges the configuration (and so spends budget)."""
+        """Whether the state judges the configuration, and so counts against the budget."""
         return self in {TrialState.COMPLETE, TrialState.INFEASIBLE, TrialState.INVALID}
 
 
 class Purpose(enum.StrEnum):
-    """Why a configuration is measured."""
+    """Purpose of a trial."""
 
     BASELINE = "baseline"
     SEARCH = "search"
@@ -66,7 +67,7 @@ class Purpose(enum.StrEnum):
 
 
 class LaunchState(enum.StrEnum):
-    """What became of a launch."""
+    """State of a launch."""
 
     RUNNING = "running"
     COMPLETE = "complete"
@@ -81,14 +82,14 @@ class LaunchState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something did not work; a value, so that it can be stored and shown.
+    """Why something failed, as a value that can be stored.
 
     Attributes:
-        kind: A short stable code (`"cuda_oom"`, `"port_taken"`, `"ready_timeout"`, ...).
-        phase: Where it happened (`"arguments"`, `"distributed"`, `"weights"`, `"kv_cache"`,
+        kind: Short stable code (`"cuda_oom"`, `"port_taken"`, `"ready_timeout"`, ...).
+        phase: Where it failed (`"arguments"`, `"distributed"`, `"weights"`, `"kv_cache"`,
             `"cuda_graph"`, `"warmup"`, `"ready"`, `"load"`, `"stop"`).
-        fault: Who is to blame.
-        message: One or two sentences with the salient line of the log.
+        fault: What caused it.
+        message: One or two sentences with the decisive line of the log.
     """
 
     kind: str
@@ -108,15 +109,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One server process tree, named so that it can never be confused with another.
+    """A process tree of a server, identified so that it cannot be confused with another.
 
     Attributes:
-        pid: The process that was started; also its process group and session id.
-        started: Start time of `pid` as the kernel reports it (seconds since the epoch), so that
-            a reused pid is not mistaken for ours.
-        mark: The launch's unique mark, carried in the environment of every descendant.
-        port: The HTTP port.
-        host: Name of the machine on which it runs.
+        pid: The started process; also its process group and session id.
+        started: Start time of `pid` from the kernel (seconds since the epoch), which detects a
+            reused pid.
+        mark: Unique mark of the launch, in the environment of every descendant.
+        port: HTTP port.
+        host: Name of its machine.
     """
 
     pid: int
@@ -128,13 +129,13 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LaunchIntent:
-    """What is about to be launched; stored before anything is started.
+    """A planned launch, stored before any process is started.
 
     Attributes:
-        configuration: Of the first trial that is to be judged. The server starts with it where
-            nothing is switched, else at the most steps and the most draft tokens of the settings.
-        settings: The settings to be switched through, in order; empty where none is switched.
-        mark: Unique mark; every process of the launch carries `TUNER_LAUNCH=<mark>`.
+        configuration: Configuration of the first trial. Without settings, the server starts with
+            it; else with the most steps and draft tokens of the settings.
+        settings: Settings to measure in order; empty if only one is measured.
+        mark: Unique mark; every process of the launch has `TUNER_LAUNCH=<mark>`.
         log: Path of the server's log file.
     """
 
@@ -146,17 +147,16 @@ class LaunchIntent:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a running server says it runs, after its own rewrites.
+    """What a running server reports, after SGLang's rewrites.
 
     Attributes:
-        configuration: In the shape of the configuration that was asked for.
-        sglang_version: As the server states it.
-        simulated: Whether the server is a simulation; then so is every figure from it.
+        configuration: Same shape as the requested configuration.
+        sglang_version: Version reported by the server.
+        simulated: Whether the server is simulated, and so all its results.
         time_scale: Simulated seconds per real second; 1.0 for a real server.
-        server_info: The raw `/server_info` body, for audits.
-        environment: What the server's own process has in its environment, as far as it can be
-            seen, SGLang's rewrites included (it sets `NCCL_CUMEM_ENABLE` and others); only
-            variables that bear on serving, and nothing secret.
+        server_info: Raw `/server_info` body, for audits.
+        environment: Environment of the server's process, with SGLang's changes (it sets
+            `NCCL_CUMEM_ENABLE` and others). Only variables that affect serving, without secrets.
     """
 
     configuration: Configuration
@@ -169,29 +169,28 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One server process tree, from start to proof that it is gone, as it was stored.
+    """One server process tree, from start to proof of its end, as stored.
 
     Attributes:
         id: Number of the launch within its study, from 0.
-        state: What became of it.
-        intent: What was launched.
-        command: The argv that was started, and `environment` what it was given beside the
-            caller's own.
-        environment: Variables set for the launch (`None`: removed).
+        state: State of the launch.
+        intent: The planned launch.
+        command: The started argv.
+        environment: Variables that were set (`None`: removed).
         process: The process tree; `None` before it existed.
         phases: Seconds per start-up phase, in order.
-        ready_s: Seconds from start to the first good generation; `None` if never ready.
-        seconds: Seconds from start to proof that it is gone; `None` while it runs.
+        ready_s: Seconds from start to the first correct generation; `None` if never ready.
+        seconds: Seconds from start to proof of the end; `None` while running.
         failure: Why it failed.
         trials: Numbers of the trials measured in it.
-        sglang_version: As the server stated it.
-        machine: Where it ran; `None` where that was not recorded.
-        effective_environment: `Resolved.environment` once it was ready.
-        log_digest: SHA-256 of the log file at its end; `None` while it runs.
-        imported_from: `"study#launch"` where a forked study took it over from another one:
-            it was not spent by this study.
-        created: When it was stored, before anything was started (seconds since the epoch); `None`
-            where it was not read from a database.
+        sglang_version: Version reported by the server.
+        machine: Its machine; `None` if not recorded.
+        effective_environment: `Resolved.environment`, once ready.
+        log_digest: SHA-256 of the log at its end; `None` while running.
+        imported_from: `"study#launch"` if a fork copied it; it does not count against the fork's
+            budget.
+        created: When it was stored, before any process was started (seconds since the epoch);
+            `None` if not read from a database.
     """
 
     id: int
@@ -214,7 +213,7 @@ class Launch:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a kill or the host took it: it is listed, and spends no budget."""
+        """Whether a kill or the host ended it. Lost launches are listed and do not count."""
         if self.state is LaunchState.FAILED:
             return self.failure is not None and self.failure.fault in LOSING_FAULTS
         return self.state is LaunchState.LOST
@@ -222,20 +221,18 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One configuration judged, as it was stored; one Optuna trial of the same number.
+    """One configuration with its state, as stored; Optuna's trial of the same number.
 
     Attributes:
         number: From 0, in the order of creation.
-        purpose: Why it was measured.
-        state: What became of it.
-        configuration: What was asked for, in canonical form.
-        resolved: What the server said it ran; `None` if it never served.
+        purpose: Purpose of the trial.
+        state: State of the trial.
+        configuration: Requested configuration, canonical.
+        resolved: What the server reported; `None` if it was never ready.
         failure: Why it is not `complete`.
         measurements: One per operating point, in the order of the study's points.
-        launches: Launches that worked on it, lost ones included, and those in which it was
-            measured again as an anchor.
-        judged_in: The one of them that judged it, whose measurements it has; `None` while there
-            is none.
+        launches: Its launches, including lost ones and those that used it as a reference run.
+        judged_in: Launch that judged it, whose measurements it has; `None` if not judged.
     """
 
     number: int
@@ -247,3 +244,46 @@ class Trial:
     measurements: tuple[Measurement, ...] = ()
     launches: tuple[int, ...] = ()
     judged_in: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Machine of the servers. `None` or an empty tuple means unknown or absent.
+
+    Attributes:
+        host: Name of the machine.
+        sglang: Version of SGLang.
+        torch: Version of PyTorch with its build (`"2.9.1+cu128"`).
+        nccl: Version of PyTorch's NCCL.
+        python: Version of the server's interpreter.
+        driver: Version of the GPU driver.
+        gpus: Names of the visible GPUs, in the driver's order.
+        topology: Output of `nvidia-smi topo -m`.
+        kernel: Version of the operating system's kernel.
+        cpu: Name and number of the processors.
+        caches: Folders of caches of compiled kernels by package. Kernels found there are not
+            compiled again.
+    """
+
+    host: str | None = None
+    sglang: str | None = None
+    torch: str | None = None
+    nccl: str | None = None
+    python: str | None = None
+    driver: str | None = None
+    gpus: tuple[str, ...] = ()
+    topology: str | None = None
+    kernel: str | None = None
+    cpu: str | None = None
+    caches: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON for a database column."""
+        return asdict(self) | {"gpus": list(self.gpus)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`; ignores keys of newer versions."""
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        gpus, caches = tuple(data.get("gpus") or ()), dict(data.get("caches") or {})
+        return cls(**known | {"gpus": gpus, "caches": caches})

@@ -1,4 +1,4 @@
-"""Records to rows and back."""
+"""Convert records to database rows and back."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ _MAY_BE_NONE: Final = frozenset(
 
 
 def clean_text(text: str) -> str:
-    """Text that every database takes: logs may hold NULs and broken UTF-8."""
+    """Replace NULs and broken UTF-8 in logs, which databases refuse."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def _number(value: object) -> object:
-    # NaN (a percentile of nothing) has no portable form in SQL: NULL stands for it.
+    # SQL has no portable NaN (a percentile of no requests), so NULL is stored.
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def failure_columns(failure: Failure | None) -> dict[str, str | None]:
-    """The `failure_*` columns."""
+    """Columns of a failure."""
     if failure is None:
         return dict.fromkeys(("failure_kind", "failure_phase", "failure_fault", "failure_message"))
     return {f"failure_{key}": clean_text(value) for key, value in failure.to_dict().items()}
 
 
 def failure_of(row: RowMapping) -> Failure | None:
-    """The inverse of `failure_columns`."""
+    """Inverse of `failure_columns`."""
     if row["failure_kind"] is None:
         return None
     return Failure(
@@ -70,12 +70,12 @@ def failure_of(row: RowMapping) -> Failure | None:
 
 
 def study_of(row: RowMapping) -> StoredStudy:
-    """A study from its row."""
+    """Study of a row."""
     return StoredStudy(**{name: row[name] for name in _STUDY_FIELDS})
 
 
 def intent_columns(intent: LaunchIntent) -> dict[str, Any]:
-    """The columns of a launch that are known before it starts."""
+    """Columns of a launch that are known before its start."""
     return {
         "configuration": intent.configuration.to_dict(),
         "settings": [asdict(setting) for setting in intent.settings],
@@ -85,7 +85,7 @@ def intent_columns(intent: LaunchIntent) -> dict[str, Any]:
 
 
 def launch_of(row: RowMapping, trials: tuple[int, ...]) -> Launch:
-    """A launch from its row and the numbers of its trials."""
+    """Launch of a row and its trial numbers."""
     process = None
     if row["pid"] is not None:
         process = ProcessIdentity(
@@ -118,7 +118,7 @@ def launch_of(row: RowMapping, trials: tuple[int, ...]) -> Launch:
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
-    """The columns of a measurement, its samples left out."""
+    """Columns of a measurement without its samples."""
     return {
         **{name: _number(getattr(measurement, name)) for name in _PLAIN},
         "workload_fingerprint": measurement.workload_fingerprint,
@@ -131,12 +131,12 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
 
 
 def point_of(row: RowMapping) -> OperatingPoint:
-    """The operating point of a measurement's row."""
+    """Operating point of a measurement's row."""
     return OperatingPoint(**row["point"])
 
 
 def measurement_of(row: RowMapping, samples: tuple[RequestSample, ...] = ()) -> Measurement:
-    """The inverse of `measurement_columns`."""
+    """Inverse of `measurement_columns`."""
     return Measurement(
         **{name: _or_nan(name, row[name]) for name in _PLAIN},
         point=point_of(row),
@@ -149,7 +149,7 @@ def measurement_of(row: RowMapping, samples: tuple[RequestSample, ...] = ()) -> 
 
 
 def sample_columns(sample: RequestSample) -> dict[str, Any]:
-    """The columns of one request."""
+    """Columns of a request."""
     return {
         **{name: _number(getattr(sample, name)) for name in _SAMPLE_PLAIN},
         "histogram": list(sample.histogram),
@@ -159,7 +159,7 @@ def sample_columns(sample: RequestSample) -> dict[str, Any]:
 
 
 def sample_of(row: RowMapping) -> RequestSample:
-    """The inverse of `sample_columns`."""
+    """Inverse of `sample_columns`."""
     return RequestSample(
         **{name: _or_nan(name, row[name]) for name in _SAMPLE_PLAIN},
         histogram=tuple(row["histogram"]),

@@ -1,8 +1,8 @@
-"""The store: records in, questions answered.
+"""The database of studies.
 
 The database is the truth, and one process writes a study. Every method is one transaction that is
-durable (power loss included: SQLite runs with `synchronous=FULL`) before it returns; `kill -9` at
-any instant leaves each of them either done or not done.
+durable before the method returns (also at power loss: SQLite uses `synchronous=FULL`). After `kill
+-9` each transaction is either complete or absent.
 
     with Store.open("sqlite:///tuner.db") as store:
         study = store.create_study(NewStudy(...))
@@ -23,13 +23,11 @@ from sqlalchemy.exc import DBAPIError
 
 from results.database import in_memory, open_engine, open_for_reading, resolve_url
 from results.errors import StoreError, StoreOutdated
-from results.fork_writer import ForkWriter
-from results.launch_writer import LaunchWriter
+from results.launch_writer import LaunchWriter, TrialWriter
 from results.migrations import require_head, upgrade
 from results.queries import Questions
-from results.study_writer import StudyWriter
+from results.study_writer import ForkWriter, StudyWriter
 from results.tables import metadata
-from results.trial_writer import TrialWriter
 from results.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -39,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions, Upkeep):
-    """One database. Owned by one thread; other processes may read it, or write other studies.
+    """A database, owned by one thread. Other processes may read it or write other studies.
 
-    Launches and trials are named by study id and number, as users see them. Where the database
-    does not take a write, the method raises `StoreError` and nothing of it is stored.
+    Launches and trials are identified by study id and number, as in reports. If the database
+    refuses a write, the method raises `StoreError` and stores nothing.
 
     Attributes:
-        url: The full address, password included, for Optuna's storage.
-        in_memory: Whether it is gone with this object.
+        url: Full address with its password, for Optuna's storage.
+        in_memory: Whether the database ends with this object.
     """
 
     def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
@@ -55,20 +53,19 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions, Upkee
 
     @classmethod
     def open(cls, address: str, *, create: bool = True, read_only: bool = False) -> Self:
-        """Opens a database and brings its tables to this code's version.
+        """Open a database and upgrade its tables.
 
         Args:
-            address: `sqlite:///FILE` (relative to the working directory), `sqlite://` (in memory,
-                thrown away) or `postgresql://USER:PASSWORD@HOST/DATABASE`.
-            create: Whether an SQLite file that does not exist is made.
-            read_only: To ask it, and not to write it: needs no permission to write the database,
-                its file or its folder, and leaves it at its version.
+            address: `sqlite:///FILE` (relative to the working directory), `sqlite://` (in memory)
+                or `postgresql://USER:PASSWORD@HOST/DATABASE`.
+            create: Whether to create a missing SQLite file.
+            read_only: Whether to read only. Needs no write permission and does not upgrade.
 
         Raises:
-            StoreMissing: It does not exist, and `create` is false; or holds nothing of the tuner,
-                and was to be read only.
-            StoreOutdated: It is of an older version, and was to be read only.
-            StoreVersionError: It was written by a newer tuner.
+            StoreMissing: The database does not exist and `create` is false, or it is read-only and
+                has no tables of the tuner.
+            StoreOutdated: It is read-only and has an older version.
+            StoreVersionError: A newer tuner wrote it.
             StoreError: It cannot be opened.
         """
         url = resolve_url(address)
@@ -83,12 +80,12 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions, Upkee
 
     @classmethod
     def open_to_read(cls, address: str) -> Self:
-        """Opens a database to ask it; one of an older version is upgraded where that may be.
+        """Open a database for queries; upgrade an older version if permitted.
 
         Raises:
-            StoreMissing: It does not exist, or holds nothing of the tuner.
-            StoreOutdated: It is of an older version, and may not be written by whoever runs this.
-            StoreVersionError: It was written by a newer tuner.
+            StoreMissing: The database does not exist, or has no tables of the tuner.
+            StoreOutdated: It has an older version and cannot be written.
+            StoreVersionError: A newer tuner wrote it.
             StoreError: It cannot be opened.
         """
         try:
@@ -105,7 +102,7 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions, Upkee
             if self.read_only:
                 require_head(self._engine)
             elif self.in_memory:
-                # Nothing to migrate, and a replay opens hundreds of these.
+                # Needs no migration; a replay opens hundreds of databases in memory.
                 metadata.create_all(self._writer)
             else:
                 upgrade(self._writer)
@@ -113,7 +110,7 @@ class Store(StudyWriter, ForkWriter, LaunchWriter, TrialWriter, Questions, Upkee
             raise StoreError(f"cannot open the database {self.shown}: {error.orig}") from error
 
     def close(self) -> None:
-        """Lets go of the database. Idempotent."""
+        """Close the database. Idempotent."""
         self._engine.dispose()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What is stored about a study as a whole, as plain frozen values."""
+"""Records of whole studies, as frozen values."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ No planner stops with `converged`, but older databases may contain the value."""
 
 @dataclass(frozen=True, slots=True)
 class NewStudy:
-    """A study as it is created; none of this changes afterwards.
+    """A study as created; constant afterwards.
 
     Attributes:
         name: Unique within a database.
-        text: The study file, word for word.
-        digest: Digest of the whole study file.
-        space_digest: Digest of what the space allows; a changed space is another study.
+        text: Text of the study file.
+        digest: Digest of the study file.
+        space_digest: Digest of the search space; another space is another study.
         runner: `"sglang"`, `"simulated"` or `"replay"`.
-        simulated: Whether every figure of it is simulated.
+        simulated: Whether all results are simulated.
         seed: Seed of planner and load.
         planner: Name of the planner.
-        hot_switch: Whether launches are switched through several settings.
-        budget_launches: Launches that may end in a verdict; `None`: no limit.
-        budget_hours: Hours at work; `None`: no limit.
-        sglang_version: As known beforehand; else the first ready launch fills it in.
-        options: What else must be the same on resume (JSON values).
-        base_dir: Folder that the file's relative paths start from; empty for the working
-            directory.
-        forked_from: Name of the study that it goes on from; `None` for one of its own.
+        hot_switch: Whether launches may measure several settings.
+        budget_launches: Launch budget; `None`: no limit.
+        budget_hours: Hours of running time; `None`: no limit.
+        sglang_version: SGLang version if known; else set by the first ready launch.
+        options: Further values that must not change on resume (JSON values).
+        base_dir: Folder of the file's relative paths; empty for the working directory.
+        forked_from: Name of the study that it reuses; `None` if it is not a fork.
     """
 
     name: str
@@ -57,12 +56,12 @@ class NewStudy:
 
 @dataclass(frozen=True, slots=True)
 class ForkedTrial:
-    """A finished trial that a fork takes over, as it is to be there.
+    """A finished trial that a fork copies.
 
     Attributes:
-        number: Of the trial in its own study.
-        configuration: As the fork spells it: its file may vary what the other one held fixed.
-        state: Its state by the fork's limits.
+        number: Number in its own study.
+        configuration: Configuration in the fork, whose file may vary what the other file fixed.
+        state: State by the limits of the fork.
         failure: Why it is not `complete`.
     """
 
@@ -74,16 +73,16 @@ class ForkedTrial:
 
 @dataclass(frozen=True, slots=True)
 class StoredStudy:
-    """A study as it is stored: `NewStudy`, and what became of it.
+    """A study as stored: `NewStudy` and its progress.
 
     Attributes:
-        id: Number in the database; every method of the store takes it.
-        name: See `NewStudy`, as for all fields not listed here.
+        id: Number in the database, used by all methods of the store.
+        name: See `NewStudy` for this and all fields not listed here.
         created: Seconds since the epoch.
-        stopped: Why it is at rest; `None` while it runs, or after it was killed.
-        stop_reason: The same as a sentence.
-        work_s: Seconds at work so far, downtime left out.
-        sglang_version: Of the servers that it measured; `None` before the first one was ready.
+        stopped: Why it stopped; `None` while running, or after a kill.
+        stop_reason: The reason as a sentence.
+        work_s: Seconds of running time.
+        sglang_version: Version of its servers; `None` before the first was ready.
     """
 
     id: int
@@ -110,11 +109,11 @@ class StoredStudy:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a tuner left behind when it was killed.
+    """Records that a killed tuner left unfinished.
 
     Attributes:
-        launches: Launches without an end: their processes may still be alive.
-        trials: Trials without a verdict: to be measured again under the same number.
+        launches: Launches without an end, whose processes may be alive.
+        trials: Trials without a state, which will be measured again under the same number.
     """
 
     launches: tuple[Launch, ...]
@@ -123,12 +122,12 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class StoredMeasurement:
-    """A measurement with where it belongs.
+    """A measurement with its trial and launch.
 
     Attributes:
         trial: Number of the trial.
-        launch: Number of the launch in which it was made.
-        purpose: Why it was made.
+        launch: Number of the launch.
+        purpose: Purpose of the measurement.
         measurement: The measurement.
     """
 

@@ -1,4 +1,4 @@
-"""Copies what belongs to a study to another study, of this database or of another one."""
+"""Copy the records of a study to another study, in the same or another database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many records of each kind."""
+    """Number of records of each kind."""
 
     launches: int = 0
     trials: int = 0
@@ -31,7 +31,7 @@ class Counts:
 
 
 def copy_all(source: Connection, target: Connection, source_id: int, target_id: int) -> Counts:
-    """Copies every launch and trial as it is, unfinished ones and their numbers included."""
+    """Copy all launches and trials with their numbers, including unfinished ones."""
     launches = _rows(source, tables.launches, source_id)
     trials = _rows(source, tables.trials, source_id)
     return _copy(
@@ -51,18 +51,18 @@ def copy_finished(
     change_launch: Callable[[Row], Mapping[str, object]],
     change_trial: Callable[[Row], Mapping[str, object]] = lambda _: {},
 ) -> Counts:
-    """Copies some finished trials, and the launches that worked on them, within a database.
+    """Copy finished trials and their launches within a database.
 
     Args:
-        connection: Where both studies are.
-        source_id: The study that has them.
+        connection: Connection to the database of both studies.
+        source_id: The source.
         target_id: A study without trials and launches.
-        numbers: The trials' numbers in the source; they become 0, 1, 2, ... in this order.
-        change_launch: What of a launch's row is to be other than it was.
-        change_trial: The same of a trial's row.
+        numbers: Numbers of the trials in the source, which become 0, 1, 2, ... in this order.
+        change_launch: Columns of a launch to change.
+        change_trial: Columns of a trial to change.
 
     Raises:
-        StoreError: There is no such trial, it is named twice, or it is not finished.
+        StoreError: A trial does not exist, is repeated, or is not finished.
     """
     known = {row["number"]: row for row in _rows(connection, tables.trials, source_id)}
     trials: list[Row] = []
@@ -106,7 +106,7 @@ def _rows(connection: Connection, table: Table, study_id: int) -> list[Row]:
 def _copy(
     source: Connection, target: Connection, launches: Sequence[Row], trials: Sequence[Row]
 ) -> Counts:
-    """Inserts rows under new ids, and copies what hangs on them."""
+    """Insert rows under new ids, with the rows that depend on them."""
     launch_ids = {row["id"]: _insert(target, tables.launches, row) for row in launches}
     trial_ids = {
         row["id"]: _insert(
@@ -140,7 +140,7 @@ def _copy(
 def _of(
     connection: Connection, table: Table, key: str, value: int, order: str
 ) -> Sequence[RowMapping]:
-    """Rows that hang on one row, in order."""
+    """Rows that depend on one row, in order."""
     question = select(table).where(table.c[key] == value).order_by(table.c[order])
     return connection.execute(question).mappings().all()
 

@@ -1,10 +1,11 @@
-"""Studies: created, owned by one living tuner, and stopped."""
+"""Create studies, claim and stop them."""
 
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -13,39 +14,43 @@ from results import rows, tables
 from results.connection import Connected, lock_study, no_study
 from results.errors import StudyBusy, StudyExists
 from results.ownership import Owner
+from results.records import LaunchState
+from results.studies import ForkedTrial
+from results.study_copy import copy_finished
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection, RowMapping
 
     from results.studies import NewStudy, Stopped, StoredStudy
 
 
 class StudyWriter(Connected):
-    """The part of `results.store.Store` that writes studies."""
+    """Part of `results.store.Store` that writes studies."""
 
     def create_study(self, study: NewStudy) -> StoredStudy:
-        """Stores a new study.
+        """Store a new study.
 
         Raises:
-            StudyExists: There is one of that name.
+            StudyExists: A study with this name exists.
         """
         with self._writing() as connection:
             return rows.study_of(insert_study(connection, study, self.shown))
 
     def claim(self, study_id: int, owner: Owner | None = None, *, take_over: bool = False) -> None:
-        """Makes `owner` (this process unless given) the one tuner of the study.
+        """Make `owner` (default: this process) the only tuner of the study.
 
-        A dead owner is replaced. Claiming what one owns already changes nothing.
+        Replaces a dead owner. Claiming an owned study again changes nothing.
 
         Args:
             study_id: The study.
-            owner: Who claims it.
-            take_over: Replace an owner on another machine too, of which it can't be known from
-                here whether it lives.
+            owner: The new owner.
+            take_over: Also replace an owner on another machine, which may be alive.
 
         Raises:
-            StudyBusy: Another tuner, which is or may be alive, owns it.
-            StudyNotFound: There is no such study.
+            StudyBusy: Another tuner owns it, and is or may be alive.
+            StudyNotFound: The study does not exist.
         """
         owner = owner or Owner.this_process()
         c = tables.studies.c
@@ -63,7 +68,7 @@ class StudyWriter(Connected):
             )
 
     def release(self, study_id: int, owner: Owner | None = None) -> None:
-        """Gives a study up; changes nothing where `owner` does not own it."""
+        """Release a study; changes nothing if `owner` does not own it."""
         owner = owner or Owner.this_process()
         c = tables.studies.c
         with self._writing() as connection:
@@ -76,13 +81,13 @@ class StudyWriter(Connected):
     def stop_study(
         self, study_id: int, stopped: Stopped | None, reason: str | None, work_s: float = 0.0
     ) -> None:
-        """Says why the study is at rest, or (`None`) that it is taken up again.
+        """Store why the study stopped, or (`None`) that it continues.
 
         Args:
             study_id: The study.
-            stopped: Why it is at rest.
-            reason: The same as a sentence.
-            work_s: Seconds at work since the last `add_work`; added.
+            stopped: Why it stopped.
+            reason: The reason as a sentence.
+            work_s: Seconds of running time since the last `add_work`.
         """
         self._update(
             study_id,
@@ -92,7 +97,7 @@ class StudyWriter(Connected):
         )
 
     def add_work(self, study_id: int, seconds: float) -> None:
-        """Adds time at work, which the budget's hours count."""
+        """Add running time, which counts against the budget of hours."""
         self._update(study_id, work_s=tables.studies.c.work_s + seconds)
 
     def _update(self, study_id: int, **values: object) -> None:
@@ -107,16 +112,16 @@ class StudyWriter(Connected):
 def insert_study(
     connection: Connection, study: NewStudy, database: str, **changes: object
 ) -> RowMapping:
-    """Inserts a new study; returns its row.
+    """Insert a study and return its row.
 
     Args:
-        connection: In a writing transaction.
+        connection: A writing transaction.
         study: The study.
-        database: Its database, as errors name it.
-        changes: Columns that are to be other than the study says.
+        database: Address of the database, for errors.
+        changes: Columns with other values than the study's.
 
     Raises:
-        StudyExists: There is one of that name.
+        StudyExists: A study with this name exists.
     """
     values = {**asdict(study), "created": time.time(), "work_s": 0.0, **changes}
     try:
@@ -141,3 +146,67 @@ def _refuse_if_held(held: Owner, owner: Owner, *, take_over: bool) -> None:
         pid=held.pid,
         host=held.host,
     )
+
+
+class ForkWriter(Connected):
+    """Part of `results.store.Store` that creates forks."""
+
+    def fork(
+        self, source_id: int, new: NewStudy, trials: Sequence[int | ForkedTrial]
+    ) -> StoredStudy:
+        """Store a new study that begins with trials of another study, or store nothing.
+
+        Each trial is copied with its state, failure, resolved configuration, measurements, samples,
+        and launches; each launch is copied once. A copied launch keeps state (a running one becomes
+        `lost`), times, command, process and log. It gets a new mark, and `imported_from` is
+        `"study#launch"`. Copied launches do not count against the fork's budget (`launches_spent`).
+
+        Args:
+            source_id: The study to fork.
+            new: The new study; `forked_from` is set to the source's name.
+            trials: Finished trials of the source, which become 0, 1, 2, ... in this order. Trials
+                given by number are copied unchanged.
+
+        Returns:
+            The new study, without an owner.
+
+        Raises:
+            StudyExists: A study with this name exists.
+            StudyNotFound: The source does not exist.
+            StoreError: A trial does not exist, is repeated, or is not finished.
+        """
+        with self._writing() as connection:
+            lock_study(connection, source_id)
+            source = connection.execute(
+                select(tables.studies.c.name).where(tables.studies.c.id == source_id)
+            ).scalar_one()
+            study = rows.study_of(insert_study(connection, new, self.shown, forked_from=source))
+
+            def import_launch(row: dict[str, Any]) -> dict[str, object]:
+                running = row["state"] == LaunchState.RUNNING.value
+                return {
+                    "mark": uuid.uuid4().hex,
+                    "imported_from": f"{source}#{row['number']}",
+                    "state": LaunchState.LOST.value if running else row["state"],
+                }
+
+            changes = {t.number: _judged(t) for t in trials if isinstance(t, ForkedTrial)}
+            numbers = [t.number if isinstance(t, ForkedTrial) else t for t in trials]
+            copy_finished(
+                connection,
+                source_id,
+                study.id,
+                numbers,
+                change_launch=import_launch,
+                change_trial=lambda row: changes.get(row["number"], {}),
+            )
+        return study
+
+
+def _judged(trial: ForkedTrial) -> dict[str, object]:
+    return {
+        **rows.failure_columns(trial.failure),
+        "configuration": trial.configuration.to_dict(),
+        "configuration_key": trial.configuration.key,
+        "state": trial.state.value,
+    }

@@ -1,7 +1,7 @@
-"""The tables. All are prefixed `tuner_`: Optuna's own live beside them in the same database.
+"""Tables with the prefix `tuner_`. Optuna's tables are in the same database.
 
-Only portable types (SQLite, PostgreSQL). States and purposes are text, not database enums, so that
-a new one needs no migration. A change here needs a revision in `results/migrations/versions`.
+Types are portable (SQLite, PostgreSQL). States and purposes are text instead of enums, so that new
+ones need no migration. A change here needs a revision in `results/migrations/versions`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 PREFIX: Final = "tuner_"
 
-# Named constraints, so that later revisions can drop them by name in every database.
+# Named constraints can be dropped by later revisions in every database.
 NAMING: Final = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -31,7 +31,7 @@ NAMING: Final = {
     "pk": "pk_%(table_name)s",
 }
 
-# `None` is SQL's NULL, not JSON's null.
+# `None` is stored as SQL's NULL instead of JSON's null.
 _JSON: Final = JSON(none_as_null=True)
 
 
@@ -48,7 +48,7 @@ class Base(DeclarativeBase):
 
 
 class FailureColumns:
-    """A `Failure`, spread over columns so that SQL can ask for a kind or a fault."""
+    """A `Failure` in columns, so that SQL can select by kind or fault."""
 
     failure_kind: Mapped[str | None]
     failure_phase: Mapped[str | None]
@@ -57,7 +57,7 @@ class FailureColumns:
 
 
 class StudyRow(Base):
-    """`results.studies.StoredStudy`, and the tuner that works on it (`owner_*`)."""
+    """`results.studies.StoredStudy` and its owner (`owner_*`)."""
 
     __tablename__ = "tuner_studies"
 
@@ -120,10 +120,10 @@ class LaunchRow(FailureColumns, Base):
 
 
 class TrialRow(FailureColumns, Base):
-    """`results.records.Trial`; its number is Optuna's too.
+    """`results.records.Trial`; its number is also Optuna's.
 
-    `judged_launch_id` is the launch in which it got its state: the one that spends budget, and
-    whose measurements are the trial's.
+    `judged_launch_id` is the launch that gave the trial its state, counts against the budget, and
+    has the trial's measurements.
     """
 
     __tablename__ = "tuner_trials"
@@ -147,7 +147,7 @@ class TrialRow(FailureColumns, Base):
 
 
 class LaunchTrialRow(Base):
-    """Which trials a launch works on, in which order."""
+    """Trials of a launch in order."""
 
     __tablename__ = "tuner_launch_trials"
 
@@ -161,7 +161,7 @@ class LaunchTrialRow(Base):
 
 
 class MeasurementRow(Base):
-    """`results.records.Measurement`; a figure that is not a number is NULL."""
+    """`results.records.Measurement`; NaN is stored as NULL."""
 
     __tablename__ = "tuner_measurements"
     __table_args__ = (Index(None, "trial_id", "launch_id"),)
@@ -240,8 +240,8 @@ class RequestRow(Base):
 
 metadata: Final = Base.metadata
 
-# The store speaks SQLAlchemy Core: a replay goes through hundreds of studies, and the ORM's unit of
-# work costs more than the database.
+# The store uses SQLAlchemy Core: replays run hundreds of studies, and the ORM's unit of work costs
+# more than the database.
 studies: Final = cast("Table", StudyRow.__table__)
 launches: Final = cast("Table", LaunchRow.__table__)
 trials: Final = cast("Table", TrialRow.__table__)

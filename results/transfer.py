@@ -1,4 +1,4 @@
-"""Moves studies from one database to another, of the same kind or not, Optuna's view included."""
+"""Copy studies between databases of any kind, including Optuna's tables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CopiedStudy:
-    """A study that was copied.
+    """A copied study.
 
     Attributes:
         name: Its name.
-        counts: What was copied, and counted again in the copy.
-        mirrored: Whether Optuna's view of it came along.
+        counts: Number of records, verified in the copy.
+        mirrored: Whether its Optuna tables were copied.
     """
 
     name: str
@@ -39,14 +39,14 @@ class CopiedStudy:
 
 
 def copy_studies(source: Store, target: Store) -> tuple[CopiedStudy, ...]:
-    """Copies all studies of `source`, as they are at one moment, beside those of `target`.
+    """Copy all studies of `source`, from one consistent view, into `target`, or copy nothing.
 
-    Rows get new ids; names, numbers, marks and owners stay. All of it or nothing.
+    Rows get new ids; names, numbers, marks and owners stay.
 
     Raises:
-        StudyExists: `target` has a study of such a name.
-        MirrorConflict: Optuna's tables there hold one that is not the tuner's.
-        StoreError: `target` does not take it, or does not hold what was copied.
+        StudyExists: `target` has a study of the same name.
+        MirrorConflict: `target` has an Optuna study of that name that the tuner did not create.
+        StoreError: `target` refuses the records, or does not return them.
     """
     names = [study.name for study in source.studies()]
     ours = {study.name for study in target.studies()}
@@ -57,8 +57,8 @@ def copy_studies(source: Store, target: Store) -> tuple[CopiedStudy, ...]:
         )
     mirrors = source.optuna_states()
     with ExitStack() as opened, ExitStack() as undo:
-        # Optuna's first: where the source is being written, its view is then behind the tuner's
-        # tables, which a resumed study mends, and not ahead of them.
+        # Optuna's tables first: while the source is being written, its copy is then older than the
+        # tuner's tables, which a resumed study corrects.
         mirrored = [name for name in names if name in mirrors]
         _copy_mirrors(source, target, mirrored, opened, undo)
         with source._reading() as reading, target._writing() as writing:  # noqa: SLF001 - one package
@@ -105,7 +105,7 @@ def _count(connection: Connection, study_id: int) -> Counts:
 def _copy_mirrors(
     source: Store, target: Store, names: Sequence[str], opened: ExitStack, undo: ExitStack
 ) -> None:
-    """Copies Optuna's studies; `undo` takes them away again."""
+    """Copy Optuna's studies; `undo` deletes the copies."""
     there = target.optuna_names()
     left = target.optuna_states()
     if foreign := [name for name in names if name in there and name not in left]:
@@ -123,7 +123,7 @@ def _copy_mirrors(
         copies = rdb_storage(target.url)
         opened.callback(close_storage, copies)
         for name in names:
-            if name in left:  # of a copy that was cut off: the tuner has no such study there
+            if name in left:  # left by an interrupted copy: the tuner has no such study there
                 optuna.delete_study(study_name=name, storage=copies)
             undo.callback(_delete, copies, name)
             optuna.copy_study(

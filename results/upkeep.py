@@ -1,4 +1,4 @@
-"""The database as a whole: whether it is sound, and a copy of it to put away."""
+"""Check and copy whole databases."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ _MOST: Final = 20
 
 
 class Upkeep(Connected):
-    """The part of `results.store.Store` that looks after the database itself."""
+    """Part of `results.store.Store` that checks and copies the database."""
 
     def damage(self) -> tuple[str, ...]:
-        """What SQLite finds broken in its file: pages, indexes, references; empty where sound.
+        """Errors that SQLite finds in its file (pages, indexes, references); empty if sound.
 
-        PostgreSQL has no such question: its server checks pages as it reads them, and holds to
-        its constraints.
+        PostgreSQL has no such check: its server verifies pages and constraints itself.
         """
         if self._engine.dialect.name != "sqlite":
             return ()
@@ -46,12 +45,12 @@ class Upkeep(Connected):
         return tuple(found)
 
     def optuna_states(self) -> dict[str, dict[int, str]]:
-        """What Optuna's tables say of the studies that the mirror made, in Optuna's words.
+        """States of trials in Optuna's tables, in Optuna's words, for studies of the mirror.
 
-        Read by plain SQL: Optuna itself writes when it opens a database.
+        Uses plain SQL, because Optuna writes when it opens a database.
 
         Returns:
-            By study, the state of each trial by its number. Empty without Optuna's tables.
+            State of each trial by number, by study. Empty without Optuna's tables.
         """
         with self._reading() as connection:
             if not set(inspect(connection).get_table_names()) >= _OPTUNAS:
@@ -73,14 +72,14 @@ class Upkeep(Connected):
         return dict(states)
 
     def optuna_names(self) -> frozenset[str]:
-        """Names of all of Optuna's studies, whoever made them."""
+        """Names of all studies in Optuna's tables."""
         with self._reading() as connection:
             if not inspect(connection).has_table("studies"):
                 return frozenset()
             return frozenset(connection.execute(text("SELECT study_name FROM studies")).scalars())
 
     def copy_file(self, file: Path) -> None:
-        """Copies an SQLite database, Optuna's tables included, while others go on writing it.
+        """Copy an SQLite database with Optuna's tables while others write it.
 
         Raises:
             StoreError: `file` exists, cannot be written, or the copy is not sound.
@@ -107,7 +106,7 @@ class Upkeep(Connected):
 
 @contextlib.contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """An empty SQLite file beside `file`, which becomes `file` when the block has ended well.
+    """Yield an empty SQLite file beside `file`, which becomes `file` if the block succeeds.
 
     Raises:
         StoreError: `file` exists, or its folder cannot be written.
@@ -124,7 +123,7 @@ def whole_file(file: Path) -> Iterator[Path]:
         yield part
         try:
             with contextlib.closing(sqlite3.connect(part)) as database:
-                # One file, and no other beside it.
+                # Keep a single file, without WAL files beside it.
                 database.execute("PRAGMA journal_mode=DELETE")
             part.rename(file)
         except (OSError, sqlite3.Error) as error:

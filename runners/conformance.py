@@ -76,7 +76,7 @@ def marked_pids(mark: str) -> list[int]:
 class RunnerConformance:
     """Tests of every runner."""
 
-    def test_nothing_is_missing(self, runner: Runner) -> None:
+    def test_check_finds_nothing_missing(self, runner: Runner) -> None:
         assert runner.check() is None
 
     def test_commands_are_reproducible_and_distinct(
@@ -86,7 +86,7 @@ class RunnerConformance:
         assert commands == [runner.command(configuration) for configuration in configurations]
         assert len(set(commands)) == len(configurations)
 
-    def test_a_launch_is_measured_and_gone(
+    def test_launch_is_measured_and_stopped(
         self,
         runner: Runner,
         configurations: tuple[Configuration, ...],
@@ -117,7 +117,7 @@ class RunnerConformance:
         assert runner.end_leftover(launcher.processes[0]) == ()
         launcher.assert_nothing_left()
 
-    def test_a_failing_launch_says_why_and_leaves_nothing(
+    def test_failing_launch_names_the_cause_and_leaves_nothing(
         self, runner: Runner, failing: Configuration | None, tmp_path: Path
     ) -> None:
         if failing is None:
@@ -134,7 +134,7 @@ class RunnerConformance:
         assert failure.message
         launcher.assert_nothing_left()
 
-    def test_an_error_inside_a_launch_ends_it(
+    def test_error_inside_a_launch_stops_the_server(
         self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
     ) -> None:
         launcher = Launcher(runner, tmp_path)
@@ -147,7 +147,7 @@ class RunnerConformance:
         assert raised
         launcher.assert_nothing_left()
 
-    def test_an_error_in_the_callback_ends_the_launch(
+    def test_error_in_the_callback_stops_the_server(
         self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
     ) -> None:
         mark = uuid.uuid4().hex
@@ -168,7 +168,7 @@ class RunnerConformance:
 class HotSwitchConformance(RunnerConformance):
     """Tests of a runner whose servers can change their setting."""
 
-    def test_switching_is_an_equivalence(
+    def test_can_switch_is_an_equivalence_relation(
         self, runner: Runner, configurations: tuple[Configuration, ...]
     ) -> None:
         can = _can_switch(runner)
@@ -178,7 +178,7 @@ class HotSwitchConformance(RunnerConformance):
         for a, b, c in itertools.product(configurations, repeat=3):
             assert can(a, c) or not (can(a, b) and can(b, c))
 
-    def test_its_own_setting_is_no_switch(
+    def test_own_setting_needs_no_switch(
         self, runner: Runner, configurations: tuple[Configuration, ...], tmp_path: Path
     ) -> None:
         with Launcher(runner, tmp_path).start(configurations[0]) as session:

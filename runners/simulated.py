@@ -163,7 +163,6 @@ class SimulatedRunner(ProcessRunner):
             port=port,
             extra=self.environment.ownership_flags(intent.mark),
             env={**variables, **self._env},
-            for_export=False,
         )
 
     @property

@@ -163,6 +163,6 @@ def _also(written: str) -> str:
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:
-    from search_spaces.suggestions import nearest  # noqa: PLC0415 - difflib is slow
+    from search_spaces.problems import nearest  # noqa: PLC0415 - difflib is slow
 
     return nearest(word, known)

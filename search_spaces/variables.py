@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces import sglang_variables
 from search_spaces.nccl import values as nccl
-from search_spaces.nccl.pairs import shadowed
+from search_spaces.nccl.values import shadowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

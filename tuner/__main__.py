@@ -8,7 +8,7 @@ from tuner.cli.app import run
 
 
 def main() -> None:
-    """Runs the command line and exits with its code."""
+    """Run the command line and exit with its code."""
     sys.exit(run())
 
 

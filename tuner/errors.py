@@ -19,7 +19,7 @@ class Exit(enum.IntEnum):
 
 
 class CommandError(Exception):
-    """Ends a command with a message for its user and an exit code."""
+    """Ends a command with a message and an exit code."""
 
     def __init__(self, message: str, code: Exit = Exit.USAGE) -> None:
         super().__init__(message)
@@ -33,17 +33,16 @@ _COMMAND = re.compile(r"`(tuner (?:(?:sweep|resume|show|explain|export) [^`\n]*|
 
 
 def remember(storage: str | None) -> None:
-    """What `--storage` was given on the command line.
+    """Remember the value of `--storage` for `copyable`.
 
     Args:
-        storage: The address; `None` where it is that of the environment or the default, which the
-            next command takes by itself.
+        storage: The address. `None` if the next command finds the address without the option.
     """
     _GIVEN.set(storage)
 
 
 def copyable(text: str) -> str:
-    """`text`, with `--storage` in each command that needs it; a password is left out."""
+    """Add `--storage` to each command in `text` that needs it, without a password."""
     given = _GIVEN.get()
     if given is None or _COMMAND.search(text) is None:
         return text

@@ -1,4 +1,4 @@
-"""Configurations in words, for lines and tables that people read."""
+"""Format configurations and measurements for lines and tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def describe_choices(space: SpaceSpec) -> Iterator[tuple[str, str]]:
-    """What a study searches, a knob at a time: `("NCCL_PROTO", "not set | LL")`."""
+    """Format the values of each knob of a study: `("NCCL_PROTO", "not set | LL")`."""
     yield from (("speculation", _sub_space(part)) for part in space.speculation)
     if space.draft_tp is not None and len(space.draft_tp) > 1:
         yield "draft_tp", _numbers(space.draft_tp)
@@ -89,7 +89,7 @@ def _sub_space(part: SubSpace) -> str:
 
 
 def _numbers(values: Sequence[int]) -> str:
-    """`"1-7"` of numbers that follow each other, else all of them."""
+    """Format consecutive numbers as `"1-7"`, other numbers one by one."""
     first, last = min(values), max(values)
     if len(values) > 2 and sorted(values) == list(range(first, last + 1)):
         return f"{first} to {last}"
@@ -105,22 +105,23 @@ def _flag_choice(value: object) -> str:
 
 
 def fixed_names(study: Study) -> frozenset[str]:
-    """Flags and variables that a study gives every launch, unless its configuration takes one."""
+    """Names of the flags and variables that a study gives to every launch."""
     given = (*study.server.flags.items(), *study.server.env.items())
     return frozenset(name for name, value in given if not _is_off(value))
 
 
 def _is_off(value: object) -> bool:
-    """Whether a flag is not given with it: zero is a value."""
+    """Whether a value means that the flag is not given. Zero is a value."""
     return value is None or value is False
 
 
 def describe_system(configuration: Configuration, fixed: Collection[str] = ()) -> str:
-    """Flags and variables that are set, `"defaults"` where none is.
+    """Format the flags and variables that are set; `"defaults"` if none is set.
 
     Args:
-        configuration: What to describe.
-        fixed: What every other launch has (`fixed_names`): `"without"` is said where this has not.
+        configuration: The configuration.
+        fixed: Names that every other launch sets (`fixed_names`). A name that this configuration
+            leaves out is listed with `"without"`.
     """
     parts = [
         " ".join(flag_words(name, value))
@@ -136,14 +137,14 @@ def describe_system(configuration: Configuration, fixed: Collection[str] = ()) -
 
 
 def describe(configuration: Configuration, fixed: Collection[str] = ()) -> str:
-    """Both, on one line."""
+    """Format speculation and system settings in one line."""
     speculation = describe_speculation(configuration.speculation)
     system = describe_system(configuration, fixed)
     return speculation if system == "defaults" else f"{speculation}, {system}"
 
 
 def describe_resolved(trial: Trial) -> str:
-    """What the server said it ran, where it is not what was asked for; else nothing."""
+    """Format the differences between the resolved and the requested configuration."""
     if trial.resolved is None or trial.resolved == trial.configuration:
         return ""
     ran, asked = describe(trial.resolved), describe(trial.configuration)
@@ -151,7 +152,7 @@ def describe_resolved(trial: Trial) -> str:
 
 
 def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
-    """`"93.8 tok/s"`; with several operating points, which is which.
+    """Format the speed at each operating point: `"93.8 tok/s"`.
 
     Args:
         measurements: One per operating point.
@@ -163,7 +164,7 @@ def describe_speeds(measurements: Sequence[Measurement], mark: str) -> str:
 
 
 def describe_unit(metric: Metric) -> tuple[str, str]:
-    """What a study ranks by, and the format of its values: `("TTFT p95 ms", ".1f")`."""
+    """Name and format of a metric: `("TTFT p95 ms", ".1f")`."""
     if metric.name in _RATE_UNITS:
         return _RATE_UNITS[metric.name]
     what, percentile, unit = metric.name.split("_")
@@ -171,17 +172,17 @@ def describe_unit(metric: Metric) -> tuple[str, str]:
 
 
 def describe_values(measurements: Sequence[Measurement], metric: Metric) -> str:
-    """`"2.50 / 4.71"`: a figure at each operating point, without its unit."""
+    """Format a metric at each operating point without its unit: `"2.50 / 4.71"`."""
     spec = describe_unit(metric)[1]
     return " / ".join(describe_number(getattr(m, metric.name), spec) or "?" for m in measurements)
 
 
 def describe_result(measurements: Sequence[Measurement], metric: Metric, mark: str) -> str:
-    """`"2.50 good req/s (93.8 tok/s)"`: what a study ranks by first, the speed behind it.
+    """Format the metric of a study and the speed: `"2.50 good req/s (93.8 tok/s)"`.
 
     Args:
         measurements: One per operating point.
-        metric: What the study ranks by.
+        metric: Metric of the study's objective.
         mark: `"simulated "`, or nothing.
     """
     if metric.name == "output_tok_s":
@@ -196,10 +197,9 @@ def describe_result(measurements: Sequence[Measurement], metric: Metric, mark: s
 
 
 def shorten(message: str) -> str:
-    """A failure's message without its advice: the first sentence, its middle cut where it is long.
+    """Shorten a failure's message to its first sentence, and cut the middle of a long sentence.
 
-    It ends in what was seen (the line of a log, the flag that was refused), and begins with what
-    that means: both are kept.
+    The beginning says what happened, and the end quotes the log or names the flag.
     """
     first = re.split(r"(?<=[.!?])\s+(?=[A-Z`])|\n", message.strip(), maxsplit=1)[0]
     if len(first) <= MOST_CHARACTERS:
@@ -219,9 +219,9 @@ def _speed(m: Measurement, mark: str) -> str:
 
 
 def describe_figures(m: Measurement) -> list[tuple[str, str]]:
-    """The figures of a measurement with their names; what was not measured is left out.
+    """Format the metrics of a measurement with their names, without those that were not measured.
 
-    Measurements of schema 0001 lack some: those are NaN.
+    Measurements of schema 0001 lack some metrics, which are NaN.
     """
     mark = " (simulated)" if m.simulated else ""
     rows = [
@@ -244,13 +244,13 @@ def describe_figures(m: Measurement) -> list[tuple[str, str]]:
 
 
 def describe_histogram(histogram: Sequence[int]) -> str:
-    """`"0: 40%, 1: 35%, 2: 25%"`: how many verifies accepted how many drafts."""
+    """Format the share of verify calls by number of correct drafts: `"0: 40%, 1: 35%, 2: 25%"`."""
     total = sum(histogram)
     return ", ".join(f"{k}: {n / total:.0%}" for k, n in enumerate(histogram)) if total else ""
 
 
 def describe_reasons(m: Measurement) -> list[str]:
-    """Why a measurement is not believed, and what deserves a look in one that is."""
+    """Format the reasons that make a measurement invalid, and its warnings."""
     return [
         *(f"invalid: {reason}" for reason in m.invalid),
         *(f"warning: {reason}" for reason in m.warnings),
@@ -272,11 +272,11 @@ def _times(*values: float, digits: int) -> str:
 
 
 def describe_number(value: float | None, spec: str) -> str:
-    """A figure by a format; nothing for one that was not measured."""
+    """Format a number; an empty text for NaN or `None`."""
     return "" if value is None or not math.isfinite(value) else format(value, spec)
 
 
 def describe_gain(gain: float, points: int) -> str:
-    """`"+4.6%"`; over several operating points, that it is their mean."""
+    """Format a gain: `"+4.6%"`, with the remark that it is a mean over operating points."""
     mean = f" (geometric mean over {points} points)" if points > 1 else ""
     return f"{gain - 1:+z.1%}{mean}"

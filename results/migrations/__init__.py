@@ -1,7 +1,7 @@
-"""Brings a database's `tuner_` tables to the version of this code.
+"""Upgrade a database's `tuner_` tables to the current schema.
 
-Alembic keeps our version in `tuner_alembic_version`; `alembic_version` is Optuna's. Optuna's tables
-are never touched.
+Alembic stores the tuner's version in `tuner_alembic_version`; `alembic_version` belongs to Optuna,
+whose tables are never changed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LOCK: Final = 0x7475_6E65_7200_0001
 
 
 def configuration() -> Config:
-    """Alembic's configuration; needs no ini file."""
+    """Alembic's configuration, without an ini file."""
     from alembic.config import Config  # noqa: PLC0415 - heavy, and rarely needed
 
     config = Config()
-    # Alembic interpolates with %, which may occur in a path.
+    # Alembic expands %, which may occur in a path.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("file_template", "v%%(rev)s_%%(slug)s")
     config.set_main_option("path_separator", "os")
@@ -41,7 +41,7 @@ def configuration() -> Config:
 
 
 def current_version(connection: Connection) -> str | None:
-    """The revision that the database is at; `None` where it holds no tuner tables."""
+    """Revision of the database; `None` without tuner tables."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
@@ -49,12 +49,12 @@ def current_version(connection: Connection) -> str | None:
 
 
 def require_head(engine: Engine) -> None:
-    """Sees that a database can be read as it is.
+    """Check that a database can be read without an upgrade.
 
     Raises:
-        StoreMissing: It holds no tables of the tuner.
-        StoreOutdated: Its schema is older than `HEAD`.
-        StoreVersionError: Its schema is newer.
+        StoreMissing: The database has no tables of the tuner.
+        StoreOutdated: The schema is older than `HEAD`.
+        StoreVersionError: The schema is newer.
     """
     shown = shown_address(engine.url)
     with engine.connect() as connection:
@@ -79,13 +79,13 @@ def _newer(engine: Engine, version: str) -> StoreVersionError:
 
 
 def upgrade(engine: Engine) -> None:
-    """Upgrades to `HEAD`, in one transaction, or leaves the database as it was.
+    """Upgrade to `HEAD` in one transaction, or leave the database unchanged.
 
-    `engine` must open writing transactions (`results.database.WRITE_OPTION`), so that of two tuners
-    that open a new database at once the second waits, and then finds the work done.
+    `engine` must open writing transactions (`results.database.WRITE_OPTION`), so that a second
+    tuner that opens a new database waits and then finds the work done.
 
     Raises:
-        StoreVersionError: The database is of a revision that this code does not know.
+        StoreVersionError: The revision of the database is unknown.
     """
     with engine.connect() as connection:
         if current_version(connection) == HEAD:
@@ -96,7 +96,7 @@ def upgrade(engine: Engine) -> None:
     config = configuration()
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
-            # SQLite's writers wait for each other anyway. Held until the transaction ends.
+            # Held until the transaction ends. SQLite's writers wait for each other without a lock.
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
         version = current_version(connection)
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}

@@ -1,1 +1,1 @@
-"""The plugin inside SGLang, and the tuner's side of it."""
+"""The plugin inside SGLang, and the tuner's interface to it."""

@@ -1,9 +1,8 @@
-"""Where the time of a window's cycles went: two readings of a running server, subtracted.
+"""Cycle times of a window: the difference of two readings of a running server.
 
-Counters run since the server's start, and are read while it idles: after the flush that comes
-before a window's ramp, and after its drain. So the warm-up is out, and ramp and drain are in; where
-batches are told apart, theirs are mostly smaller ones. With data parallelism they are of the first
-replica alone: its cycles, and no sums of all.
+Counters run from the server's start and are read while the server is idle: after the flush before a
+window's ramp, and after its drain. So warm-up is excluded, and ramp and drain are included; their
+batches are mostly smaller. With data parallelism the readings are those of the first replica.
 """
 
 from __future__ import annotations
@@ -29,19 +28,18 @@ if TYPE_CHECKING:
     Clock = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 _SLOWER = 1.2
-"""Streams may be this many times slower than the server's clock. One setting read 25 % less tok/s
-where something held the client up."""
+"""Allowed ratio of stream time to the server's clock. A delayed client once lost 25 % of tok/s."""
 
 _FEWEST_CYCLES = 20
 _CLIENT_S = 0.02
-"""Real seconds per answer that a busy client may be late."""
+"""Allowed delay of a busy client per answer, in real seconds."""
 
 _FORWARDS = ("draft", "draft_extend", "verify")
 """Parts that may run as CUDA graphs."""
 
 
 class CycleWatch(WindowWatch):
-    """Measures where the cycles of a window spend their time."""
+    """Measures the cycle times of a window."""
 
     @abc.abstractmethod
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
@@ -49,7 +47,7 @@ class CycleWatch(WindowWatch):
 
 
 class NoClock(CycleWatch):
-    """Where nobody measures it."""
+    """No cycle times."""
 
     def begin(self) -> None:
         """See `WindowWatch.begin`."""
@@ -63,13 +61,13 @@ class NoClock(CycleWatch):
 
 
 class PluginWatch(CycleWatch):
-    """Reads the plugin's clock around a window, and sees that nothing was switched meanwhile.
+    """Reads the plugin's clock around a window, and checks that the setting did not change.
 
     Args:
         base_url: `http://host:port`.
-        in_force: The setting that is to be in force; `None` where the server has its own.
+        in_force: Expected setting; `None` for a server that is not switched.
         time_scale: Simulated seconds per real second.
-        on_failed: Is told why the clock stopped for good.
+        on_failed: Called with the reason if the clock stopped permanently.
     """
 
     def __init__(
@@ -104,25 +102,25 @@ class PluginWatch(CycleWatch):
 
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
         """See `CycleWatch.cycle_of`."""
-        del measurement  # the plugin counts cycles itself
+        del measurement  # the plugin counts cycles
         return self._cycle
 
     def _read(self) -> PluginStatus | None:
         try:
             return status_of(read_server_info(self._base_url))
         except RunnerError:
-            return None  # `ServerIdentityWatch` says so
+            return None  # `ServerIdentityWatch` reports this
 
 
 def not_in_force(
     asked: Setting | None, before: PluginStatus | None, after: PluginStatus | None
 ) -> str | None:
-    """Why the setting that was asked for was not in force all the time; `None`: it was.
+    """Why the requested setting was not in force during the window; `None` if it was.
 
     Args:
-        asked: The setting; `None`: the server is none that is switched.
-        before: The plugin's status before the window.
-        after: The same after it.
+        asked: The setting; `None` for a server that is not switched.
+        before: Status before the window.
+        after: Status after the window.
     """
     if asked is None:
         return None
@@ -143,11 +141,11 @@ def not_in_force(
 def cycle_times(
     before: Clock | None, after: Clock | None, *, time_scale: float
 ) -> CycleTimes | None:
-    """The plugin's clock between two readings; `None` without one, or a cycle between them.
+    """Cycle times between two readings; `None` without a clock or a cycle.
 
     Args:
-        before: By batch size and part.
-        after: The same, later.
+        before: First reading, by batch size and part.
+        after: Second reading.
         time_scale: Simulated seconds per real second.
     """
     if before is None or after is None:
@@ -168,17 +166,17 @@ def cycle_times(
 
 
 def slower_than_clock(measurement: Measurement, time_scale: float) -> str | None:
-    """Why a window is not believed whose streams are slower than the server's own clock.
+    """Reason against a window whose streams are slower than the server's own clock.
 
-    At concurrency 1 no other request comes between two cycles, so that a stream takes as long as
-    its cycles. What takes longer happened outside: in the client, the network or the host.
+    At concurrency 1 no other request runs between two cycles, so a stream takes as long as its
+    cycles. Additional time was spent in the client, the network or the host.
 
     Args:
-        measurement: The window, with its cycles.
+        measurement: The window with its cycles.
         time_scale: Simulated seconds per real second.
     """
     times = measurement.cycle
-    # SGLang's device timer knows nothing of the gaps between forwards.
+    # SGLang's device timer excludes gaps between forwards.
     if times is None or times.source != "plugin" or measurement.point.concurrency != 1:
         return None
     cycle = next((batch.cycle for batch in times.batches if batch.size == 1), None)
@@ -219,7 +217,7 @@ def _between(
 
 
 def _quantile(buckets: Mapping[int, int], share: float) -> float:
-    """Seconds below which at least this share of the durations lies; 1 % off at most."""
+    """Seconds below which at least this share of the durations lies, with an error of up to 1 %."""
     wanted, seen = share * sum(buckets.values()), 0
     for bucket in sorted(buckets):
         seen += buckets[bucket]

@@ -1,10 +1,10 @@
-"""SGLang's own device timer, where the plugin's clock cannot be had: GPU time per kind of forward.
+"""SGLang's device timer, for servers without the plugin's clock: GPU time per kind of forward.
 
-`SGLANG_ENABLE_METRICS_DEVICE_TIMER=1 --enable-metrics` makes the counter
-`sglang:forward_execution_seconds_total{category=...}` (0.5.17, 0.5.23). It knows totals alone, does
-not tell batch sizes apart, and sees nothing of what lies between the forwards. On a CPU it ends the
-server. Whether it costs time to the first token is not known (`docs/plugin.md`), so launches have
-it only where `TUNER_DEVICE_TIMER=1` asks for it.
+`SGLANG_ENABLE_METRICS_DEVICE_TIMER=1 --enable-metrics` adds the counter
+`sglang:forward_execution_seconds_total{category=...}` (0.5.17, 0.5.23). The counter has only
+totals, does not separate batch sizes, and excludes time between forwards. On a CPU the timer ends
+the server. Its effect on time to first token is unknown (`docs/plugin.md`), so launches use it only
+with `TUNER_DEVICE_TIMER=1`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from results.records import Measurement
 
 ASKED: Final = "TUNER_DEVICE_TIMER"
-"""Of the tuner's own environment: `1` asks for it."""
+"""Variable of the tuner's environment; `1` enables the timer."""
 
 VARIABLE: Final = "SGLANG_ENABLE_METRICS_DEVICE_TIMER"
 FLAG: Final = "--enable-metrics"
 _VERSIONS: Final = ("0.5.17", "0.5.23")
-"""From the oldest to the newest whose source has it."""
+"""Oldest and newest version whose source has the timer."""
 
 _COUNTER = re.compile(r"^sglang:forward_execution_seconds_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -41,14 +41,14 @@ _PARTS: Final = {
     "target_verify": "verify",
     "decode": "verify",
 }
-"""By category, as the runner that executes the forward names it (0.5.17, 0.5.23). A draft that runs
-without its graph is booked as one of `extend` or `decode`, and cannot be told from another."""
+"""Parts by category of the runner that executes the forward (0.5.17, 0.5.23). A draft that runs
+without a graph counts as `extend` or `decode` and cannot be separated."""
 
 _TIMEOUT_S = 30.0
 
 
 def has_timer(version: str, device: object) -> bool:
-    """Whether a server of this version has it on this device (`--device`)."""
+    """Whether a server of this version has the timer on this device (`--device`)."""
     return device in {None, "cuda"} and is_between(version, *_VERSIONS)
 
 
@@ -71,15 +71,15 @@ class DeviceTimerWatch(CycleWatch):
         self._before, self._after = self._read(), None
 
     def end(self) -> tuple[str, ...]:
-        """See `WindowWatch.end`; what cannot be read is no reason against a window."""
+        """See `WindowWatch.end`. An unreadable counter is no reason against a window."""
         self._after = self._read()
         return ()
 
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
         """See `CycleWatch.cycle_of`.
 
-        What is counted are the verifies that the requests account for, or tokens without
-        speculation: those of several requests of one batch are several.
+        The count is the number of verifies of all requests, or of tokens without speculation, so a
+        batch counts once per request.
         """
         before, after = self._before, self._after
         if before is None or after is None:
@@ -95,7 +95,7 @@ class DeviceTimerWatch(CycleWatch):
         return CycleTimes("device_timer", (BatchCycles(0, whole, parts),))
 
     def _read(self) -> Mapping[str, float] | None:
-        """Seconds by part since the start; `None` where they cannot be read."""
+        """Seconds by part since the start; `None` if unreadable."""
         try:
             with http_client(timeout=_TIMEOUT_S) as client:
                 page = client.get(self._url).raise_for_status().text
@@ -105,10 +105,10 @@ class DeviceTimerWatch(CycleWatch):
 
 
 def seconds_by_part(page: str) -> dict[str, float]:
-    """Sums the counter on a page of `/metrics`, of the first rank where several tell theirs.
+    """Sum the counter on a page of `/metrics`, for the first rank.
 
     Raises:
-        ValueError: It is no such page.
+        ValueError: The page is not a metrics page.
     """
     found: dict[str, float] = {}
     for labels, value in _COUNTER.findall(page):

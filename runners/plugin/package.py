@@ -1,7 +1,7 @@
-"""Our plugin inside SGLang, from the tuner's side: how it gets there, and what it can do there.
+"""The plugin from the tuner's side: how it reaches SGLang, and what it can do there.
 
-It is a folder (`inside_sglang`) that is put on the server's PYTHONPATH; SGLang finds it by its
-entry point. Nothing is installed, and the exported command has none of it.
+The plugin is a folder (`inside_sglang`) on the server's PYTHONPATH, found by its entry point.
+Nothing is installed, and exported commands do not contain it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SWITCHABLE_ALGORITHMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALON
 _ALLOWED = "SGLANG_PLUGINS"
 """SGLang's own list of the plugins that it may load (0.5.17, 0.5.23); all where it is empty."""
 
-# Runs in the server's interpreter. What it imports of the plugin imports the standard library only.
+# Runs in the server's interpreter, with the standard library and the plugin only.
 _PROBE = """
 import importlib.metadata, json, os, sys
 folder, name = sys.argv[1:]
@@ -66,17 +66,17 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the plugin can do in one server environment.
+    """Capabilities of the plugin in one server environment.
 
     Attributes:
-        no_switch: Why it cannot switch there; `None`: it can.
-        no_clock: Why it cannot keep the cycle's clock there; `None`: it can.
-        never: Flags beside which nothing is switched, by their destination.
-        one: Sizes that must be 1 for it, likewise.
-        devices: Those on which it keeps the clock.
-        sglang: The version of SGLang there; `None` where it is not known.
-        path: PYTHONPATH of the environment itself.
-        allowed: Its list of the plugins that SGLang may load.
+        no_switch: Why it cannot switch; `None` if it can.
+        no_clock: Why it cannot record cycle times; `None` if it can.
+        never: Flags that prevent switching, by destination.
+        one: Sizes that must be 1 for switching, by destination.
+        devices: Devices with cycle times.
+        sglang: Version of SGLang; `None` if unknown.
+        path: PYTHONPATH of the environment.
+        allowed: The environment's list of plugins that SGLang may load.
     """
 
     no_switch: str | None
@@ -90,10 +90,10 @@ class Capabilities:
 
 
 class Plugin:
-    """The plugin, delivered into one server environment.
+    """The plugin in one server environment.
 
     Args:
-        environment: Where the servers run.
+        environment: Environment of the servers.
         server_flags: Flags of every server of the study, without dashes.
         server_env: Variables of every server of the study.
     """
@@ -111,14 +111,14 @@ class Plugin:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do there; asks the server's interpreter, until that answers."""
+        """Capabilities there; asks the server's interpreter until it answers."""
         if self._asked is None or time.monotonic() >= self._asked[1]:
             found, answered = self._ask()
             self._asked = (found, math.inf if answered else time.monotonic() + _ASK_AGAIN_S)
         return self._asked[0]
 
     def _ask(self) -> tuple[Capabilities, bool]:
-        """What it can do, and whether the environment answered."""
+        """Capabilities, and whether the environment answered."""
         try:
             done = self._environment.run(["-c", _PROBE, str(FOLDER), NAME], variables=self._env)
             found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -137,7 +137,7 @@ class Plugin:
             return Capabilities(reason, reason), False
 
     def no_switch(self, configuration: Configuration) -> str | None:
-        """Why a server of this configuration cannot be switched; `None`: it can."""
+        """Why a server of this configuration cannot be switched; `None` if it can."""
         if not is_switchable(configuration):
             return "only " + ", ".join(sorted(SWITCHABLE_ALGORITHMS))
         found = self.capabilities
@@ -158,9 +158,9 @@ class Plugin:
         return None
 
     def no_clock(self, configuration: Configuration) -> str | None:
-        """Why a server of this configuration goes without the cycle's clock; `None`: it has it.
+        """Why a server of this configuration has no cycle times; `None` if it has.
 
-        What the plugin would refuse is known from the flags: a refusal costs a start.
+        Follows from the flags what the plugin would refuse, because a refusal costs a start.
         """
         found = self.capabilities
         if found.no_clock is not None:
@@ -179,12 +179,12 @@ class Plugin:
     def variables(
         self, settings: tuple[Setting, ...], configuration: Configuration, *, clock: bool
     ) -> dict[str, str | None]:
-        """What a launch has in its environment for it.
+        """Environment variables of a launch for the plugin.
 
         Args:
-            settings: Those that it has states for; empty where it is not switched.
-            configuration: Its variables may name a PYTHONPATH of its own.
-            clock: Whether it is to keep the cycle's clock.
+            settings: Settings to build states for; empty if not switched.
+            configuration: Its variables may contain a PYTHONPATH.
+            clock: Whether to record cycle times.
         """
         if not settings and not clock:
             return {STEPS_VARIABLE: None, CLOCK_VARIABLE: None}
@@ -203,10 +203,10 @@ class Plugin:
 
 
 def is_switchable(configuration: Configuration) -> bool:
-    """Whether a configuration has steps and draft tokens that could be switched.
+    """Whether a configuration has steps and draft tokens that can be switched.
 
-    Trees in which no path of all steps fits are left alone: 0.5.23 dies of them in its warm-up
-    (`_compact_accept_to_front`), and would take the others of a launch with it.
+    Trees with fewer draft tokens than a path of all steps are excluded: 0.5.23 crashes on them in
+    warm-up (`_compact_accept_to_front`), which would fail the whole launch.
     """
     speculation = configuration.speculation
     steps, draft_tokens = speculation.num_steps, speculation.num_draft_tokens
@@ -216,15 +216,15 @@ def is_switchable(configuration: Configuration) -> bool:
 
 
 def same_but_setting(a: Configuration, b: Configuration) -> bool:
-    """Whether two that could be switched differ in their setting alone, if in anything."""
+    """Whether two switchable configurations differ at most in their setting."""
     return is_switchable(a) and is_switchable(b) and a.with_setting(b.setting) == b
 
 
 def prepared_settings(intent: LaunchIntent) -> tuple[Setting, ...]:
-    """The settings that a launch has states for, ascending; empty where it is not switched.
+    """Settings for which a launch builds states, ascending; empty if not switched.
 
-    The last one is what it is started at: the most steps and the most draft tokens of what is
-    asked for, since buffers have the size of the start. Among trees it may be none of those.
+    The server starts at the last one: the most steps and the most draft tokens of the requested
+    settings, because buffers have the size of the start. For trees this may be none of them.
     """
     asked = {setting for setting in intent.settings if setting.num_steps is not None}
     if len(asked) < 2:
@@ -233,16 +233,16 @@ def prepared_settings(intent: LaunchIntent) -> tuple[Setting, ...]:
 
 
 def started_at(intent: LaunchIntent) -> Configuration:
-    """What the server of a launch is started at.
+    """Configuration with which the server of a launch starts.
 
-    0.5.17 dies in its start where a state needs more than it was started with.
+    0.5.17 crashes at start if a state needs more than the first one.
     """
     prepared = prepared_settings(intent)
     return intent.configuration.with_setting(prepared[-1]) if prepared else intent.configuration
 
 
 def without_plugin(environ: Mapping[str, str]) -> dict[str, str]:
-    """A server's environment as it would be without the plugin."""
+    """Environment of a server without the plugin."""
     found = dict(environ)
     for name, separator, ours in (("PYTHONPATH", os.pathsep, str(FOLDER)), (_ALLOWED, ",", NAME)):
         words = found.get(name, "").split(separator)

@@ -1,7 +1,7 @@
-"""What the tuner and its plugin inside SGLang (`runners/plugin/inside_sglang`) say to each other.
+"""Protocol between the tuner and its plugin inside SGLang (`runners/plugin/inside_sglang`).
 
-The plugin imports nothing of ours, so its side is written there a second time; the simulated server
-plays it with what is here. `docs/plugin.md` describes the whole.
+The plugin imports nothing of the tuner, so it repeats these definitions; the simulated server uses
+them. See `docs/plugin.md`.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ BUSY: Final = "requests are waiting or running"
 """Why a switch is refused that is worth another try."""
 
 CYCLE: Final = "cycle"
-"""The clock's name for a whole cycle, beside its parts (`results.cycle.PARTS`)."""
+"""The clock's name for a whole cycle, beside its parts (`results.measurement.PARTS`)."""
 
 _FIRST_BUCKET_S: Final = 1e-6
 _GROWTH: Final = 1.02
 
 
 def token_of(mark: str) -> int:
-    """The number that a switch must carry: known to who launched the server, and to nobody else.
+    """Token that a switch must carry, known only to the process that launched the server.
 
-    `/set_internal_state` passes on nothing but numbers.
+    `/set_internal_state` passes numbers only.
 
     Args:
-        mark: The launch's mark (`TUNER_LAUNCH`).
+        mark: Mark of the launch (`TUNER_LAUNCH`).
     """
     return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16)
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket of a duration: bucket i holds [1e-6 * 1.02**i, 1e-6 * 1.02**(i+1)) s."""
+    """Bucket of a duration: bucket i holds [1e-6 * 1.02**i, 1e-6 * 1.02**(i+1)) s."""
     return max(0, math.floor(math.log(max(seconds, _FIRST_BUCKET_S) / _FIRST_BUCKET_S, _GROWTH)))
 
 
 def bucket_seconds(bucket: int) -> float:
-    """What a bucket's durations are taken for: at most 1 % off."""
+    """Representative duration of a bucket, with an error of up to 1 %."""
     return float(_FIRST_BUCKET_S * _GROWTH ** (bucket + 0.5))

@@ -1,4 +1,4 @@
-"""What the plugin says of itself: in `/server_info`, and on each rank's lines of the log."""
+"""Status of the plugin, in `/server_info` and in the log line of each rank."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SWITCHED = re.compile(rf"{NAME}: rank=(\d+)/(\d+) steps (\S+) -> (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class StateCost:
-    """What a further state took of the start-up.
+    """Cost of a further state at start-up.
 
     Attributes:
-        build_s: Seconds, on the server's clock.
-        memory_gb: GiB of GPU memory for its graphs.
+        build_s: Seconds on the server's clock.
+        memory_gb: GiB of GPU memory of its graphs.
     """
 
     build_s: float
@@ -39,17 +39,15 @@ class StateCost:
 
 @dataclass(frozen=True, slots=True)
 class PluginStatus:
-    """The plugin's status.
+    """Status of the plugin.
 
     Attributes:
-        in_force: The setting in force; `None` where the hot switch was not asked for.
-        switches: How often it was switched since the start.
-        refused: Why the last request to switch was refused; `None`: it was not.
-        states: What each candidate of the hot switch took; nothing for the one that the server
-            was started at.
-        clock: By batch size and part, as the plugin counts it; `None` without it, or where it
-            failed.
-        clock_failed: Why the clock stopped for good; `None`: it did not.
+        in_force: Active setting; `None` without hot switching.
+        switches: Number of switches since the start.
+        refused: Why the last switch was refused; `None` if it was not.
+        states: Cost of each candidate; zero for the setting of the start.
+        clock: Durations by batch size and part; `None` without a clock, or if it failed.
+        clock_failed: Why the clock stopped permanently; `None` if it did not.
     """
 
     in_force: Setting | None = None
@@ -61,15 +59,14 @@ class PluginStatus:
 
     @property
     def has_clock(self) -> bool:
-        """Whether it keeps the cycle's clock, or did until that failed."""
+        """Whether the plugin records cycle times, or did until the clock failed."""
         return self.clock is not None or self.clock_failed is not None
 
 
 def status_of(server_info: Mapping[str, Any]) -> PluginStatus | None:
-    """The plugin's status in a `/server_info` body; `None` where there is none that we understand.
+    """Status of the plugin in a `/server_info` body; `None` without a known status.
 
-    Of several replicas (data parallelism) the first one's: none of them is switched, and its clock
-    stands for all of them.
+    With data parallelism it is the status of the first replica; replicas are never switched.
     """
     states = server_info.get("internal_states")
     state = states[0] if isinstance(states, list) and states else None
@@ -91,7 +88,7 @@ def status_of(server_info: Mapping[str, Any]) -> PluginStatus | None:
 
 
 def setting_in_force(hot_switch: Mapping[str, Any]) -> Setting | None:
-    """What the plugin says is in force; `None` where it does not switch."""
+    """Active setting; `None` without hot switching."""
     steps = hot_switch.get("in_force")
     if not isinstance(steps, int):
         return None
@@ -99,22 +96,22 @@ def setting_in_force(hot_switch: Mapping[str, Any]) -> Setting | None:
 
 
 def described(setting: Setting) -> str:
-    """`"5 draft steps"`; of a tree also its tokens."""
+    """Format a setting: `"5 draft steps"`, for a tree also its tokens."""
     is_chain = setting == Setting(setting.num_steps)
     tokens = "" if is_chain else f" and {setting.num_draft_tokens} draft tokens"
     return f"{setting.num_steps} draft steps{tokens}"
 
 
 def prove_ready(log: Path, status: PluginStatus | None, settings: tuple[Setting, ...]) -> None:
-    """Holds a server that is ready against what it was asked for.
+    """Check that a ready server has the requested capabilities.
 
     Args:
         log: Its log.
-        status: What it says.
-        settings: Those that it is to have states for, ascending; started at the last.
+        status: Its status.
+        settings: Settings with states, ascending; the server starts at the last.
 
     Raises:
-        RunnerError: It has no plugin, or not on all of its ranks, or for other settings.
+        RunnerError: The plugin is missing, missing on some ranks, or has other settings.
     """
     if status is None or not status.states:
         message = (
@@ -135,20 +132,20 @@ def prove_ready(log: Path, status: PluginStatus | None, settings: tuple[Setting,
 
 
 def prove_switched(log: Path, since: int, before: Setting, after: Setting) -> str | None:
-    """Whether every rank tells of a switch; what is wrong, or `None`.
+    """Check that every rank reports a switch; return the problem, or `None`.
 
     Args:
         log: The server's log.
-        since: Its length before the switch.
-        before: In force until then.
-        after: In force since.
+        since: Length of the log before the switch.
+        before: Setting before.
+        after: Setting after.
     """
     told = _wait_for_ranks(log, since, _SWITCHED, (str(before), str(after)))
     return None if told.complete else f"by the log it was switched on {told}"
 
 
 def log_size(log: Path) -> int:
-    """Its length in bytes; 0 where there is none."""
+    """Length of a log in bytes; 0 if it does not exist."""
     try:
         return log.stat().st_size
     except OSError:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -125,29 +126,36 @@ class ServerEnvironment(abc.ABC):
                 f"{' '.join(words)} ... did not end within {timeout_s:.0f} s"
             ) from error
 
+    def run_script(
+        self,
+        script: str,
+        *arguments: str,
+        variables: Mapping[str, str | None] | None = None,
+        timeout_s: float = 60.0,
+    ) -> dict[str, Any]:
+        """Run a Python script, and read the JSON object on its last line of output.
+
+        Raises:
+            EnvironmentUnusableError: The script could not be run, or printed no JSON object.
+        """
+        done = self.run(["-c", script, *arguments], variables=variables, timeout_s=timeout_s)
+        with suppress(IndexError, ValueError):
+            found = json.loads(done.stdout.strip().splitlines()[-1])
+            if isinstance(found, dict):
+                return found
+        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise EnvironmentUnusableError(
+            f"{self.python} ended with exit code {done.returncode}: {salient}"
+        )
+
     def facts(self, paths: Sequence[str] = ()) -> EnvironmentFacts:
         """Look for SGLang, GPUs and `paths` in the environment.
 
         Raises:
             EnvironmentUnusableError: The interpreter could not be run.
         """
-        done = self.run(["-c", _FACTS, *paths])
-        try:
-            found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-            return EnvironmentFacts(found["sglang"], found["gpus"], tuple(found["missing"]))
-        except (IndexError, ValueError, KeyError, TypeError) as error:
-            salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            raise EnvironmentUnusableError(
-                f"{self.python} ended with exit code {done.returncode}: {salient}"
-            ) from error
-
-    def missing(self) -> str | None:
-        """Why SGLang cannot be started in this environment, or `None`."""
-        try:
-            facts = self.facts()
-        except EnvironmentUnusableError as error:
-            return str(error)
-        return None if facts.sglang_version else f"SGLang is not installed for {self.python}"
+        found = self.run_script(_FACTS, *paths)
+        return EnvironmentFacts(found["sglang"], found["gpus"], tuple(found["missing"]))
 
 
 class LocalEnvironment(ServerEnvironment):
@@ -159,7 +167,7 @@ class LocalEnvironment(ServerEnvironment):
         self.python = python
 
     def wrap(self, command: LaunchCommand) -> LaunchCommand:
-        """The command itself, since the process gets the variables."""
+        """Return the command unchanged, since the process gets the variables."""
         return command
 
 
@@ -167,8 +175,8 @@ class CommandPrefix(ServerEnvironment):
     """An interpreter behind a command (`docker exec NAME`, `srun ...`, `ssh HOST`).
 
     `env` sets the variables behind the prefix, because most prefixes do not pass variables on. A
-    stop signals the process group of the prefix command, and visible processes with the launch's
-    mark (docker on this machine). The free port is the proof of the stop.
+    stop signals the prefix command's process group, and visible processes with the launch's mark
+    (docker on this machine). The free port proves the stop.
     """
 
     sees_processes = False

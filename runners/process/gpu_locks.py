@@ -62,28 +62,17 @@ class Holder:
 class DeviceBusyError(Exception):
     """Another tuner holds a device; the message names both."""
 
-    def __init__(self, device: str, holder: Holder | None) -> None:
-        who = "another tuner" if holder is None else str(holder)
-        super().__init__(
-            f"{device} is in use by {who}; two tuners would disturb each other's measurements"
-        )
-        self.device = device
-        self.holder = holder
-
 
 class LeftServerError(DeviceBusyError):
     """The server of a killed tuner still uses a device."""
 
     def __init__(self, device: str, holder: Holder, pids: Sequence[int]) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
             f"{device} is still in use by the server (processes {', '.join(map(str, pids))}) of "
             f"study {holder.study}, whose tuner was killed. Run `tuner resume --study "
             f"{shlex.quote(holder.study)} --storage {shlex.quote(holder.storage)}` to stop the "
-            f"server and continue the study, or `kill -9 {' '.join(map(str, pids))}`",
+            f"server and continue the study, or `kill -9 {' '.join(map(str, pids))}`"
         )
-        self.device = device
-        self.holder = holder
 
 
 class DeviceLocks:
@@ -147,19 +136,22 @@ class DeviceLocks:
 
     def _take(self, device: str) -> None:
         path = folder() / f"{device.replace('/', '_')}.lock"
-        told = False
+        reported = False
         while True:
             file = _open(path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                busy = DeviceBusyError(device, _holder(file))
+                busy = DeviceBusyError(
+                    f"{device} is in use by {_holder(file) or 'another tuner'}; two tuners would "
+                    "disturb each other's measurements"
+                )
                 os.close(file)
                 if self._waiting is None:
                     raise busy from None
-                if not told:
+                if not reported:
                     self._waiting(busy)
-                    told = True
+                    reported = True
                 time.sleep(_POLL_S)
                 continue
             except BaseException:

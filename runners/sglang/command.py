@@ -39,35 +39,32 @@ def sglang_command(
     port: int | None = None,
     extra: Iterable[str] = (),
     env: Mapping[str, str | None] | None = None,
-    for_export: bool | None = None,
 ) -> LaunchCommand:
     """Build the command that starts `configuration`.
 
-    Flags have a fixed order: model, speculation, fixed flags of the study, varied flags, address.
-    A flag or variable of the configuration replaces a fixed one; `None` removes it.
+    Without `host`, the command is for export: it has the study's keys, TLS and prefix, and
+    references to secrets. With `host`, it is for a trial: without keys, and with the secrets.
 
     Args:
         study: Has the fixed flags and variables.
         configuration: Has the varied flags and variables.
         python: The interpreter.
         module: Module to run: SGLang, or the simulated server.
-        host: The address; `None` takes the study's, or SGLang's default.
-        port: The port; `None` takes the study's, or SGLang's default.
+        host: Address of a trial. [default: the study's, or SGLang's]
+        port: Port of a trial. [default: the study's, or SGLang's]
         extra: Words after all flags.
         env: Variables that override all others (`None`: removed).
-        for_export: Include the study's keys and TLS, and keep references to secrets. A trial has
-            no keys, and references are replaced by the secrets. [default: if `host` is `None`]
     """
-    exported = host is None if for_export is None else for_export
-    flags = server_flags(study, configuration, host=host, port=port, for_export=exported)
     argv = [python, "-m", module]
-    for name, value in flags.items():
+    for name, value in server_flags(study, configuration, host=host, port=port).items():
         argv += flag_words(name, value)
     argv += extra
     variables = {**study.server.env, **dict(configuration.env), **(env or {})}
-    command = with_variables(argv, variables, fill_in=not exported)
-    # The server environment of a trial brings the prefix, and a simulated server has none.
-    return with_prefix(command, study) if exported and module == SGLANG_MODULE else command
+    command = with_variables(argv, variables, fill_in=host is not None)
+    if host is not None or module != SGLANG_MODULE:
+        return command  # a trial's server environment adds the prefix
+    names = {*dict(command.env), *command.unset}
+    return replace(command, prefix=prefix_here(study.server.prefix, names))
 
 
 def server_flags(
@@ -76,16 +73,11 @@ def server_flags(
     *,
     host: str | None = None,
     port: int | None = None,
-    for_export: bool,
 ) -> dict[str, Any]:
-    """Flags of a configuration without dashes, in the order of the command line.
+    """Flags of a configuration by name without dashes; see `sglang_command`.
 
-    Args:
-        study: Has the fixed flags and variables.
-        configuration: Has the varied flags and variables.
-        host: See `sglang_command`.
-        port: See `sglang_command`.
-        for_export: Include keys and TLS.
+    The order is fixed: model, speculation, fixed flags of the study, varied flags, address. A flag
+    of the configuration replaces a fixed one; `None` removes it.
     """
     given = {**study.server.flags, **dict(configuration.flags)}
     own_host, own_port = given.pop("host", None), given.pop("port", None)
@@ -95,17 +87,11 @@ def server_flags(
     flags |= {
         name: value
         for name, value in given.items()
-        if value is not None and value is not False and (for_export or not is_export_only(name))
+        if value is not None and value is not False and (host is None or not is_export_only(name))
     }
     flags["host"] = str(host or own_host or DEFAULT_HOST)
     flags["port"] = port or own_port or DEFAULT_PORT
     return flags
-
-
-def with_prefix(command: LaunchCommand, study: Study) -> LaunchCommand:
-    """Add the words of `server.prefix` that pin a server on this machine."""
-    names = {*dict(command.env), *command.unset}
-    return replace(command, prefix=prefix_here(study.server.prefix, names))
 
 
 def redacted(command: LaunchCommand) -> LaunchCommand:

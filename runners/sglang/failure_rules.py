@@ -26,7 +26,7 @@ class Rule:
 
     Attributes:
         kind: Stable code of the failure.
-        fault: Whether the configuration, the study or the host is at fault.
+        fault: `configuration`, `study` or `host`; decides what the sweep does (`docs/failures.md`).
         pattern: Text in the log; its line becomes the message.
         advice: Remedy, or a fact that the line lacks; follows the line in the message.
         phase: Phase of the failure. [default: the phase that the log reached]

@@ -12,7 +12,6 @@ of an announced range (`mm/readahead.c`, force_page_cache_readahead).
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from contextlib import contextmanager, suppress
@@ -72,12 +71,11 @@ def bytecode_variables(
     if not environment.sees_processes or "PYTHONPYCACHEPREFIX" in variables:
         return {}
     try:
-        done = environment.run(["-c", _SCRIPT], variables=variables)
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        if found["kept"] or found["writes"]:
-            return {}
-    except (EnvironmentUnusableError, IndexError, ValueError, KeyError, TypeError):
+        found = environment.run_script(_SCRIPT, variables=variables)
+    except EnvironmentUnusableError:
         return {}  # the launch reports the error
+    if found["kept"] or found["writes"]:
+        return {}
     return {"PYTHONPYCACHEPREFIX": str(bytecode_folder()), "PYTHONDONTWRITEBYTECODE": None}
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from results.records import Machine
-from runners.base import EnvironmentUnusableError
 from search_spaces.gpus import gpus_of_node
 from search_spaces.space.baselines import production_configuration
 
@@ -187,15 +185,8 @@ def read_machine(
     Raises:
         EnvironmentUnusableError: The interpreter could not be run.
     """
-    done = environment.run(["-c", _SCRIPT], variables=variables or {}, timeout_s=_TIMEOUT_S)
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return Machine.from_dict(found["machine"]), tuple(found["uuids"])
-    except (IndexError, ValueError, KeyError, TypeError) as error:
-        salient = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise EnvironmentUnusableError(
-            f"{environment.python} ended with exit code {done.returncode}: {salient}"
-        ) from error
+    found = environment.run_script(_SCRIPT, variables=variables, timeout_s=_TIMEOUT_S)
+    return Machine.from_dict(found["machine"]), tuple(found["uuids"])
 
 
 def device_names(study: Study, uuids: tuple[str, ...]) -> tuple[str, ...]:

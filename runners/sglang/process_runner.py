@@ -31,8 +31,8 @@ from runners.sglang.failure_rules import clock_refused
 from runners.sglang.failures import PostMortem
 from runners.sglang.readback import effective_environment, resolved_of
 from runners.sglang.server_log import READY
-from runners.sglang.session import ProcessSession, ServerClient, prove_port_free, stop_with_proof
-from runners.sglang.startup import Started, StartTimeouts, Startup
+from runners.sglang.session import ProcessSession, ServerClient, prove_port_free
+from runners.sglang.startup import StartTimeouts, Startup
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.simulated_acceptance import simulation_variables
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from runners.load.prompts.rendering import Renderer
     from runners.load.prompts.server_python import ServerPython
     from runners.process.environment import ServerEnvironment
-    from runners.process.processes import ServerProcess
     from search_spaces.configuration import Configuration, Setting
     from search_spaces.study_file.study import Study
     from search_spaces.workload import OperatingPoint
@@ -246,7 +245,9 @@ class ProcessRunner(Runner):
             # (docker on this machine) can be found after the prefix has ended.
             command = replace(command, env=(*command.env, *marks(intent.mark)))
         command = self.environment.wrap(command)
-        log = self._log_path(intent)
+        log = Path(intent.log)
+        if log.parent == Path():
+            log = self._log_dir / log
         process = start_or_refuse(command, mark=intent.mark, port=port, log=log)
         # The production command may have flags that the space does not vary.
         own = {name for name, _ in intent.configuration.flags}
@@ -254,7 +255,6 @@ class ProcessRunner(Runner):
         try:
             on_process(process.identity, command)
             startup = Startup(
-                process,
                 client,
                 post_mortem,
                 sees_processes=self.environment.sees_processes,
@@ -262,14 +262,11 @@ class ProcessRunner(Runner):
                 time_scale=self.time_scale,
                 on_progress=on_progress or (lambda _: None),
             )
-            started = startup.wait()
-            return self._session(
-                intent, process, post_mortem, client=client, started=started, log=log
-            )
+            return self._session(intent, client, post_mortem, phases=startup.wait())
         except BaseException:
             # Also for an interrupt: no process may outlive a failed start.
             client.close()
-            stop_with_proof(process, _FAILED_GRACE_S)
+            process.stop(_FAILED_GRACE_S)
             if not self.environment.sees_processes:
                 # The server may outlive the prefix command.
                 prove_port_free(port, host)
@@ -278,18 +275,17 @@ class ProcessRunner(Runner):
     def _session(
         self,
         intent: LaunchIntent,
-        process: ServerProcess,
+        client: ServerClient,
         post_mortem: PostMortem,
         *,
-        client: ServerClient,
-        started: Started,
-        log: Path,
+        phases: tuple[tuple[str, float], ...],
     ) -> ProcessSession:
         """Read the configuration of a ready server back, and make its session.
 
         Raises:
             RunnerError: The server does not report its configuration, or reports another one.
         """
+        process, log = post_mortem.process, post_mortem.log
 
         def read_back() -> Resolved:
             info = read_server_info(client.base_url)
@@ -315,16 +311,25 @@ class ProcessRunner(Runner):
             return session.resolved.configuration.setting if prepared else None
 
         watch = self.cycle_watch(client.base_url, resolved, in_force)
+        identity = ServerIdentityWatch(client.base_url, launched=resolved.server_info)
+        load = LoadGenerator(
+            client.base_url,
+            self._workload,
+            self.prompts,
+            self.renderer(),
+            seed=self._seed,
+            time_scale=resolved.time_scale,
+            simulated=resolved.simulated,
+            watches=(LogWatch(log), identity, watch),
+        )
         session = ProcessSession(
-            process,
-            post_mortem,
             client,
+            post_mortem,
             resolved,
-            self._load(client.base_url, resolved, log, watch),
+            load,
             cycle_of=watch.cycle_of,
             read_back=read_back,
-            phases=tuple((name, s * resolved.time_scale) for name, s in started.phases),
-            ready_s=started.ready_s * resolved.time_scale,
+            phases=tuple((name, s * resolved.time_scale) for name, s in phases),
             sees_processes=self.environment.sees_processes,
             host=self.environment.trial_host(self._study),
         )
@@ -341,7 +346,7 @@ class ProcessRunner(Runner):
 
         Args:
             base_url: Address of the server.
-            resolved: Configuration that the server reports.
+            resolved: Reported configuration.
             in_force: Returns the expected setting; `None` if the server cannot switch.
         """
         if status_of(resolved.server_info) is None:
@@ -352,25 +357,6 @@ class ProcessRunner(Runner):
             time_scale=resolved.time_scale,
             on_failed=lambda reason: self.notice(without_clock(f"it failed: {reason}")),
         )
-
-    def _load(
-        self, base_url: str, resolved: Resolved, log: Path, watch: CycleWatch
-    ) -> LoadGenerator:
-        identity = ServerIdentityWatch(base_url, launched=resolved.server_info)
-        return LoadGenerator(
-            base_url,
-            self._workload,
-            self.prompts,
-            self.renderer(),
-            seed=self._seed,
-            time_scale=resolved.time_scale,
-            simulated=resolved.simulated,
-            watches=(LogWatch(log), identity, watch),
-        )
-
-    def _log_path(self, intent: LaunchIntent) -> Path:
-        path = Path(intent.log)
-        return path if path.parent != Path() else self._log_dir / path
 
 
 def _check_intent(runner: ProcessRunner, study: Study, intent: LaunchIntent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,8 +46,7 @@ def resolved_of(
         asked: Requested configuration.
         study: Study of the configuration.
         info: Body of `/server_info`.
-        environ: Environment of the server process. Empty if not visible; then no variable is read
-            back.
+        environ: Environment of the server process; empty if the process is not visible.
     """
     speculation = _canonical(_at_start(speculation_of(info), info), study)
     has_draft = (
@@ -159,30 +159,12 @@ def _means(word: str, found: Any) -> bool:  # noqa: ANN401 - JSON
     return type(parsed) is type(found) and bool(parsed == found)
 
 
-_BEARING: Final = (
-    "CUDA_",
-    "DG_",
-    "FLASHINFER_",
-    "GLOO_",
-    "HF_",
-    "LD_",
-    "NCCL_",
-    "NVSHMEM_",
-    "OMP_",
-    "PYTORCH_",
-    "SGLANG_",
-    "SGL_",
-    "TILELANG_",
-    "TORCH",
-    "TRANSFORMERS_",
-    "TRITON_",
-    "TRTLLM_",
-    "TVM_FFI_",
+_BEARING: Final = re.compile(
+    r"(CUDA|DG|FLASHINFER|GLOO|HF|LD|NCCL|NVSHMEM|OMP|PYTORCH|SGLANG|SGL|TILELANG|TRANSFORMERS"
+    r"|TRITON|TRTLLM|TVM_FFI)_|TORCH|NVIDIA_(TF32_OVERRIDE|VISIBLE_DEVICES)$"
 )
-"""Prefixes of variables that affect serving."""
-
-_OF_NVIDIA: Final = frozenset({"NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"})
-"""Other `NVIDIA_` variables describe the image (`NVIDIA_REQUIRE_CUDA` has 3 kB), not serving."""
+"""Variables that affect serving. Other `NVIDIA_` variables describe the image, and
+`NVIDIA_REQUIRE_CUDA` has 3 kB."""
 
 _OF_ONE_LAUNCH: Final = frozenset({"SGLANG_RUN_ID"})
 """Differs in every launch and has no effect (0.5.23)."""
@@ -193,15 +175,7 @@ _SCHEDULER: Final = "sglang::scheduler"
 
 def is_recorded(name: str) -> bool:
     """Whether a variable affects serving and may be stored."""
-    bears = name.startswith(_BEARING) or name in _OF_NVIDIA
-    return bears and name not in _OF_ONE_LAUNCH and not is_secret(name)
-
-
-def recorded(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables of an environment that are stored, without secrets."""
-    return {
-        name: redact_text(value) for name, value in sorted(environ.items()) if is_recorded(name)
-    }
+    return bool(_BEARING.match(name)) and name not in _OF_ONE_LAUNCH and not is_secret(name)
 
 
 def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]:
@@ -212,11 +186,8 @@ def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]
     Variables that a scheduler sets later are not visible. Without a known scheduler, the process
     with the most recorded variables is read.
 
-    Args:
-        processes: Processes of the launch.
-
     Returns:
-        `recorded` variables; empty if no process can be read.
+        Variables for which `is_recorded` holds; empty if no process can be read.
     """
     best: tuple[bool, int, int] | None = None
     found: dict[str, str] = {}
@@ -227,7 +198,9 @@ def effective_environment(processes: Iterable[psutil.Process]) -> dict[str, str]
             continue
         if not whole:
             continue  # setproctitle overwrote it with the process's name (SPT_NOENV prevents this)
-        environ = recorded(whole)
+        environ = {
+            name: redact_text(value) for name, value in sorted(whole.items()) if is_recorded(name)
+        }
         rank = (any(_SCHEDULER in word for word in words), len(environ), -process.pid)
         if best is None or rank > best:
             best, found = rank, environ

@@ -137,7 +137,6 @@ class SGLangRunner(ProcessRunner):
             port=port,
             extra=words,
             env={**self._bytecode, **instruments},
-            for_export=False,
         )
 
     def cycle_watch(
@@ -183,7 +182,7 @@ class SGLangRunner(ProcessRunner):
 
     def _weights(self, configuration: Configuration) -> list[str]:
         """Folders of the weights that a launch reads from this machine."""
-        flags = server_flags(self._study, configuration, for_export=False)
+        flags = server_flags(self._study, configuration)
         if not self.environment.sees_processes or flags.get("load-format") == "dummy":
             return []
         paths = (flags.get("model-path"), flags.get("speculative-draft-model-path"))

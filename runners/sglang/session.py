@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -21,16 +21,13 @@ from runners.plugin.protocol import (
 )
 from runners.plugin.status import described, log_size, prove_switched, status_of
 from runners.process.ports import answers, is_free, listens
-from runners.process.processes import process_left
 from runners.server_info import http_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from results.records import CycleTimes, Measurement, Resolved
     from runners.load.generator import LoadGenerator
-    from runners.process.processes import ServerProcess
     from runners.sglang.failures import PostMortem
     from search_spaces.configuration import Setting
     from search_spaces.workload import OperatingPoint
@@ -44,24 +41,18 @@ HEALTH_TIMEOUT_S = 25.0
 
 
 class ServerClient:
-    """Blocking client of one server.
+    """Blocking HTTP calls outside a window: health, first generation, hot switch."""
 
-    Attributes:
-        base_url: Address of the server.
-    """
-
-    def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
+    def __init__(self, base_url: str) -> None:
         """Make a client without connecting.
 
         Raises:
-            ValueError: The address is not valid, or the key cannot be sent.
+            ValueError: The address is not valid.
         """
         self.base_url = base_url
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._http = http_client(
                 base_url=base_url,
-                headers=headers,
                 timeout=HEALTH_TIMEOUT_S,
                 # One connection per call: uvicorn closes an idle connection after 5 s, and a call
                 # on that connection would look like a crash.
@@ -69,8 +60,6 @@ class ServerClient:
             )
         except httpx.InvalidURL as error:
             raise ValueError(f"{base_url!r} is not an HTTP address: {error}") from error
-        except UnicodeEncodeError as error:
-            raise ValueError(f"the API key is not plain ASCII: {error}") from error
 
     def healthy(self, timeout_s: float) -> bool:
         """Whether `/health` answers 200. A proxy may answer, so `generates` must follow."""
@@ -139,17 +128,6 @@ class ServerClient:
         """Close the connections. Idempotent."""
         self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 GRACE_S = 20.0
 """From SIGTERM to SIGKILL. An idle server ends in under 7 s (0.5.23)."""
@@ -168,23 +146,21 @@ class ProcessSession(Session):
 
     def __init__(
         self,
-        process: ServerProcess,
-        post_mortem: PostMortem,
         client: ServerClient,
+        post_mortem: PostMortem,
         resolved: Resolved,
         load: LoadGenerator,
         *,
         read_back: Callable[[], Resolved],
         phases: tuple[tuple[str, float], ...],
-        ready_s: float,
         sees_processes: bool,
         host: str,
         cycle_of: Callable[[Measurement], CycleTimes | None],
     ) -> None:
         self.resolved = resolved
         self.phases = phases
-        self.ready_s = ready_s
-        self._process = process
+        self.ready_s = sum(seconds for _, seconds in phases)
+        self._process = post_mortem.process
         self._post_mortem = post_mortem
         self._client = client
         self._load = load
@@ -204,12 +180,8 @@ class ProcessSession(Session):
             raise self._post_mortem.explain(error, "load") from error
         if refused is None:
             return self.resolved
-        failure = Failure(
-            "switch_refused",
-            "load",
-            "configuration",
-            f"the server did not switch to {described(setting)}: {refused}",
-        )
+        message = f"the server did not switch to {described(setting)}: {refused}"
+        failure = Failure("switch_refused", "load", "configuration", message)
         raise self._post_mortem.explain(RunnerError(failure), "load")
 
     def _switch(self, setting: Setting) -> str | None:
@@ -284,24 +256,8 @@ class ProcessSession(Session):
             return
         self._closed = True
         self._client.close()
-        stop_with_proof(self._process, GRACE_S)
+        self._process.stop(GRACE_S)
         prove_port_free(self._process.identity.port, self._host)
-
-
-def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
-    """Stop the server and return once none of its processes lives.
-
-    Raises:
-        RunnerError: A process survived (a fault of the host).
-    """
-    try:
-        left = process.stop(grace_s)
-    except BaseException:
-        # A second interrupt ends the grace period.
-        process.kill()
-        raise
-    if left:
-        raise process_left(left, process.identity.mark)
 
 
 def prove_port_free(port: int, host: str) -> None:

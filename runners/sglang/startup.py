@@ -16,7 +16,6 @@ from runners.sglang.server_log import FIRST, GRAPHS, READY, LogFollower, log_tai
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runners.process.processes import ServerProcess
     from runners.sglang.failures import PostMortem
     from runners.sglang.session import ServerClient
 
@@ -93,25 +92,11 @@ class PhaseClock:
         return tuple(seconds.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A successful start-up, in real seconds.
-
-    Attributes:
-        phases: Seconds per phase.
-        ready_s: Seconds until the first correct answer.
-    """
-
-    phases: tuple[tuple[str, float], ...]
-    ready_s: float
-
-
 class Startup:
     """Waits for the start-up of one server."""
 
     def __init__(
         self,
-        process: ServerProcess,
         client: ServerClient,
         post_mortem: PostMortem,
         *,
@@ -120,7 +105,7 @@ class Startup:
         time_scale: float,
         on_progress: Callable[[StartProgress], None],
     ) -> None:
-        self._process = process
+        self._process = post_mortem.process
         self._client = client
         self._post_mortem = post_mortem
         self._log = post_mortem.log
@@ -134,8 +119,8 @@ class Startup:
         self._wrong: str | None = None
         self._dying_since: float | None = None
 
-    def wait(self) -> Started:
-        """Wait until the server is ready.
+    def wait(self) -> tuple[tuple[str, float], ...]:
+        """Wait until the server is ready; return the real seconds of each phase.
 
         Raises:
             RunnerError: The server died, hung in a phase, or another process has its port.
@@ -151,8 +136,7 @@ class Startup:
                     raise RunnerError(self._post_mortem.of(exit_code, self._clock.current))
                 self._check_dying()
                 if self._dying_since is None and self._ready():
-                    now = time.monotonic()
-                    return Started(self._clock.finish(now), now - self._begun)
+                    return self._clock.finish(time.monotonic())
                 self._check_patience()
                 time.sleep(_POLL_S)
         finally:

@@ -1,8 +1,7 @@
-"""What SGLang's options take, and flags that no known version has.
+"""Values that SGLang's options accept, and flags that no known version has.
 
-By the options of the versions in `search_spaces.flags.options`.
-Its parser reads the beginning of a flag's name as the whole flag (argparse's abbreviations,
-`server_args.py:679`, 0.5.23).
+Based on the options in `search_spaces.flags.options`. SGLang's parser reads the beginning of a
+flag's name as the whole flag (abbreviations of argparse, `server_args.py:679`, 0.5.23).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from search_spaces.flags.options import REPLACED, VERSIONS, options
-from search_spaces.suggestions import nearest
+from search_spaces.problems import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,12 +27,13 @@ _MOST_SHOWN = 12
 
 
 def flag_problem(name: str, value: FixedValue, written: object = None) -> str | None:
-    """What SGLang's parser would refuse in a flag's value; `None` if nothing, or not known.
+    """Return why SGLang's parser would refuse a value; `None` if it accepts or the flag is unknown.
 
     Args:
-        name: The flag, without dashes.
-        value: As a study holds it: `True` is a switch, `None` not given, a tuple several words.
-        written: As the file has it, if that differs.
+        name: The flag without dashes.
+        value: Value in a study: `True` for a switch, `None` if not given, a tuple for several
+            words.
+        written: Text in the file, if different.
     """
     found = _known(name)
     if not found:
@@ -53,7 +53,7 @@ def flag_problem(name: str, value: FixedValue, written: object = None) -> str | 
 
 
 def old_value(name: str, value: FixedValue) -> str | None:
-    """What to know of a value that only older versions take; `None` if the newest does."""
+    """Warning about a value that only older versions accept; `None` if the newest accepts it."""
     found = _known(name)
     if value is None or not found or VERSIONS[-1] not in _versions(name):
         return None
@@ -68,7 +68,7 @@ def old_value(name: str, value: FixedValue) -> str | None:
 
 
 def _older(found: list[Option], value: FixedValue) -> bool:
-    """Whether any of the versions takes it by name; one that takes anything tells nothing."""
+    """Whether a version with choices accepts the value."""
     newest = found[-1]
     return any(
         _refusal(option, value) is None and (option.choices or not newest.choices)
@@ -85,7 +85,7 @@ def _has(versions: list[str]) -> str:
 
 
 def unknown_flag(name: str) -> str | None:
-    """What to know of a flag that SGLang 0.5.23 does not have; `None` if it does."""
+    """Warning about a flag that SGLang 0.5.23 does not have; `None` if it does."""
     have = _versions(name)
     newest = VERSIONS[-1]
     if newest in have:
@@ -134,7 +134,7 @@ def _refusal(option: Option, value: FixedValue) -> str | None:
 
 
 def _word(option: Option, value: FixedValue, *, several: bool) -> str | None:
-    """What is wrong with one word."""
+    """Problem of one word."""
     text = str(value)
     if isinstance(value, bool) or value is None:
         return f"Takes {_wanted(option)}, {_not(value)}"

@@ -1,4 +1,4 @@
-"""Names and values of SGLang flags and environment variables, in one spelling each."""
+"""Names and values of SGLang flags and environment variables, in canonical spelling."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ BELONGS_ELSEWHERE = {
 
 
 def canonical_flag(name: str) -> str:
-    """A flag's one spelling: no leading dashes, no underscores, SGLang's first name for it."""
+    """Canonical name of a flag: no leading dashes, no underscores, SGLang's first spelling."""
     plain = name.strip().lstrip("-").replace("_", "-")
     return _ALIASES.get(plain, plain)
 
 
 def canonical_flag_value(value: Value) -> Value:
-    """A flag's value in one spelling.
+    """Canonical value of a flag.
 
     `False` becomes `None`: a switch that is off is a switch that is not given. (A flag that is on
-    by default is switched off by its own `no-...` or `disable-...` flag.) A whole number in quotes
-    becomes a number: on a command line they are the same.
+    by default has a separate `no-...` or `disable-...` flag.) A quoted whole number becomes a
+    number, which is equal on a command line.
     """
     if value is False:
         return None
@@ -77,18 +77,18 @@ def canonical_flag_value(value: Value) -> Value:
 
 
 def canonical_env_value(value: Value) -> str | None:
-    """A variable's value: text, or `None` for a variable that is removed."""
+    """Canonical value of a variable: text, or `None` for a removed variable."""
     return None if value is None else str(value)
 
 
 def canonical_flags(flags: Mapping[str, Value]) -> dict[str, Value]:
-    """Every flag in its one spelling, sorted by name."""
+    """Flags with canonical names and values, sorted by name."""
     named = {canonical_flag(name): canonical_flag_value(value) for name, value in flags.items()}
     return dict(sorted(named.items()))
 
 
 def distinct(values: Iterable[Value]) -> tuple[Value, ...]:
-    """The values without repeats, in order. `1`, `1.0` and `True` are three values."""
+    """Values without repeats, in order. `1`, `1.0` and `True` differ."""
     seen: dict[tuple[type, Value], Value] = {}
     for value in values:
         seen.setdefault((type(value), value), value)

@@ -1,4 +1,4 @@
-"""SGLang's flags of speculation, which studies and configurations hold under keys of their own."""
+"""SGLang's flags of speculation, which studies store under separate keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMBER_FLAGS: Mapping[str, str] = _NUMBERS | dict.fromkeys(_BLOCKS, "num_draft_t
 
 
 def speculation_numbers(flags: Mapping[str, FixedValue]) -> dict[str, FixedValue]:
-    """The numbers that a command's flags give, as they give them, by the keys of a sub-space."""
+    """Numbers given by a command's flags, by key of a sub-space."""
     numbers: dict[str, FixedValue] = {
         key: value for name, key in _NUMBERS.items() if (value := flags.get(name)) is not None
     }
@@ -39,7 +39,7 @@ def speculation_numbers(flags: Mapping[str, FixedValue]) -> dict[str, FixedValue
 
 
 def speculation_of(flags: Mapping[str, FixedValue]) -> Speculation:
-    """The speculation that a command's flags ask for, as they ask for it."""
+    """Speculation given by a command's flags."""
     algorithm = flags.get(ALGORITHM)
     if algorithm is None or str(algorithm).lower() == NO_SPECULATION:
         return Speculation()

@@ -1,4 +1,4 @@
-"""Reads launch commands as people run them: text in, values out, no I/O."""
+"""Read launch commands in the forms that people use: text in, values out, no I/O."""
 
 from search_spaces.launch_commands.reader import (
     Container,

@@ -1,4 +1,4 @@
-"""SGLang's flags out of the words of a command line, by SGLang's own lists of options."""
+"""Parse SGLang's flags on a command line, with SGLang's lists of options."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NEGATIVE = re.compile(r"-\d+(\.\d*)?|-\.\d+")
 
 @dataclass(slots=True)
 class ReadFlags:
-    """The flags of a command line.
+    """Flags of a command line.
 
     Attributes:
-        flags: By canonical name; secrets are `$NAMES`.
-        words: The command line again, secrets replaced (live variables still marked).
-        secrets: Flags that hold one.
-        replaced: Those of them that were in the text.
-        notes: What was guessed.
+        flags: Values by canonical name; secrets are `$NAMES`.
+        words: The command line with secrets replaced (live variables still marked).
+        secrets: Flags with a secret value.
+        replaced: Flags whose secret was written in the text.
+        notes: Notes on guesses.
     """
 
     flags: dict[str, FixedValue] = field(default_factory=dict)
@@ -51,10 +51,10 @@ class _Found:
 
 
 def read_flags(words: Sequence[str], *, model_first: bool = False) -> ReadFlags:
-    """Reads the words after SGLang's entry point.
+    """Parse the words after SGLang's entry point.
 
     Args:
-        words: May hold live variables (`shell_expansion.LIVE`).
+        words: The words; they may contain live variables (`shell_expansion.LIVE`).
         model_first: Whether the first word may be the model without a flag, as for `sglang serve`
             (0.5.23, `cli/serve.py`).
     """
@@ -137,7 +137,7 @@ def _following(rest: Sequence[str], found: _Found) -> list[str]:
     if option.takes == 0:
         return []
     if option.takes == 1:
-        # SGLang would refuse a flag here; reading on finds the user's other flags.
+        # SGLang would refuse a flag here. Continue to find the user's other flags.
         return list(rest[:1]) if rest and not _is_flag(rest[0]) else []
     values = []
     for word in rest:
@@ -171,12 +171,12 @@ def _value(text: str, option: Option | None) -> Value:
 
 
 def resolve(spelled: str) -> _Found:
-    """The option that a flag's spelling means, as argparse finds it, in the newest version."""
+    """Option that a flag's spelling selects in argparse, in the newest version."""
     plain = spelled.lstrip("-")
     name = canonical_flag(plain)
     for version in reversed(VERSIONS):
         known = options(version)
-        # SGLang's parser has no underscores and no older short names; its users do.
+        # SGLang's parser has no underscores and no older short names, but users write them.
         option = known.get(plain) or known.get(name)
         if option is not None:
             return _Found(name, option, _changed(spelled, name, version))

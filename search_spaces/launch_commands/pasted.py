@@ -1,4 +1,4 @@
-"""Text as people paste it: prompts, fences and typographic signs taken out."""
+"""Clean pasted text: remove prompts, fences and typographic characters."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _PLAIN = str.maketrans(
         "\r": "\n", "\x0b": "\n", "\x0c": "\n", "\u2028": "\n", "\u2029": "\n", "\x85": "\n",
     }
 )  # fmt: skip
-# A web page's long dash is the two hyphens of a flag.
+# A long dash of a web page stands for two hyphens.
 _DASHES = re.compile(r"(?<!\S)(?:-?[\u2013\u2014\u2015]-?)(?=[A-Za-z])")
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*$", re.MULTILINE)
 _COMMAND_LINE = re.compile(r"^command:[ \t]+(\".*\")[ \t]*$", re.MULTILINE)
 _PROMPT = re.compile(
     r"^[ \t]*(?:(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+[:~ ][^\n$#]*[$#]|[$%>\u276f])[ \t]+)+"
 )
-_SECOND_PROMPT = re.compile(r"^[ \t]*>[ \t]+(?=-)")  # elsewhere it writes to a file
+_SECOND_PROMPT = re.compile(r"^[ \t]*>[ \t]+(?=-)")  # a redirection
 _CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\[ \t]*(?:[ \t]#.*)?$")
-# cmd's and PowerShell's own signs for a line that goes on.
+# Line continuations of cmd and PowerShell.
 _CONTINUED_ON_WINDOWS = re.compile(r"(?<=[ \t])[`^][ \t]*$")
 _FLAG_LINE = re.compile(r"[ \t]*--?[A-Za-z]")
 
@@ -41,7 +41,7 @@ _PS = re.compile(
 
 
 def argument_list(text: str) -> list[str] | None:
-    """The words of a text that lists them: JSON, or `/proc/PID/cmdline`; `None` for all else."""
+    """Words of a JSON list or `/proc/PID/cmdline`; `None` for other texts."""
     if "\0" in text:
         return text.removesuffix("\0").split("\0")
     if not text.lstrip().startswith("["):
@@ -54,7 +54,7 @@ def argument_list(text: str) -> list[str] | None:
 
 
 def stated_command(text: str) -> str | None:
-    """What a JSON object, or YAML that is quoted as JSON is, has under `command` as one line.
+    """Value of `command` in a JSON object, or in YAML quoted as JSON.
 
     `tuner export` writes both.
     """
@@ -75,12 +75,12 @@ def stated_command(text: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Straight quotes, plain blanks and line ends, double hyphens before flags."""
+    """Replace typographic quotes, blanks, line ends and dashes."""
     return _DASHES.sub("--", text.replace("\r\n", "\n").translate(_PLAIN))
 
 
 def fenced(text: str) -> list[str]:
-    """What stands between the fences of Markdown; empty where there are none."""
+    """Text between Markdown fences; empty without fences."""
     marks = list(_FENCE.finditer(text))
     blocks = []
     for opening, closing in zip(marks[::2], marks[1::2], strict=False):
@@ -91,10 +91,10 @@ def fenced(text: str) -> list[str]:
 
 
 def shell_text(text: str) -> str:
-    """Shell text without prompts, with continued lines joined as they were meant.
+    """Shell text without prompts, with continued lines joined.
 
-    Blanks and comments after the backslash, comment lines between, and lines of flags after a
-    line whose backslash was lost are taken as parts of the command.
+    Blanks and comments after a backslash, comment lines between, and lines of flags after a line
+    without a backslash count as parts of the command.
     """
     out: list[str] = []
     continued = False
@@ -107,7 +107,7 @@ def shell_text(text: str) -> str:
         line = (_SECOND_PROMPT if continued else _PROMPT).sub("", raw, count=1)
         line = line if continued else _PS.sub("", line, count=1)
         if continued and line.lstrip().startswith("#"):
-            # A shell would end the command here; nobody means that.
+            # A shell would end the command here, which is surely not intended.
             continue
         if out and not continued and _FLAG_LINE.match(line) and out[-1].strip():
             out[-1] += " \\"

@@ -1,4 +1,4 @@
-"""`server.prefix`: whether it pins a server on this machine, or starts it elsewhere."""
+"""`server.prefix`: whether the server starts on this machine or elsewhere."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _REMOVED = re.compile(r"(?:-u|--unset=)([A-Za-z_]\w*)")
 
 
 def prefix_here(prefix: Sequence[str], variables: Collection[str] = ()) -> tuple[str, ...]:
-    """The words that an exported command begins with; none where they start it elsewhere.
+    """First words of an exported command; none if the prefix starts the server elsewhere.
 
-    The first word decides, unless one behind it goes elsewhere all the same (`numactl ... docker
-    exec`), or `env` would empty the environment that the command is given.
+    The first word decides, unless a later one starts the server elsewhere (`numactl ... docker
+    exec`), or `env` would clear the command's environment.
 
     Args:
-        prefix: A study's `server.prefix`.
-        variables: What the command sets or removes itself: it wins over `env` in the prefix, as it
-            does in a trial.
+        prefix: `server.prefix` of a study.
+        variables: Variables that the command sets or removes; they override `env` in the prefix, as
+            in a trial.
     """
     names = [word.rsplit("/", 1)[-1] for word in prefix]
     if not names or names[0] not in _PINNING or not _ELSEWHERE.isdisjoint(names):

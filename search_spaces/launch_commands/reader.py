@@ -1,4 +1,4 @@
-"""A launch command as people run it today, read into its parts. Pure: text in, values out."""
+"""Read today's launch command into its parts. Pure functions: text in, values out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_spaces.flags.flags import canonical_flag
-from search_spaces.launch_commands.files import Kind, file_commands, kind_of
+from search_spaces.launch_commands.files import Kind, UnreadableFileError, file_commands, kind_of
 from search_spaces.launch_commands.flags import read_flags
 from search_spaces.launch_commands.layers import InContainer, Layer, Words, one_line
-from search_spaces.launch_commands.manifests import UnreadableFileError
 from search_spaces.launch_commands.pasted import (
     argument_list,
     fenced,
@@ -20,7 +19,6 @@ from search_spaces.launch_commands.pasted import (
     stated_command,
 )
 from search_spaces.launch_commands.script import launches
-from search_spaces.launch_commands.services import of_service
 from search_spaces.launch_commands.shell_expansion import live, live_names, shown
 from search_spaces.launch_commands.shell_words import UnfinishedShellError
 from search_spaces.launch_commands.words import (
@@ -43,7 +41,9 @@ from search_spaces.variables import unknown_variable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from search_spaces.launch_commands.words import Found
     from search_spaces.study_file.values import FixedValue
+
 
 _LOOKED_FOR = "looked for `python -m sglang.launch_server ...` and `sglang serve ...`"
 _HERE = re.compile(
@@ -61,14 +61,14 @@ _NO_SERVER = {
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The container that a command runs in.
+    """Container of a command.
 
     Attributes:
         engine: `"docker run"`, `"docker exec"` (or `podman`, `nerdctl`), `"kubectl exec"`,
             `"compose"`, `"kubernetes"`, `"dockerfile"`.
-        image: The image; for `exec`, the container's or the pod's name.
-        options: Words between the engine and the image (`--gpus all --ipc=host`); empty for files.
-        service: The name in the file; empty where it has none.
+        image: Image; for `exec`, the name of the container or pod.
+        options: Words between engine and image (`--gpus all --ipc=host`); empty for files.
+        service: Name in the file; empty without a name.
     """
 
     engine: str
@@ -79,22 +79,22 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class LaunchText:
-    """A launch command, read.
+    """A launch command.
 
     Attributes:
-        text: The command as one line for a shell, secrets replaced by `$NAMES`: what
-            `production.command` of a study holds.
-        python: The interpreter (`"python3"`); `None` for `sglang serve`.
-        prefix: Words before it that start it elsewhere or pinned (`srun ...`, `numactl ...`).
-        env: Variables that the command sets, secrets replaced; `None` is one that it removes.
-        flags: SGLang's flags by canonical name, without dashes: every flag of the command, those
-            of model and speculation included. `True` is a switch; a tuple is several words.
-        secrets: Names of the flags and variables that hold one; their values are `$NAMES`.
-        written_out: Those of them that the text itself holds; they are left out here.
-        variables: Names that are used and not set in the text, those of secrets left out; `(...)`
-            for the output of a command. In the values they stand as `$NAME` and `$(...)`.
-        container: Where it runs, if the text says so.
-        notes: What was guessed or left out, as sentences for the user.
+        text: The command as one line for a shell, with secrets as `$NAMES`; the value of
+            `production.command` in a study.
+        python: Interpreter (`"python3"`); `None` for `sglang serve`.
+        prefix: Words before it that pin it or start it elsewhere (`srun ...`, `numactl ...`).
+        env: Variables that the command sets, with secrets replaced; `None` removes one.
+        flags: All SGLang flags by canonical name without dashes. `True` is a switch, a tuple
+            several words.
+        secrets: Names of flags and variables with secrets; their values are `$NAMES`.
+        written_out: Secrets that the text itself contains; they are removed here.
+        variables: Names that are used but not set in the text, without secrets; `(...)` for the
+            output of a command. Values contain `$NAME` and `$(...)`.
+        container: Its container, if the text names one.
+        notes: Notes for the user on guesses and omissions.
     """
 
     text: str
@@ -110,7 +110,7 @@ class LaunchText:
 
 
 class UnreadableCommandError(ValueError):
-    """The text holds no SGLang launch command; the message says what was looked for."""
+    """The text has no SGLang launch command; the message says what was expected."""
 
 
 def read_launch_text(
@@ -121,23 +121,23 @@ def read_launch_text(
     service: str | None = None,
     real_acceptance: bool = False,
 ) -> LaunchText:
-    """Reads the launch of SGLang out of a command line or a whole file.
+    """Read the SGLang launch in a command line or a file.
 
-    The first command that starts a server counts. Nothing is run and no file is read: variables
+    The first command that starts a server counts. Nothing is run and no file is read; variables
     that the text does not set stay `$NAMES`.
 
     Args:
-        text: One command, a shell script, a Dockerfile, a compose file, a Kubernetes manifest, a
-            systemd unit, or any of them as pasted from a page; a line of `ps`, a JSON list of
-            words, or what `/proc/PID/cmdline` holds.
-        kind: Which of them it is; `None` guesses.
-        given: Values of variables, which win over those that the text gives them.
-        service: Of a file that starts several: the compose service, the container of a manifest
-            or the program of supervisord. `None` takes the first that starts SGLang.
-        real_acceptance: Whether variables that simulate acceptance are left out, with a note.
+        text: A command, shell script, Dockerfile, compose file, Kubernetes manifest or systemd
+            unit, also as pasted from a page; a line of `ps`, a JSON list of words, or
+            `/proc/PID/cmdline`.
+        kind: Kind of the text; `None`: guess.
+        given: Values of variables; they override values of the text.
+        service: If the file starts several: compose service, container of a manifest or program of
+            supervisord. `None`: the first that starts SGLang.
+        real_acceptance: Whether to drop variables that simulate acceptance, with a note.
 
     Raises:
-        UnreadableCommandError: It starts no server of SGLang, or cannot be read.
+        UnreadableCommandError: The text starts no SGLang server, or cannot be read.
     """
     if (stated := stated_command(text)) is not None:
         text, kind = stated, "shell"
@@ -191,7 +191,7 @@ def _in_shell(text: str, given: Mapping[str, str]) -> list[Found]:
     try:
         found = list(read(text))
     except UnfinishedShellError:
-        # Prose around a command has quotes of its own.
+        # Prose around a command may contain quotes.
         found = [f for part in _paragraphs(text) for f in read(part)]
         if not found:
             raise
@@ -211,7 +211,7 @@ def _here_documents(text: str) -> list[str]:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """The lines that name SGLang's entry point, each with the lines that continue it."""
+    """Lines that name SGLang's entry point, each with its continuation lines."""
     joined = re.sub(r"\\\n", " ", text)
     return [line for line in joined.split("\n") if mentions_sglang(line)]
 
@@ -236,12 +236,12 @@ def _read(all_found: Sequence[Found], *, real_acceptance: bool) -> LaunchText:
     for name, value in found.env.items():
         passed_on = value is not None and name in live_names(value)
         if passed_on and name in used and unknown_variable(name) is not None:
-            # For the command line alone: SGLang reads no variable of this name.
+            # SGLang reads no variable of this name; it only builds the command line.
             continue
         if value is None:
             env[name] = None
         elif is_secret(name) or redact_text(value) != value:
-            # An address with a password in it (`http_proxy`) is one as a whole.
+            # An address with a password (`http_proxy`) counts as a secret.
             secrets.append(name)
             if value and not is_reference(shown(value)):
                 replaced.append(name)
@@ -310,3 +310,27 @@ def _why_not(text: str) -> str:
         if name in text:
             return f"`{name}` {why}; {_LOOKED_FOR}"
     return f"No command in it starts SGLang; {_LOOKED_FOR}"
+
+
+def of_service(found: list[Found], service: str | None) -> list[Found]:
+    """Launches of the given service, or of the first one.
+
+    Raises:
+        UnreadableFileError: No service of this name starts SGLang.
+    """
+    names = list(dict.fromkeys(each.service for each in found if each.service))
+    if service is not None and service not in names:
+        known = f"; those that start SGLang are {', '.join(names)}" if names else ""
+        raise UnreadableFileError(f"There is no service {service} in it{known}")
+    if len(names) < 2 and service is None:
+        return found
+    wanted = service if service is not None else found[0].service
+    mine = [each for each in found if each.service == wanted]
+    others = [name for name in names if name != wanted]
+    if service is None:
+        note = (
+            f"The file starts SGLang in {', '.join(names)}; this is {wanted}. For another one: "
+            f"`--service {others[0]}`"
+        )
+        mine[0] = replace(mine[0], notes=(note, *mine[0].notes))
+    return mine

@@ -1,4 +1,4 @@
-"""The launches in a shell text: what a script sets, exports and finally runs."""
+"""Find launches in a shell text: variables set, exported, and commands run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _Assignment = tuple[str, bool, Word]
 
 @dataclass(slots=True)
 class _Scope:
-    """What a script has set so far."""
+    """Variables that a script has set so far."""
 
     variables: Variables = field(default_factory=dict)
     exported: dict[str, str | None] = field(default_factory=dict)
     all_exported: bool = False
-    # Values that win over the script's own.
+    # Values that override the script's values.
     given: Mapping[str, str] = field(default_factory=dict)
-    # How a variable came by its value, for those whom it surprises.
+    # Origin of a variable's value, for notes.
     remarks: dict[str, dict[str, None]] = field(default_factory=dict)
     _seen: dict[str, list[str]] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class _Scope:
         return tuple(m for w in words for m in expand(w, self.variables))
 
     def remarks_on(self, word: Word) -> dict[str, None]:
-        """What is to be said of the variables that a word uses."""
+        """Notes on the variables that a word uses."""
         defaults: dict[str, str] = {}
         expand(word, self.variables, defaults)
         out = {
@@ -100,16 +100,16 @@ def launches(
     *,
     given: Mapping[str, str] | None = None,
 ) -> Iterator[Found]:
-    """Every launch of SGLang in a shell text.
+    """Return every launch of SGLang in a shell text.
 
     Args:
-        text: One command or a script.
-        env: Variables that the text starts with and that reach SGLang.
-        depth: How many shells are around it.
-        given: Values of variables, which win over those that the text gives them.
+        text: A command or a script.
+        env: Variables of the text that reach SGLang.
+        depth: Number of enclosing shells.
+        given: Values of variables; they override values of the text.
 
     Raises:
-        UnfinishedShellError: A quote or parenthesis is never closed.
+        UnfinishedShellError: A quote or parenthesis is not closed.
     """
     given = given or {}
     known = merged(merged({}, env or {}), given)
@@ -154,7 +154,7 @@ def _command(command: Command, scope: _Scope, depth: int) -> Iterator[Found]:
 
 
 def _of_the_server(env: dict[str, str | None], words: Sequence[Word]) -> dict[str, str | None]:
-    """Without those that are there for the command line alone: SGLang reads none of the name."""
+    """Variables without those that only build the command line and that SGLang does not read."""
     used = {name for word in words for name in used_names(word)}
     return {
         name: value

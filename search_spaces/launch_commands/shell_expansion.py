@@ -1,7 +1,7 @@
-"""What the words of a shell text expand to, as far as the text itself says.
+"""Expand words of a shell text with the values in the text.
 
-A `$` whose value is not in the text becomes `LIVE`, so that it is still told from a quoted dollar
-sign.
+The `$` of a variable without a value in the text becomes `LIVE`, to distinguish it from a quoted
+dollar sign.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#?])(?:\[[@*]\])?(?:(:?[-=+?])(.*))?"
 
 
 def expand_one(word: Word, variables: Variables, defaults: dict[str, str] | None = None) -> str:
-    """A word as one text, without splitting: the value of an assignment."""
+    """Expand a word to one text, without splitting, as for an assignment."""
     fields = _fields(word, variables, {} if defaults is None else defaults, split=False)
     return " ".join(fields)
 
 
 def expand(word: Word, variables: Variables, defaults: dict[str, str] | None = None) -> list[str]:
-    """A word with its variables replaced, split at blanks as the shell splits it.
+    """Replace variables of a word and split it at blanks, as the shell does.
 
     Args:
         word: The word.
-        variables: What the text has set so far.
-        defaults: Gets the names whose default (`${NAME:-default}`) was taken.
+        variables: Variables that the text has set so far.
+        defaults: Receives the names whose default (`${NAME:-default}`) was used.
     """
     return _fields(word, variables, {} if defaults is None else defaults, split=True)
 
@@ -104,7 +104,7 @@ def _pieces(
 
 
 def _at_blanks(text: str) -> tuple[str, ...]:
-    """As the shell splits it; what a command prints is one word, as far as anybody can tell."""
+    """Split like the shell; the output of a command counts as one word."""
     kept = _live_commands(text)
     marked = text
     for index, command in enumerate(kept):
@@ -116,7 +116,7 @@ def _at_blanks(text: str) -> tuple[str, ...]:
 
 
 def _arithmetic(inner: str, variables: Variables) -> str | None:
-    """The value of `$((...))` where its names are known numbers; `None` for all else."""
+    """Value of `$((...))` if all names have known numbers; else `None`."""
     if not (inner.startswith("(") and inner.endswith(")")):
         return None
     expression = inner[1:-1].replace("$", "")
@@ -181,16 +181,16 @@ def _text(text: str, variables: Variables, defaults: dict[str, str]) -> str:
 
 
 def used_names(word: Word) -> list[str]:
-    """Names of the variables that a word's expansion looks at."""
+    """Names of the variables in a word."""
     parts = "".join(part.text for part in word.parts if part.kind != "literal")
     return list(dict.fromkeys(re.findall(r"\$\{?(\w+)", parts)))
 
 
-# Left to whoever runs the command
+# Live variables
 
 
 def live(name: str) -> str:
-    """An expansion of `name` that is not made here."""
+    """A live expansion of `name`."""
     return f"{LIVE}{{{name}}}"
 
 
@@ -201,7 +201,7 @@ def live_names(text: str) -> list[str]:
 
 
 def _live_commands(text: str) -> list[str]:
-    """The `(...)` of every command substitution, outermost ones."""
+    """The outermost `(...)` of every command substitution."""
     found = []
     at = text.find(f"{LIVE}(")
     while at >= 0:
@@ -212,7 +212,7 @@ def _live_commands(text: str) -> list[str]:
 
 
 def shown(text: str) -> str:
-    """`text` with `$NAME` for what is left to whoever runs it."""
+    """`text` with `$NAME` for live variables."""
 
     def name(match: re.Match[str]) -> str:
         following = match.string[match.end() : match.end() + 1]
@@ -223,18 +223,18 @@ def shown(text: str) -> str:
 
 
 def unread(text: str) -> str:
-    """`text` as shell text again, to be read once more by an inner shell."""
+    """`text` as shell text for an inner shell."""
     return shown(text)
 
 
 def quoted(text: str) -> str:
-    """`text` as one word for a POSIX shell; what is left to it is expanded there."""
+    """Quote `text` for a POSIX shell that expands live variables."""
     if text.startswith("~/") and LIVE not in text:
         return f"~/{shlex.quote(text[2:])}" if text[2:] else text  # the shell's home folder
     if LIVE not in text:
         return shlex.quote(text)
     escaped = re.sub(r'([\\"`$])', r"\\\1", text)
-    # Inside $(...) and ${...} the shell reads the text as it stands.
+    # Inside $(...) and ${...} the shell reads the text unchanged.
     out = escaped
     for match in {*_live_commands(escaped), *_LIVE_NAME.findall(escaped)}:
         out = out.replace(match, re.sub(r'\\([\\"`$])', r"\1", match))
@@ -242,5 +242,5 @@ def quoted(text: str) -> str:
 
 
 def merged(variables: Variables, more: Mapping[str, str | None]) -> Variables:
-    """`variables` with an environment on top."""
+    """`variables` with an environment that overrides them."""
     return {**variables, **{name: value for name, value in more.items() if value is not None}}

@@ -1,7 +1,7 @@
-"""Shell text as simple commands of words: quotes, continuations, comments, here-documents.
+"""Split shell text into simple commands of words: quotes, continuations, comments, here-documents.
 
-Only what a launch command needs of the POSIX shell and bash; nothing is run. What the words expand
-to is in `shell_expansion`.
+Covers the parts of POSIX shell and bash that launch commands use; nothing is run. `shell_expansion`
+expands the words.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 class UnfinishedShellError(ValueError):
-    """A quote, brace or parenthesis is opened and never closed; the message names its line."""
+    """A quote, brace or parenthesis is not closed; the message names its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a word, quoted in one way.
+    """A piece of a word with one kind of quoting.
 
     Attributes:
-        kind: How it is quoted: not, in double quotes, or so that nothing in it is special.
+        kind: Unquoted, in double quotes, or literal.
         text: Without the quotes.
     """
 
@@ -38,11 +38,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word, not expanded.
+    """A word before expansion.
 
     Attributes:
-        parts: Its pieces; none is the empty word.
-        array: The words between the parentheses of `NAME=(...)`; `None` for all other words.
+        parts: Its pieces; the empty word has none.
+        array: Words between the parentheses of `NAME=(...)`; `None` for other words.
     """
 
     parts: tuple[Part, ...]
@@ -51,16 +51,16 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A simple command: words up to an operator, redirections left out."""
+    """A simple command: words up to an operator, without redirections."""
 
     words: tuple[Word, ...]
 
 
 def commands(text: str) -> list[Command]:
-    """The simple commands of a shell text, in order.
+    """Return the simple commands of a shell text, in order.
 
     Raises:
-        UnfinishedShellError: A quote, brace or parenthesis is never closed.
+        UnfinishedShellError: A quote, brace or parenthesis is not closed.
     """
     return list(_Reader(text).commands())
 
@@ -69,7 +69,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._here: list[str] = []  # ends of here-documents that begin after this line
+        self._here: list[str] = []  # delimiters of here-documents that begin after this line
 
     def commands(self) -> Iterator[Command]:
         words: list[Word] = []
@@ -136,7 +136,7 @@ class _Reader:
         return Word(tuple(parts))
 
     def _parts(self, char: str) -> list[Part]:
-        """The piece of a word that begins here."""
+        """The piece of a word at the beginning."""
         following = self._text[self._at + 1 : self._at + 2]
         if char == "\\":
             self._at += 2
@@ -207,7 +207,7 @@ class _Reader:
         raise self._unfinished('"', start)
 
     def _expansion(self) -> str:
-        """The whole of `$NAME`, `${...}`, `$(...)` or backquotes, as written."""
+        """The whole `$NAME`, `${...}`, `$(...)` or backquotes, as written."""
         start = self._at
         if self._text[start] == "`":
             return f"$({self._until('`')})"
@@ -230,7 +230,7 @@ class _Reader:
 
 
 def assignment(word: Word) -> tuple[str, bool, Word] | None:
-    """Name, whether it appends, and the value's word of `NAME=...`; `None` for other words."""
+    """Name, whether it appends, and value of `NAME=...`; `None` for other words."""
     if not word.parts or word.parts[0].kind != "bare":
         return None
     match = _ASSIGNMENT.match(word.parts[0].text)

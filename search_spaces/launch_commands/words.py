@@ -1,4 +1,4 @@
-"""Finds SGLang's entry point in the words of a command: prefixes and containers taken off."""
+"""Find SGLang's entry point in the words of a command, behind prefixes and containers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.launch_commands.container import (
+from search_spaces.launch_commands.layers import (
     CONTAINER_ENGINES,
+    Layer,
+    Words,
     container_layer,
     kubectl_layer,
 )
-from search_spaces.launch_commands.layers import Layer, Words
 from search_spaces.launch_commands.shell_expansion import LIVE, shown, unread
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ class Found:
     """A launch in a text.
 
     Attributes:
-        python: The interpreter; `None` for `sglang serve`.
-        entry: The words of the entry point.
-        arguments: The words after it.
-        env: Variables that reach SGLang; `None` is removed.
-        layers: What stands around it, outermost first.
-        notes: What was guessed.
-        service: The service, container or program of a file that starts it.
+        python: Interpreter; `None` for `sglang serve`.
+        entry: Words of the entry point.
+        arguments: Words after it.
+        env: Variables that reach SGLang; `None` removes one.
+        layers: Layers around it, outermost first.
+        notes: Notes on guesses.
+        service: Service, container or program of a file.
     """
 
     python: str | None
@@ -75,13 +76,13 @@ ReadScript = Callable[[str, Mapping[str, "str | None"], int], Iterator[Found]]
 def from_words(
     words: Sequence[str], env: Mapping[str, str | None], read: ReadScript, depth: int = 0
 ) -> Iterator[Found]:
-    """The launches in the words of one command.
+    """Return the launches in the words of one command.
 
     Args:
-        words: As a program gets them.
-        env: Variables that the command has.
-        read: Reads the scripts that are among the words (`bash -c TEXT`).
-        depth: How many shells are around it.
+        words: Words as a program receives them.
+        env: Variables of the command.
+        read: Reads scripts among the words (`bash -c TEXT`).
+        depth: Number of enclosing shells.
     """
     if depth > _DEEPEST:
         return
@@ -106,7 +107,7 @@ def from_words(
 
 
 def _sets_variables(word: str, prefix: list[str], variables: dict[str, str | None]) -> bool:
-    """Whether a word before the entry point is no part of what starts it, but of its variables."""
+    """Whether a word before the entry point only sets variables."""
     sudo = prefix[:1] == ["sudo"] and "=" in word and not word.startswith("-")
     if (sudo or not prefix) and (found := _SET.fullmatch(word)):
         variables[found[1]] = found[2]
@@ -117,7 +118,7 @@ def _sets_variables(word: str, prefix: list[str], variables: dict[str, str | Non
     elif prefix[-1:] == ["-x"] and prefix[0].startswith("mpi"):
         given = (word,)  # mpirun -x A=1
     variables |= {item[1]: item[2] for item in filter(None, map(_SET.fullmatch, given))}
-    # Neither the dash of a list nor a process id is a program's name.
+    # A dash of a list and a process id are not names of programs.
     nothing = word.startswith("-") or word.isdigit() or word in KEYWORDS | BUILTINS
     return not prefix and nothing
 
@@ -129,7 +130,7 @@ def _around(
     read: ReadScript,
     depth: int,
 ) -> Iterator[Found] | None:
-    """The launches inside the container, the other machine or the shell that begins here."""
+    """Launches in the container, remote machine or shell at the beginning."""
     word, rest = words[0], words[1:]
     base = word.rsplit("/", 1)[-1]
     contained = None
@@ -185,7 +186,7 @@ def _entered(
 
 
 def _entry(words: Sequence[str]) -> tuple[str | None, int] | None:
-    """The interpreter and the number of words of an entry point that begins here."""
+    """Interpreter and number of words of an entry point at the beginning."""
     base = words[0].rsplit("/", 1)[-1]
     if base == "sglang" and words[1:2] == ["serve"]:
         return None, 2
@@ -224,7 +225,7 @@ def _env_words(rest: Sequence[str], variables: dict[str, str | None]) -> int:
 
 
 def _script(base: str, rest: Sequence[str]) -> str | None:
-    """The text that `bash -c TEXT` runs."""
+    """Text that `bash -c TEXT` runs."""
     if base not in _SHELLS:
         return None
     for at, word in enumerate(rest[:-1]):
@@ -240,7 +241,7 @@ def _holds_script(word: str) -> bool:
 
 
 def _ssh_end(rest: Sequence[str]) -> int | None:
-    """How many words after `ssh` are its own: options and the host."""
+    """Number of words of `ssh` itself: options and host."""
     at = 0
     while at < len(rest) and rest[at].startswith("-"):
         at += 2 if len(rest[at]) == 2 and rest[at][1] in _SSH_WITH_VALUE else 1
@@ -248,11 +249,11 @@ def _ssh_end(rest: Sequence[str]) -> int | None:
 
 
 def with_entry(words: tuple[str, ...], image: str) -> tuple[str, ...]:
-    """The words that run in a container whose image of SGLang may be given flags alone."""
+    """Words that run in a container of an SGLang image, which may be flags only."""
     alone = words[:1] != () and words[0].startswith("--") and "sglang" in image
     return (*DEFAULT_ENTRY, *words) if alone else words
 
 
 def mentions_sglang(text: str) -> bool:
-    """Whether a text names an entry point of SGLang at all."""
+    """Whether a text names an entry point of SGLang."""
     return _LAUNCH.search(text) is not None

@@ -1,9 +1,9 @@
-"""Who carries the all-reduces of decoding, as far as a study tells, and what that makes useless.
+"""Method of all-reduce in decoding as far as a study determines it, and settings without effect.
 
-Read in SGLang 0.5.23, `srt/distributed/`: `parallel_state.py:690-1000` (the order: SGLang's own
-kernel, PCIe-IPC, MSCCL++, torch's symmetric memory, NCCL), `device_communicators/
-custom_all_reduce_utils.py:443-511` (where its own kernel switches itself off), `pcie_ipc_ar.py`.
-What GPUs a study will meet is not known here: `tuner init` looks at them.
+Read in SGLang 0.5.23, `srt/distributed/`: `parallel_state.py:690-1000` (order: SGLang's own kernel,
+PCIe-IPC, MSCCL++, torch's symmetric memory, NCCL),
+`device_communicators/custom_all_reduce_utils.py:443-511` (conditions under which the own kernel is
+off), `pcie_ipc_ar.py`. The GPUs are unknown here; `tuner init` inspects them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from search_spaces.study_file.values import FixedValue
 
 OWN_OFF = "disable-custom-all-reduce"
-"""SGLang's flag that leaves the all-reduce to NCCL."""
+"""SGLang's flag that disables its own all-reduce kernel."""
 
 PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
-"""SGLang's variable that gives it to FlashInfer's kernel over PCIe."""
+"""SGLang's variable that enables FlashInfer's all-reduce kernel over PCIe."""
 
 OWN_SIZES = (2, 4, 6, 8)
-"""Tensor-parallel sizes that SGLang's own kernel runs at (`custom_all_reduce.py:41`)."""
+"""Tensor-parallel sizes of SGLang's own kernel (`custom_all_reduce.py:41`)."""
 
 PCIE_IPC_SIZES = (2, 4, 8)
-"""Likewise FlashInfer's kernel over PCIe (`pcie_ipc_ar.py:_SUPPORTED_WORLD_SIZES`)."""
+"""Tensor-parallel sizes of FlashInfer's kernel (`pcie_ipc_ar.py:_SUPPORTED_WORLD_SIZES`)."""
 
 _IN_NCCLS_PLACE = {
     "enable-mscclpp": "MSCCL++ carries small all-reduces",
@@ -40,7 +40,7 @@ _LOGGING = ("NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB", "NCCL_HOSTID")
 
 
 def advice(study: Study) -> Iterator[str]:
-    """Settings of a study that cannot show an effect, or that hang some hosts."""
+    """Warnings about settings that have no effect, or that hang some hosts."""
     searched = tuple(
         name
         for name, choices in study.space.env.items()
@@ -115,7 +115,7 @@ def _pcie_ipc(study: Study, searched: tuple[str, ...], sizes: set[FixedValue]) -
 
 
 def _held_beside_ipc(study: Study) -> set[str]:
-    """Variables that a condition holds where PCIe-IPC is on."""
+    """Variables that a condition fixes if PCIe-IPC is on."""
     held: set[str] = set()
     for condition in study.space.conditions:
         if any(_is_on(value) for value in condition.when.env.get(PCIE_IPC, ())):
@@ -140,7 +140,7 @@ def _peer_access(study: Study, sizes: set[FixedValue]) -> Iterator[str]:
 
 
 def _overwritten(study: Study) -> Iterator[str]:
-    """Variables that SGLang itself sets in every server."""
+    """Variables that SGLang sets in every server."""
     given = {*study.space.env, *(n for n, v in study.server.env.items() if v is not None)}
     if "CUDA_DEVICE_MAX_CONNECTIONS" in given:
         yield (
@@ -167,7 +167,7 @@ def _overwritten(study: Study) -> Iterator[str]:
 
 
 def _flag(study: Study, name: str, unset: FixedValue = None) -> set[FixedValue]:
-    """Every value that a flag has in some server of a study."""
+    """All values of a flag in servers of a study."""
     own = {value for part in study.space.speculation for value in part.flags.get(name, ())}
     everywhere = all(name in part.flags for part in study.space.speculation)
     values: set[FixedValue] = set(study.space.flags.get(name, ()))
@@ -177,7 +177,7 @@ def _flag(study: Study, name: str, unset: FixedValue = None) -> set[FixedValue]:
 
 
 def _env(study: Study, name: str) -> set[str | None]:
-    """Every value that a variable has in some server of a study."""
+    """All values of a variable in servers of a study."""
     return set(study.space.env.get(name, (study.server.env.get(name),)))
 
 

@@ -1,9 +1,9 @@
-"""`NCCL_ALGO` and `NCCL_PROTO`: lists of algorithms and protocols, per collective.
+"""`NCCL_ALGO` and `NCCL_PROTO`: lists of algorithms and protocols per collective.
 
-Read in NCCL 2.24.3 to 2.30.7, `src/graph/tuning.cc`: `parseList`, `ncclTopoTuneModel`. Entries are
-separated by `;`, names in an entry by `,`, and a collective stands before them with a `:`. Only the
-first entry may name no collective: it is meant for all. A `^` before an entry's first name turns
-the whole entry round: everything but these. Case does not matter, blanks do.
+Read in NCCL 2.24.3 to 2.30.7, `src/graph/tuning.cc`: `parseList`, `ncclTopoTuneModel`. `;`
+separates entries and `,` the names in an entry. An entry may begin with a collective and `:`; only
+the first entry may omit the collective, and applies to all. `^` before the first name inverts the
+entry. Case does not matter, blanks do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.suggestions import nearest
+from search_spaces.problems import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,36 +30,36 @@ HAS: Mapping[str, frozenset[str]] = {
     "ReduceScatter": _GATHERING,
     "AllReduce": frozenset(ALGORITHMS) - {"PAT"},
 }
-"""The algorithms that each collective has at all (`tuning.cc:293-298`, 2.30.7)."""
+"""Algorithms by collective (`tuning.cc:293-298`, 2.30.7)."""
 
 _SIMPLE_ONLY = frozenset({"NVLS", "NVLSTree", "PAT"})
-"""Algorithms that have no other protocol than Simple (`tuning.cc:301-304`, 2.30.7)."""
+"""Algorithms that only run with protocol Simple (`tuning.cc:301-304`, 2.30.7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """What a value leaves on, for the collectives that it speaks of.
+    """Names that a value enables, by collective.
 
     Attributes:
-        by_collective: Names in NCCL's spelling. A collective that is not in it is NCCL's choice.
+        by_collective: Names in NCCL's spelling. For other collectives NCCL decides.
     """
 
     by_collective: tuple[tuple[str, frozenset[str]], ...]
 
     def of(self, collective: str) -> frozenset[str] | None:
-        """What is left for a collective; `None` is NCCL's own choice."""
+        """Enabled names of a collective; `None` if NCCL decides."""
         return dict(self.by_collective).get(collective)
 
 
 class BadListError(ValueError):
-    """A value that NCCL refuses, or of which it ignores a part."""
+    """NCCL refuses a value or ignores a part of it."""
 
 
 def read(name: str, value: str) -> Enabled:
-    """Reads a value of `NCCL_ALGO` or `NCCL_PROTO`.
+    """Parse a value of `NCCL_ALGO` or `NCCL_PROTO`.
 
     Raises:
-        BadListError: NCCL refuses it at start (2.24 and later), or ignores a part in silence.
+        BadListError: NCCL refuses the value at start (2.24 and later), or silently ignores a part.
     """
     known = ALGORITHMS if name == "NCCL_ALGO" else PROTOCOLS
     what = "algorithm" if name == "NCCL_ALGO" else "protocol"
@@ -89,12 +89,12 @@ def read(name: str, value: str) -> Enabled:
 
 
 def write(name: str, enabled: Enabled) -> str:
-    """The one spelling of a list: what most collectives have first, then those that differ."""
+    """Canonical spelling: the most frequent entry first, then the collectives that differ."""
     known = ALGORITHMS if name == "NCCL_ALGO" else PROTOCOLS
     by_collective = dict(enabled.by_collective)
     sets = [by_collective.get(collective) for collective in COLLECTIVES]
-    # An entry without a collective speaks of all of them. Ties go to the first in NCCL's order,
-    # which AllReduce ends.
+    # An entry without a collective applies to all. Ties go to the first in NCCL's order, which
+    # AllReduce ends.
     common = None if None in sets else max(sets, key=sets.count)
 
     def text(left: frozenset[str]) -> str:
@@ -111,11 +111,11 @@ def write(name: str, enabled: Enabled) -> str:
 
 
 def without_any(algorithms: Enabled | None, protocols: Enabled | None) -> str | None:
-    """A collective that both together leave nothing; `None` if there is none."""
+    """A collective for which both values together enable nothing; `None` if there is none."""
     for collective in COLLECTIVES:
         named = algorithms.of(collective) if algorithms else None
         if named is None:
-            continue  # NCCL's choice always holds Ring, which has every protocol
+            continue  # NCCL's choice always includes Ring, which supports every protocol
         allowed = protocols.of(collective) if protocols else None
         pairs = (
             (algorithm, protocol)

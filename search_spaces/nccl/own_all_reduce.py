@@ -1,24 +1,25 @@
-"""Where SGLang's own all-reduce kernel carries decoding, so that NCCL's variables are no knobs.
+"""Servers whose decoding runs on SGLang's own all-reduce kernel, so that NCCL has no effect.
 
-Two configurations that differ in nothing but NCCL's variables are then one server in decoding:
-every all-reduce of a decode or verify forward is below the kernel's limit. NCCL is left with larger
-ones (prefills) and with the gathering of logits.
+Two configurations that differ only in NCCL variables then decode alike, because every all-reduce of
+a decode or verify forward is smaller than the kernel's limit. NCCL runs only larger ones (prefills)
+and the gathering of logits.
 
 Read in SGLang 0.5.9, 0.5.17 and 0.5.23, `srt/distributed/`: `parallel_state.py` (`all_reduce`:
-MSCCL++, NCCL's symmetric memory and, in 0.5.23, FlashInfer's come before it, all else after it),
-`device_communicators/custom_all_reduce.py:41` and `custom_all_reduce_v2.py` (limits).
+MSCCL++, NCCL's symmetric memory and, in 0.5.23, FlashInfer's precede the kernel, everything else
+follows), `device_communicators/custom_all_reduce.py:41` and `custom_all_reduce_v2.py` (limits).
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.gpus import runs_on_cuda
 from search_spaces.nccl.allreduce import OWN_OFF
+from search_spaces.nccl.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.study_file.study import Study
     from search_spaces.study_file.values import FixedValue
+
 
 MIB = 1024 * 1024
 
@@ -73,12 +75,12 @@ _FLOAT32 = ("float", "float32")
 
 @dataclass(frozen=True, slots=True)
 class OwnKernel:
-    """SGLang's own all-reduce kernel, as some server was seen to have it.
+    """SGLang's own all-reduce kernel in a server.
 
     Attributes:
         name: `"custom all-reduce v2"`.
-        most_bytes: The largest all-reduce that it takes.
-        seen: Where that is known from: `"log of launch 0"`.
+        most_bytes: Size of the largest all-reduce that it runs.
+        seen: Origin of this fact: `"log of launch 0"`.
     """
 
     name: str
@@ -87,22 +89,22 @@ class OwnKernel:
 
 
 def may_have_own_kernel(study: Study, configuration: Configuration) -> bool:
-    """Whether nothing in a configuration keeps the kernel from carrying all of decoding.
+    """Whether a configuration allows the kernel to run all of decoding.
 
-    Whether it does is for the machine to say: its server's log tells.
+    Whether it does depends on the machine; the server's log shows it.
     """
     flags = _flags(study, configuration)
     tp = flags.get("tp-size") or 1
     if not runs_on_cuda(flags) or not isinstance(tp, int) or tp < 2:
         return False
-    # A draft that is placed apart has groups of its own, of which nothing is known here.
+    # A draft on fewer GPUs has separate groups, whose kernel is unknown.
     if configuration.draft_tp not in {None, tp}:
         return False
     return all((flags.get(name) or usual) == usual for name, usual in _ALONE.items())
 
 
 def scope(study: Study, configuration: Configuration) -> Hashable:
-    """What decides whether a server has the kernel: equal for configurations that share it."""
+    """Settings that decide whether a server has the kernel."""
     flags = _flags(study, configuration)
     env = {**study.server.env, **dict(configuration.env)}
     return (
@@ -114,8 +116,8 @@ def scope(study: Study, configuration: Configuration) -> Hashable:
 def carries_decoding(study: Study, configuration: Configuration, kernel: OwnKernel) -> bool:
     """Whether every all-reduce of decoding is within the kernel's limit, at every operating point.
 
-    False also where that cannot be told, and where the study counts the time to first token: NCCL
-    carries prefills above the limit.
+    False also if unknown, and if the study limits time to first token: NCCL runs prefills above the
+    limit.
     """
     if not may_have_own_kernel(study, configuration):
         return False
@@ -126,14 +128,14 @@ def carries_decoding(study: Study, configuration: Configuration, kernel: OwnKern
 
 
 def token_bytes(study: Study) -> int:
-    """Bytes of an all-reduce per token of the forward: the hidden size in the model's type."""
+    """Bytes of an all-reduce per token: hidden size times bytes of the model's type."""
     wide = str(study.server.flags.get("dtype") or "auto") in _FLOAT32
     return (hidden_size(study.model.path) or _WIDEST_HIDDEN) * (4 if wide else 2)
 
 
 @functools.cache
 def hidden_size(model_path: str) -> int | None:
-    """Of a model that lies here with its `config.json`; `None` of any other."""
+    """Hidden size of a local model with `config.json`; `None` for other models."""
     try:
         config = json.loads((Path(model_path) / "config.json").read_text(encoding="utf-8"))
         return int(config.get("hidden_size") or config["text_config"]["hidden_size"])
@@ -142,7 +144,7 @@ def hidden_size(model_path: str) -> int | None:
 
 
 def _tokens_at_once(study: Study, configuration: Configuration) -> int | None:
-    """Most tokens of one decode or verify forward, CUDA graph padding included; `None`: unknown."""
+    """Largest number of tokens of a decode or verify forward, padded; `None` if unknown."""
     flags = _flags(study, configuration)
     most = flags.get("max-running-requests")
     at_once = [
@@ -159,9 +161,9 @@ def _tokens_at_once(study: Study, configuration: Configuration) -> int | None:
     width = speculation.num_draft_tokens if speculation.enabled else 1
     if flags.get("speculative-adaptive"):
         width = max(width or 1, _MOST_ADAPTIVE_TOKENS)
-    if width is None:  # a block of the draft's own size
+    if width is None:  # the draft decides the size of the block
         return None
-    # Graphs are captured at some batch sizes only, and a batch is padded to the next one.
+    # Graphs exist for some batch sizes only; a batch is padded to the next one.
     return (1 << (batch - 1).bit_length()) * width
 
 
@@ -183,3 +185,22 @@ def _prefill_fits(study: Study, configuration: Configuration, kernel: OwnKernel)
 
 def _flags(study: Study, configuration: Configuration) -> Mapping[str, FixedValue]:
     return {**study.server.flags, **dict(configuration.flags)}
+
+
+def nccl_knobs(study: Study) -> tuple[str, ...]:
+    """NCCL variables with several values in a study."""
+    return tuple(
+        name
+        for name, choices in study.space.env.items()
+        if name in VARIABLES and len(set(choices)) > 1
+    )
+
+
+def without_nccl(configuration: Configuration) -> Configuration:
+    """The configuration without NCCL variables.
+
+    Equal for configurations that differ only in NCCL variables: SGLang's argument checks do not
+    depend on these variables (0.5.9 to 0.5.23).
+    """
+    env = tuple((n, None if n in VARIABLES else value) for n, value in configuration.env)
+    return replace(configuration, env=env)

@@ -1,8 +1,8 @@
-"""Values that NCCL would ignore, take for another or refuse, said before a launch is spent on one.
+"""Values that NCCL would ignore, misread or refuse, found before a launch.
 
-NCCL reads numbers with `strtoll` and tells only `NCCL_DEBUG=INFO` of what it does with the rest
-(`src/misc/param.cc`, 2.24.3 to 2.30.7): `abc` is 0, `4M` is 4, `010` is 8, `true` is 0. It compares
-levels by their case and takes an unknown one for none (`src/graph/paths.cc`, `ncclGetLevel`).
+NCCL reads numbers with `strtoll` and reports the rest only with `NCCL_DEBUG=INFO`
+(`src/misc/param.cc`, 2.24.3 to 2.30.7): `abc` is 0, `4M` is 4, `010` is 8, `true` is 0. Levels are
+case-sensitive, and an unknown level counts as not set (`src/graph/paths.cc`, `ncclGetLevel`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from search_spaces.nccl.variables import (
     READ_BY_TORCH,
     VARIABLES,
 )
-from search_spaces.suggestions import nearest
+from search_spaces.problems import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from search_spaces.nccl.variables import Variable
+
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*|0[xX][0-9a-fA-F]+)")
 _OCTAL = re.compile(r"-?0[0-9]+")
@@ -36,12 +37,11 @@ _NO = ("false", "no", "off")
 
 
 def value_problem(name: str, value: str | None) -> str | None:
-    """What NCCL would not take as it is written; `None` if nothing.
+    """Return why NCCL would not read a value as written; `None` if it would.
 
     Args:
-        name: A variable's name. One that NCCL does not read is nobody's problem here: see
-            `unknown_variable`.
-        value: Its text; `None` is "not set".
+        name: Name of the variable. For a variable that NCCL does not read, see `unknown_variable`.
+        value: Its text; `None` is not set.
     """
     variable = VARIABLES.get(name)
     if variable is None or value is None:
@@ -54,7 +54,7 @@ def value_problem(name: str, value: str | None) -> str | None:
 
 
 def unknown_variable(name: str) -> str | None:
-    """What to know of a variable that NCCL does not read; `None` if it does, or is not NCCL's."""
+    """Warning about an `NCCL_` variable that NCCL does not read; `None` otherwise."""
     if name in LAST_READ_BY:
         return f"NCCL {LAST_READ_BY[name]} was the last to read it; newer ones ignore it in silence"
     upper = name.upper()
@@ -66,10 +66,10 @@ def unknown_variable(name: str) -> str | None:
 
 
 def canonical_value(name: str, value: str) -> str:
-    """The one spelling of a value (`simple,ll` is `LL,Simple`); what NCCL refuses stays as it is.
+    """Canonical spelling of a value (`simple,ll` is `LL,Simple`); invalid values stay unchanged.
 
-    Only what NCCL reads as the same is the same: 0 is not "not set", which leaves the variable to
-    NCCL's configuration file and to SGLang.
+    Only values that NCCL reads alike are equal. 0 differs from not set, for which NCCL's
+    configuration file and SGLang decide.
     """
     variable = VARIABLES.get(name)
     if variable is None or value_problem(name, value) is not None:
@@ -169,3 +169,85 @@ _READERS: Mapping[str, Callable[[Variable, str], str | None]] = {
     "list": _list,
     "text": lambda _variable, _value: None,
 }
+
+
+BOUNDS = (
+    (("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"), ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS")),
+    (("NCCL_MIN_P2P_NCHANNELS",), ("NCCL_MAX_P2P_NCHANNELS",)),
+)
+"""Least and most of one number. The channels of a communicator are at least the larger of the two
+minima and at most the smaller of the two maxima; where they cross, NCCL takes one of them and says
+so at `NCCL_DEBUG=INFO` at best (`graph/connect.cc:492-505`, `init.cc:2190`, `graph/paths.cc:980`,
+2.30.7)."""
+
+_OLD_NAMES = {
+    "NCCL_MIN_NRINGS": "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NRINGS": "NCCL_MAX_NCHANNELS",
+}
+"""Old names with the new names that override them (`graph/connect.cc:334-358`, 2.30.7)."""
+
+BOUNDED = frozenset((*_OLD_NAMES, *(name for least, most in BOUNDS for name in (*least, *most))))
+"""Every variable that `crossed_bounds` reads."""
+
+
+def crossed_bounds(env: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Minima above their maxima, as pairs of variables with a message.
+
+    Args:
+        env: Variables that are set, with their values.
+    """
+    for minima, maxima in BOUNDS:
+        least = _extreme(env, minima, largest=True)
+        most = _extreme(env, maxima, largest=False)
+        if least and most and least[0] > most[0]:
+            message = (
+                f"{least[1]} {least[0]} is more than {most[1]} {most[0]}: NCCL would ignore one of "
+                "them in silence"
+            )
+            yield least[1], most[1], message
+
+
+def shadowed(env: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Variables that NCCL ignores, each with the variable that overrides it.
+
+    Sources: `graph/paths.cc:244-281` (`ncclGetLevel`), `graph/connect.cc:334-358`, 2.30.7.
+    """
+    if "NCCL_P2P_LEVEL" in env and env.get("NCCL_P2P_DISABLE") == "1":
+        yield "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"
+    for old, new in _OLD_NAMES.items():
+        if old in env and new in env:
+            yield old, new
+
+
+def nothing_left(env: Mapping[str, object]) -> str | None:
+    """Why `NCCL_ALGO` and `NCCL_PROTO` together disable a collective; `None` if they do not.
+
+    Source: `graph/tuning.cc:293-304`, `enqueue.cc:2052-2065`, 2.30.7; `enqueue.cc:1656`, 2.24.3.
+    """
+    enabled: dict[str, lists.Enabled] = {}
+    for name in ("NCCL_ALGO", "NCCL_PROTO"):
+        value = env.get(name)
+        if isinstance(value, str) and value and value_problem(name, value) is None:
+            enabled[name] = lists.read(name, value)
+    lost = lists.without_any(enabled.get("NCCL_ALGO"), enabled.get("NCCL_PROTO"))
+    if lost is None:
+        return None
+    return (
+        f"NCCL_ALGO {env['NCCL_ALGO']} and NCCL_PROTO {env['NCCL_PROTO']} leave {lost} nothing, "
+        "and NCCL stops at the first one"
+    )
+
+
+def _extreme(
+    env: Mapping[str, object], names: tuple[str, ...], *, largest: bool
+) -> tuple[int, str] | None:
+    found = []
+    for name in names:
+        old = next((o for o, new in _OLD_NAMES.items() if new == name), name)
+        actual = name if name in env else old
+        value = env.get(actual)
+        if isinstance(value, str) and value_problem(actual, value) is None:
+            found.append((int(value, 0), actual))
+    if not found:
+        return None
+    return max(found) if largest else min(found)

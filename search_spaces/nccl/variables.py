@@ -1,7 +1,7 @@
-"""The environment variables that NCCL reads, and what each takes.
+"""Environment variables that NCCL reads, and their values.
 
 Names: `NCCL_PARAM(...)`, `ncclGetEnv(...)` and `DEFINE_NCCL_PARAM(...)` in NCCL 2.24.3 to 2.30.7
-(the union; what the newest no longer has is in `LAST_READ_BY`). Kinds: how each is used there, and
+(all of them; `LAST_READ_BY` lists those that the newest lacks). Kinds: their use there, and
 NVIDIA's list of environment variables.
 """
 
@@ -11,26 +11,26 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 NEWEST = "2.30.7"
-"""The newest version that was read."""
+"""Newest NCCL version whose source was read."""
 
 Kind = Literal["switch", "number", "level", "list", "words", "text"]
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable.
+    """A variable.
 
     Attributes:
-        name: With `NCCL_` before it.
+        name: With the prefix `NCCL_`.
         kind: `switch` (0 or 1), `number`, `level` (a distance such as PXB), `list` (`NCCL_ALGO`,
             `NCCL_PROTO`), `words` (some of `words`), `text` (anything).
-        least: Of a number: the smallest that NCCL does not replace.
-        most: Likewise the largest.
-        step: Of a number: what it must be a multiple of.
-        words: In the spelling of NCCL's documents.
-        joined_by: What stands between several words; empty where only one may be given.
-        capitals: Whether the case of words matters.
-        example: A value that people give it.
+        least: Smallest number that NCCL does not replace.
+        most: Largest number that NCCL does not replace.
+        step: The number must be a multiple of this.
+        words: In the spelling of NCCL's documentation.
+        joined_by: Separator of several words; empty if only one word is allowed.
+        capitals: Whether case matters.
+        example: A common value.
     """
 
     name: str
@@ -100,7 +100,7 @@ GIN_IB_TC GIN_PROXY_QUEUE_SIZE GIN_TYPE IB_FIFO_TC IB_GID_INDEX IB_SL IB_TC MNNV
 PROXY_DUMP_SIGNAL RMA_PROXY_DUMP_SIGNAL RMA_PROXY_QUEUE_SIZE SOCKET_RCVBUF SOCKET_SNDBUF
 SYM_RS_GIN_CHUNK_SIZE
 """
-"""Numbers of which -1 is a value of its own ("choose")."""
+"""Numbers for which -1 means that NCCL chooses."""
 
 _LONG = "MNNVL_UUID SHADOW_MEMPOOL_MAX_SIZE WIN_STRIDE WORK_ARGS_BYTES WORK_FIFO_BYTES"
 """Numbers of 64 bits."""
@@ -135,7 +135,7 @@ _OTHERS = (
         capitals=True,
         example="PORT",
     ),
-    # Below the least and above the most NCCL takes another number, told at NCCL_DEBUG=INFO only
+    # NCCL replaces smaller and larger numbers and reports that only with NCCL_DEBUG=INFO
     # (graph/connect.cc:334-358, graph/tuning.cc:17-36, init.cc:2013-2045, 2.30.7).
     Variable("MIN_NCHANNELS", "number", least=1, most=_CHANNELS, example="8"),
     Variable("MAX_NCHANNELS", "number", least=1, most=_CHANNELS, example="16"),
@@ -152,7 +152,7 @@ _OTHERS = (
     Variable("LL_BUFFSIZE", "number", least=8, most=_BYTES, example="1048576"),
     Variable("LL128_BUFFSIZE", "number", least=8, most=_BYTES, example="4194304"),
     Variable("CGA_CLUSTER_SIZE", "number", most=8, example="4"),
-    # More than a switch: 2 is "where it pays".
+    # 2 means "where useful".
     Variable("NVLS_ENABLE", "number", most=2),
     Variable("MNNVL_ENABLE", "number", most=2),
     Variable("PAT_ENABLE", "number", most=2),
@@ -192,7 +192,7 @@ LAST_READ_BY = {
     "NCCL_SHM_MEMCPY_MODE": "2.30.4",
     "NCCL_SHM_USE_CUDA_MEMCPY": "2.30.4",
 }
-"""Variables that 2.30.7 no longer reads, and the last version that did."""
+"""Variables that 2.30.7 does not read, with the last version that read them."""
 
 
 READ_BY_TORCH = frozenset(

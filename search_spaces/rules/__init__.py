@@ -1,9 +1,8 @@
-"""The legality rules: what SGLang or NCCL would refuse, or die of.
+"""Legality rules: configurations that SGLang or NCCL refuse, or that crash them.
 
-To add one, write a function in `speculation`, `server` or `nccl` that gives the message for a
-candidate that breaks it (else `None`), and decorate it with the place where it was read. A rule
-sees the flags that were asked for: what SGLang resolves from the model or the GPU shows only after
-a launch.
+To add a rule, write a function in `speculation`, `server` or `nccl` that returns the message for a
+candidate that breaks it, else `None`. Decorate it with the place where it was read. A rule sees the
+requested flags; values that SGLang derives from model or GPU are known only after a launch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which configurations SGLang runs, and the one form of each.
+"""Legality and canonical form of configurations.
 
-What SGLang would silently rewrite is canonicalised (`canonical`); what it would refuse, or die of,
-is a violation that names its rule (`violations`). The rules themselves are in `rules`.
+`canonical` applies what SGLang would silently rewrite. `violations` lists rules that SGLang would
+refuse or crash on. `search_spaces.rules` has the rules.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from search_spaces.variables import canonical_env
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from search_spaces.rules.violation import Violation
+    from search_spaces.rules.rule import Violation
     from search_spaces.study_file.study import Study
     from search_spaces.study_file.values import FixedValue
 
 
 def canonical(configuration: Configuration, study: Study) -> Configuration:
-    """The one form of a configuration: every spelling of a server gives the same. Idempotent.
+    """Canonical form of a configuration: equal for every spelling of a server. Idempotent.
 
-    - Algorithm names are upper case, NEXTN is EAGLE; numbers that SGLang overwrites are what it
-      writes (at topk 1 `num_draft_tokens` is `num_steps + 1`), or `None` where they do not apply.
-    - `page-size` is what the attention backend takes, `enable-mixed-chunk` goes where SGLang drops
-      it.
-    - Without speculation the other speculation numbers, `draft_tp` and `speculative-...` flags go.
-    - `draft_tp` is the target's tp-size where nothing else was asked for, `None` without a draft.
-    - Every flag and variable that the study varies, in all sub-spaces or in some, is present;
-      `None` is "not set", and so is a flag that is `False`.
-    - Others are there only if they change the study's server: a fixed flag or variable that has
-      another value, or is taken away (`None`), or one that the study does not know.
+    - Algorithm names are upper case, NEXTN is EAGLE. Numbers that SGLang overwrites have SGLang's
+    value (at topk 1 `num_draft_tokens` is `num_steps + 1`), or `None` if they do not apply.
+    - `page-size` has the value that the attention backend requires. `enable-mixed-chunk` is removed
+    if SGLang drops it.
+    - Without speculation there are no speculation numbers, no `draft_tp` and no `speculative-...`
+    flags.
+    - `draft_tp` defaults to the target's tp-size; `None` without a draft.
+    - Every flag and variable that the study varies is present; `None` is not set, and so is a flag
+    that is `False`.
+    - Other flags and variables are present only if they change the study's server: a fixed one with
+    another value, a removed one (`None`), or one that the study does not have.
     """
     speculation = canonical_speculation(configuration.speculation, study)
     flags = canonical_tuned_flags(dict(configuration.flags), speculation, study)
@@ -47,22 +48,22 @@ def canonical(configuration: Configuration, study: Study) -> Configuration:
 
 
 def violations(configuration: Configuration, study: Study) -> tuple[Violation, ...]:
-    """The rules of SGLang and NCCL that a configuration breaks in the study; empty if legal.
+    """Rules of SGLang and NCCL that a configuration breaks in the study; empty if legal.
 
-    The study's own conditions (`search_spaces.space.conditions`) are not checked here: SGLang
-    accepts a configuration that breaks one.
+    Conditions of the study (`search_spaces.space.conditions`) are not checked here, because SGLang
+    accepts configurations that break them.
     """
     return broken_rules(candidate(canonical(configuration, study), study))
 
 
 def broken_rules(server: Candidate) -> tuple[Violation, ...]:
-    """The rules that a server breaks."""
+    """Rules that a server breaks."""
     found = (rule.violation(server) for rule in RULES)
     return tuple(violation for violation in found if violation is not None)
 
 
 def candidate(configuration: Configuration, study: Study) -> Candidate:
-    """What the rules look at: a canonical configuration on top of the study's server."""
+    """The server that rules check: a canonical configuration with the study's fixed part."""
     return Candidate(
         speculation=configuration.speculation,
         draft_tp=configuration.draft_tp,
@@ -73,7 +74,7 @@ def candidate(configuration: Configuration, study: Study) -> Candidate:
 
 
 def canonical_speculation(speculation: Speculation, study: Study) -> Speculation:
-    """The one form of the speculation numbers; what is missing or illegal stays so."""
+    """Canonical speculation numbers; missing and illegal numbers stay unchanged."""
     algorithm = canonical_algorithm(speculation.algorithm)
     if algorithm not in ALGORITHMS:
         return replace(speculation, algorithm=algorithm)
@@ -96,7 +97,7 @@ def canonical_speculation(speculation: Speculation, study: Study) -> Speculation
 def canonical_tuned_flags(
     flags: Mapping[str, Value], speculation: Speculation, study: Study
 ) -> dict[str, Value]:
-    """The one form of a configuration's flags, beside this speculation."""
+    """Canonical flags of a configuration with this speculation."""
     fixed = study.server.flags
     out: dict[str, Value] = dict.fromkeys(study.space.tuned_flags)
     out |= {
@@ -106,8 +107,8 @@ def canonical_tuned_flags(
     }
     server = Candidate(speculation, None, _given(fixed | out))
     if "page-size" in out and (out["page-size"] or 1) != server.page_size:
-        out["page-size"] = server.page_size  # what the attention backend takes
-    # Without an algorithm SGLang ignores them without a word (0.5.23).
+        out["page-size"] = server.page_size  # the value that the attention backend requires
+    # Without an algorithm SGLang silently ignores these flags (0.5.23).
     ignored = [name for name in out if name.startswith("speculative-")]
     if speculation.enabled:
         drops = {
@@ -124,12 +125,12 @@ def canonical_tuned_flags(
 
 
 def canonical_tuned_env(env: Mapping[str, Value], study: Study) -> dict[str, Value]:
-    """The one form of a configuration's variables."""
+    """Canonical variables of a configuration."""
     fixed = study.server.env
     out: dict[str, str | None] = dict.fromkeys(study.space.env)
     for name, value in env.items():
         text = canonical_env_value(value)
-        # A variable that is taken away is not one that is left to the caller's environment.
+        # A removed variable differs from one that the caller's environment decides.
         if name in out or name not in fixed or text != fixed[name]:
             out[name] = text
     return dict(canonical_env(out, fixed))
@@ -138,7 +139,7 @@ def canonical_tuned_env(env: Mapping[str, Value], study: Study) -> dict[str, Val
 def canonical_draft_tp(
     draft_tp: int | None, speculation: Speculation, flags: Mapping[str, Value], study: Study
 ) -> int | None:
-    """The draft's tensor-parallel size: the target's, unless another was asked for."""
+    """Tensor-parallel size of the draft; defaults to the target's."""
     algorithm = ALGORITHMS.get(speculation.algorithm)
     if algorithm is None or not algorithm.has_draft:
         return None

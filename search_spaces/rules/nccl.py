@@ -1,10 +1,10 @@
-"""Rules of NCCL, which look at environment variables alone."""
+"""Rules of NCCL, which depend on environment variables only."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl.pairs import BOUNDED, crossed_bounds, nothing_left
+from search_spaces.nccl.values import BOUNDED, crossed_bounds, nothing_left
 from search_spaces.nccl.variables import NEWEST
 from search_spaces.rules.rule import Rules
 

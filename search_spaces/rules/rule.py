@@ -1,16 +1,15 @@
-"""A legality rule: a small named value with the place where it was read."""
+"""A legality rule, with the source in which it was read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.rules.violation import Violation
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from search_spaces.rules.candidate import Candidate
+
 
 ENGINE = "SGLang 0.5.23"
 """The version that the rules were read from."""
@@ -18,15 +17,15 @@ ENGINE = "SGLang 0.5.23"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule.
+    """A rule.
 
     Attributes:
-        name: Stable, shown with every violation.
+        name: Stable name, shown with every violation.
         source: Version, file and line.
-        check: The message for a candidate that breaks it, else `None`.
-        env: Environment variables that it looks at; none by default.
-        server: Whether it looks at anything else. A rule of the environment alone is checked
-            once per environment, whatever the server.
+        check: Returns the message for a candidate that breaks the rule, else `None`.
+        env: Environment variables that the rule reads.
+        server: Whether the rule also reads other parts. A rule of the environment alone is checked
+            once per environment.
     """
 
     name: str
@@ -36,16 +35,16 @@ class Rule:
     server: bool = True
 
     def violation(self, server: Candidate) -> Violation | None:
-        """The violation of a candidate that breaks it, else `None`."""
+        """Return the violation of a candidate that breaks the rule, else `None`."""
         message = self.check(server)
         return None if message is None else Violation(self.name, message, self.source)
 
 
 class Rules:
-    """Rules of one kind, in the order in which they are written down.
+    """Rules of one kind, in the order of their definition.
 
     Args:
-        engine: What they were read in.
+        engine: Software and version in which the rules were read.
         server: See `Rule`.
     """
 
@@ -56,7 +55,7 @@ class Rules:
     def add(
         self, source: str, env: Iterable[str] = ()
     ) -> Callable[[Callable[[Candidate], str | None]], None]:
-        """Decorates a function that gives the message for a candidate that breaks the rule."""
+        """Register the decorated function as a rule."""
 
         def register(check: Callable[[Candidate], str | None]) -> None:
             name = check.__name__.lstrip("_")
@@ -67,5 +66,23 @@ class Rules:
 
     @property
     def all(self) -> tuple[Rule, ...]:
-        """Every rule so far."""
+        """All registered rules."""
         return tuple(self._rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a configuration breaks.
+
+    Attributes:
+        rule: Name of the rule (`"tree_capacity"`); `"condition"` for a condition of the study.
+        message: The problem, and legal values.
+        source: Where the rule was read, or the key of the condition (`"space.conditions[1]"`).
+    """
+
+    rule: str
+    message: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.rule}; {self.source}]"

@@ -1,4 +1,4 @@
-"""Rules of servers, whatever their speculation.
+"""Rules of servers that do not depend on speculation.
 
 Paths are under `sglang/srt/` of SGLang 0.5.23.
 """
@@ -42,7 +42,7 @@ def _attention_dp_size(server: Candidate) -> str | None:
     size, replicas = server.number("attn-dp-size", 1), server.number("dp-size", 1)
     if size < 1:
         return f"attn-dp-size {size} is less than 1"
-    if server.flags.get("enable-dp-attention") and size == 1:  # the old spelling of the two
+    if server.flags.get("enable-dp-attention") and size == 1:  # the older of two spellings
         size, replicas = replicas, 1
     if size > 1 and replicas > 1:
         return f"attn-dp-size {size} does not run beside dp-size {replicas}"
@@ -83,7 +83,7 @@ def _moe_runner_experts(server: Candidate) -> str | None:
     tp = server.number("tp-size", 1)
     if runner not in _WHOLE_EXPERTS or experts in {1, tp}:
         return None
-    # With one of them SGLang sets ep-size itself (arg_groups/moe_hook.py, `handle_a2a_moe`).
+    # With an all-to-all backend SGLang sets ep-size (arg_groups/moe_hook.py, `handle_a2a_moe`).
     if server.flags.get("moe-a2a-backend", "none") != "none":
         return None
     return f"moe-runner-backend {runner} takes ep-size 1 or the tp-size {tp}, not {experts}"

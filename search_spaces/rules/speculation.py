@@ -62,7 +62,7 @@ def _topk_positive(server: Candidate) -> str | None:
 @_rules.add("not checked there (DSPARK: arg_groups/speculative_hook.py:846-850)")
 def _draft_tokens_minimum(server: Candidate) -> str | None:
     tokens = server.speculation.num_draft_tokens
-    # A chain's tokens follow from its steps, which have a rule of their own.
+    # Draft tokens of a chain follow from its steps, which another rule checks.
     if server.shape is Shape.NONE or server.is_chain or tokens is None or tokens >= 2:
         return None
     return f"num_draft_tokens {tokens} is less than 2: the bonus token's slot and one draft"
@@ -99,9 +99,9 @@ def _paged_tree_backend(server: Candidate) -> str | None:
     if not server.is_tree or server.page_size <= 1:
         return None
     if "trtllm_mha" in server.attention_backends:
-        return None  # refused before, by a rule of its own
+        return None  # another rule refuses this
     backend = server.flags.get("attention-backend")
-    # Unset, SGLang takes one of the three on GPUs, and one that cannot on CPUs.
+    # If unset, SGLang chooses one of these three on GPUs, and an unsuitable one on CPUs.
     if backend in _PAGED_TREE_BACKENDS or (backend is None and server.flags.get("device") != "cpu"):
         return None
     return (
@@ -136,7 +136,7 @@ def _attention_dp(server: Candidate) -> str | None:
 def _adaptive_steps(server: Candidate) -> str | None:
     if not server.flags.get("speculative-adaptive") or server.drops_adaptive:
         return None
-    # The candidates of a configuration file are not known here.
+    # Candidates in a configuration file are unknown here.
     if "speculative-adaptive-config" in server.flags or not server.is_chain:
         return None
     steps = server.speculation.num_steps
@@ -162,18 +162,18 @@ def _block_verification(server: Candidate) -> str | None:
     spec = server.speculation
     if not server.flags.get("speculative-use-block-verification"):
         return None
-    # Refused without speculation too, where the flag is one of every launch.
+    # SGLang refuses the flag without speculation too, if every launch has it.
     if spec.algorithm not in {"EAGLE", "EAGLE3", "DFLASH", "DSPARK"}:
         return f"speculative-use-block-verification does not run with {spec.algorithm}"
     if server.flags.get("device") == "cpu":
         return "speculative-use-block-verification does not run on a CPU"
-    if server.is_tree:  # It switches rejection sampling on, which takes chains only.
+    if server.is_tree:  # The flag enables rejection sampling, which supports only chains.
         return f"speculative-use-block-verification takes only topk 1, not {spec.topk}"
     return _threshold(server) if server.shape is Shape.TREE else None
 
 
 def _threshold(server: Candidate) -> str | None:
-    """What rejection sampling does not take beside it."""
+    """Return the setting that rejection sampling does not support, if any."""
     for name in ("speculative-accept-threshold-single", "speculative-accept-threshold-acc"):
         value = server.flags.get(name, 1)
         if value != 1:

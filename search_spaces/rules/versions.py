@@ -1,7 +1,7 @@
-"""Rules of one version of SGLang that others do not have.
+"""Rules of a single SGLang version.
 
-The rules of `RULES` make a study's space, whatever runs it. These apply only where it is known
-which SGLang would run.
+The rules of `RULES` define the space of a study. The rules here apply only if the SGLang version is
+known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from search_spaces.rules.rule import Rules
 if TYPE_CHECKING:
     from search_spaces.configuration import Configuration
     from search_spaces.rules.candidate import Candidate
-    from search_spaces.rules.violation import Violation
+    from search_spaces.rules.rule import Violation
     from search_spaces.study_file.study import Study
 
 _rules_0_5_17 = Rules("SGLang 0.5.17")
@@ -33,7 +33,7 @@ def _adaptive_starts_deepest(server: Candidate) -> str | None:
         return None
     if server.flags.get("disable-cuda-graph") or server.flags.get("device") == "cpu":
         return None
-    # The candidates of a configuration file are not known here.
+    # Candidates in a configuration file are unknown here.
     if "speculative-adaptive-config" in server.flags or not server.is_chain:
         return None
     steps = server.speculation.num_steps
@@ -53,7 +53,7 @@ VERSION_RULES = {"0.5.17": _rules_0_5_17.all}
 def version_violations(
     configuration: Configuration, study: Study, version: str | None
 ) -> tuple[Violation, ...]:
-    """The rules of a version that a configuration breaks in a study, beside those of all."""
+    """Rules of a version that a configuration breaks in a study, without the general rules."""
     rules = VERSION_RULES.get(version or "", ())
     if not rules:
         return ()

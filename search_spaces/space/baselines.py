@@ -13,10 +13,10 @@ from search_spaces.flags.flags import canonical_flag
 from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, NUMBER_FLAGS, speculation_of
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.launch_commands.prefixes import prefix_here
+from search_spaces.problems import nearest
 from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.secrets import is_export_only, is_secret, reference
-from search_spaces.suggestions import nearest
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:

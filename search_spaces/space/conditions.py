@@ -14,7 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import canonical_algorithm
-from search_spaces.rules.violation import Violation
+from search_spaces.rules.rule import Violation
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Speculation, Value
     from search_spaces.rules import Rule
     from search_spaces.rules.candidate import Candidate
-    from search_spaces.rules.violation import Violation
+    from search_spaces.rules.rule import Violation
     from search_spaces.space.conditions import StudyCondition
     from search_spaces.space.parameters import Assignments, Choose
     from search_spaces.study_file.study import Study

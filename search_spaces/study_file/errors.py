@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from search_spaces.metrics import LATENCIES
-from search_spaces.problems import Problem
+from search_spaces.problems import Problem, nearest
 from search_spaces.study_file.yaml_nodes import Document, Path, dotted
-from search_spaces.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from search_spaces.flags.flags import canonical_flag
-from search_spaces.problems import Problem, StudyFileError
+from search_spaces.problems import Problem, StudyFileError, nearest
 from search_spaces.simulated_acceptance import undeclared_simulation
 from search_spaces.space.baselines import production_problems
 from search_spaces.space.condition_effects import condition_effects
@@ -33,7 +33,6 @@ from search_spaces.study_file.study import (
     WorkloadSpec,
 )
 from search_spaces.study_file.workload_checks import check_objective, check_workload
-from search_spaces.suggestions import nearest
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
 if TYPE_CHECKING:

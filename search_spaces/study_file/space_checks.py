@@ -13,7 +13,8 @@ from search_spaces.configuration import NO_SPECULATION
 from search_spaces.flags.flag_values import flag_problem
 from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag
 from search_spaces.flags.speculation_flags import ALGORITHM, NUMBER_FLAGS
-from search_spaces.nccl.pairs import BOUNDED, crossed_bounds, nothing_left, shadowed
+from search_spaces.nccl.values import BOUNDED, crossed_bounds, nothing_left, shadowed
+from search_spaces.problems import nearest
 from search_spaces.secrets import (
     holds_token,
     is_export_only,
@@ -23,7 +24,6 @@ from search_spaces.secrets import (
     reference,
 )
 from search_spaces.space.conditions import canonical_env_text, contains, format_value
-from search_spaces.suggestions import nearest
 from search_spaces.variables import value_problem
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from search_spaces.algorithms import NAMES
 from search_spaces.configuration import NO_SPECULATION, Value
 from search_spaces.flags.flags import canonical_flag, canonical_flag_value
 from search_spaces.metrics import LATENCIES, RATES
+from search_spaces.problems import nearest
 from search_spaces.prompt_names import parse_prompt_name
-from search_spaces.suggestions import nearest
 from search_spaces.variables import canonical_value
 
 FixedValue = Value | tuple[Value, ...]

@@ -8,7 +8,7 @@ from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.flags.flag_values import old_value, unknown_flag
 from search_spaces.launch_commands import read_launch_text
 from search_spaces.nccl.allreduce import advice as all_reduce
-from search_spaces.nccl.pairs import crossed_bounds, shadowed
+from search_spaces.nccl.values import crossed_bounds, shadowed
 from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.rules.legality import violations
 from search_spaces.simulated_acceptance import SERVING_WARNING, simulates_acceptance

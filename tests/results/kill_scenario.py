@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, event
 
-from results.optuna_mirror import MirrorTrial, OptunaMirror
-from results.optuna_parameters import MirrorParameter
+from results.optuna_mirror import MirrorParameter, MirrorTrial, OptunaMirror
 from results.records import (
     Failure,
     LaunchIntent,

@@ -16,8 +16,14 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from results.errors import MirrorConflict, StoreError
-from results.optuna_mirror import CONSTRAINT, MirrorTrial, OptunaMirror, SyncReport
-from results.optuna_parameters import MirrorParameter, distribution
+from results.optuna_mirror import (
+    CONSTRAINT,
+    MirrorParameter,
+    MirrorTrial,
+    OptunaMirror,
+    SyncReport,
+    distribution,
+)
 from results.optuna_storage import optuna_at_work
 from results.records import TrialState
 from results.store import Store

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from results.cycle import PARTS
+from results.measurement import PARTS
 from results.records import (
     BatchCycles,
     CycleTimes,

@@ -37,12 +37,12 @@ from .misbehaviour_table import examples, plugin_examples
 pytestmark = pytest.mark.slow
 
 PHASES = {"load_weight": "weights", "load_draft": "weights"}
-"""Phases of a start-up by the tuner's name, where that is another."""
+"""The tuner's names of start-up phases that the simulator names differently."""
 SERVING = ("serving", "idle", "flush")
 POINT = OperatingPoint(1)
 SCALE = 40.0
 REQUESTS = {"drift": 24}
-"""Requests of a window in which a change is to be seen; the others have 8."""
+"""Requests per window for faults that need longer windows; the others have 8."""
 
 
 class _KilledError(Exception):
@@ -54,9 +54,9 @@ def _killed(*_):
 
 
 @pytest.mark.parametrize("row", documented_crashes(), ids="-".join)
-def test_a_crash_is_recognised(row, capsys, monkeypatch):
+def test_crash_is_recognised(row, capsys, monkeypatch):
     phase, cause, kind, tuners_phase, fault = row
-    # It ends its own process group only if it leads one.
+    # `crash` ends its own process group only if it leads one.
     monkeypatch.setattr("os.getpgrp", lambda: 0)
     monkeypatch.setattr("os._exit", _killed)
     flags = resolve(
@@ -84,14 +84,14 @@ def test_a_crash_is_recognised(row, capsys, monkeypatch):
         assert "--mem-fraction-static=0.42. Raise --mem-fraction-static above 0.853" in log
 
 
-def test_the_page_lists_every_crash():
+def test_docs_list_every_crash():
     listed = {(phase, cause) for phase, cause, *_ in documented_crashes()}
     known = {(phase, cause) for phase, causes in CAUSES.items() for cause in causes}
     assert {pair for pair in known if pair[0] not in {"idle", "flush"}} == listed
     assert CAUSES["idle"] == CAUSES["flush"] == CAUSES["serving"]
 
 
-def test_the_page_lists_every_kind():
+def test_docs_list_every_fault():
     listed = [example for example, *_ in examples()]
     ours = {example["kind"] for example, *_ in plugin_examples()}
     assert {example["kind"] for example in listed} | ours == set(KINDS)
@@ -100,7 +100,7 @@ def test_the_page_lists_every_kind():
 
 @pytest.fixture(scope="module")
 def quick_profile(tmp_path_factory):
-    """The Kimi machine, without noise and up at once."""
+    """The Kimi machine without noise and start-up time."""
     data = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
     data |= {
         "noise": {"launch": 0.0, "block": 0.0, "prompt": 0.0},
@@ -113,7 +113,7 @@ def quick_profile(tmp_path_factory):
 
 @pytest.fixture
 def launcher(quick_profile, tmp_path, monkeypatch):
-    """Makes launchers of misbehaving servers; whatever carries their marks is gone at the end."""
+    """Make launchers of misbehaving servers, and check that no process is left."""
     made = []
 
     def make(fault, timeouts=None, scale=SCALE):
@@ -134,7 +134,7 @@ def launcher(quick_profile, tmp_path, monkeypatch):
         made.append(Launcher(runner, tmp_path))
         return made[-1]
 
-    # Real seconds: what is waited for here happens, or never does.
+    # Short real times, since the expected event happens at once or never.
     monkeypatch.setattr("runners.sglang.failures.DEATH_S", 1.0)
     monkeypatch.setattr("runners.sglang.session.GRACE_S", 6.0)
     monkeypatch.setattr("runners.sglang.session._PORT_FREE_S", 0.3)
@@ -168,7 +168,7 @@ def _cases(*said):
     ("fault", "code"),
     [case for case in _cases("failure") if case.values[1] == "ready_timeout"],
 )
-def test_a_hang_in_the_start(fault, code, launcher):
+def test_hang_during_start(fault, code, launcher):
     phase = PHASES.get(fault["phase"], fault["phase"])
     others = ("arguments", "distributed", "weights", "kv_cache", "cuda_graph", "warmup", "ready")
     seconds = tuple((other, 0.0 if other == phase else 1e6) for other in others)
@@ -183,7 +183,7 @@ def test_a_hang_in_the_start(fault, code, launcher):
     ("fault", "code"),
     [case for case in _cases("failure") if case.values[1] not in {"ready_timeout", "port_left"}],
 )
-def test_a_failure_under_load(fault, code, launcher):
+def test_failure_under_load(fault, code, launcher):
     one = launcher(fault)
     session = one.start(eagle3(2))
     if code == "stall":
@@ -195,7 +195,7 @@ def test_a_failure_under_load(fault, code, launcher):
     one.assert_nothing_left()
 
 
-def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
+def test_slow_death_during_start_is_not_waited_for(launcher, monkeypatch):
     monkeypatch.setattr("runners.sglang.startup.DEATH_S", 0.2)
     monkeypatch.setattr("runners.sglang.startup._EARLY_HEALTH_S", 1.0)
     monkeypatch.setattr("runners.sglang.process_runner._FAILED_GRACE_S", 0.3)
@@ -204,12 +204,12 @@ def test_a_start_that_dies_slowly_is_not_waited_for(launcher, monkeypatch):
     with pytest.raises(RunnerError) as caught:
         one.start(eagle3(2))
     assert (caught.value.failure.kind, caught.value.failure.phase) == ("cuda_oom", "warmup")
-    assert time.monotonic() - began < 30.0, "it waits for core dumps so long"
+    assert time.monotonic() - began < 30.0, "the start waited for core dumps"
     one.assert_nothing_left()
 
 
 @pytest.mark.parametrize(("fault", "code"), _cases("invalid", "warning"))
-def test_a_measurement_that_is_not_believed(fault, code, launcher):
+def test_window_is_invalid(fault, code, launcher):
     one = launcher(fault)
     with one.start(eagle3(2)) as session:
         measurement = session.measure(POINT)
@@ -222,12 +222,12 @@ def test_a_measurement_that_is_not_believed(fault, code, launcher):
 
 
 @pytest.mark.parametrize(("fault", "code"), _cases("none"))
-def test_a_measurement_that_is_not_misled(fault, code, launcher):
+def test_window_stays_valid(fault, code, launcher):
     assert code is None
     one = launcher(fault)
     with one.start(eagle3(2)) as session:
         measurement = session.measure(POINT)
-    # On a busy machine a window may be unsteady, but no request of it is lost.
+    # On a busy machine a window may be unsteady, but loses no request.
     codes = {reason.split(":")[0] for reason in measurement.invalid}
     assert codes <= {
         "unsteady",
@@ -237,12 +237,12 @@ def test_a_measurement_that_is_not_misled(fault, code, launcher):
         "simulation_behind",
     }
     if fault["kind"] == "slow":
-        assert measurement.output_tok_s < 60  # 94 as it should be
+        assert measurement.output_tok_s < 60  # 94 without the fault
     one.assert_nothing_left()
 
 
 @pytest.mark.parametrize(("fault", "code"), _cases("ended"))
-def test_a_server_that_does_not_end_well(fault, code, launcher, monkeypatch):
+def test_server_that_does_not_stop_cleanly(fault, code, launcher, monkeypatch):
     assert code is None
     if fault["kind"] == "ignore_sigterm":
         monkeypatch.setattr("runners.sglang.session.GRACE_S", 0.5)
@@ -254,7 +254,7 @@ def test_a_server_that_does_not_end_well(fault, code, launcher, monkeypatch):
     one.assert_nothing_left()
 
 
-def test_an_orphan_that_is_not_known_to_be_ours(launcher):
+def test_unmarked_orphan_on_the_port_is_reported(launcher):
     one = launcher({"kind": "orphan", "marked": False})
     session = one.start(eagle3(2))
     port = one.processes[0].port
@@ -271,7 +271,7 @@ def test_an_orphan_that_is_not_known_to_be_ours(launcher):
             session.close()
         assert (caught.value.failure.kind, caught.value.failure.fault) == ("port_left", "host")
         assert str(port) in caught.value.failure.message
-        assert orphans[0].is_running(), "what may be another's is left alone"
+        assert orphans[0].is_running(), "a process without our mark must live"
     finally:
         for orphan in orphans:
             orphan.kill()

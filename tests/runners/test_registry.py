@@ -7,7 +7,7 @@ import pytest
 from runners.registry import make_runner, register, runner_names
 
 
-def test_a_name_is_registered_once(study, tmp_path):
+def test_duplicate_name_is_refused(study, tmp_path):
     assert runner_names()[:2] == ("sglang", "simulated")
     with pytest.raises(ValueError, match="'sglang' is already registered"):
         register("sglang", "elsewhere:Runner")

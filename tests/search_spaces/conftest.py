@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from search_spaces.configuration import Configuration
-    from search_spaces.rules.violation import Violation
+    from search_spaces.rules.rule import Violation
     from search_spaces.study_file.study import Study
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import httpx
 import pytest
 
@@ -49,9 +51,7 @@ def test_health_and_metrics_are_open_everything_else_wants_the_key(cpu_server, t
                 "client",
             )
         assert read_server(url, api_key=KEY).is_sglang
-        with ServerClient(url) as client:
+        with closing(ServerClient(url)) as client:
             assert "HTTP 401" in client.generates("a mark", 120)
-        with ServerClient(url, api_key=KEY) as client:
-            assert client.generates("a mark", 120) is None
         measurement = bench(url, WORKLOAD, WORKLOAD.points[0], api_key=KEY)
         assert not [sample.error for sample in measurement.samples if sample.error]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import httpx
 import pytest
@@ -62,14 +63,14 @@ def test_health_is_a_generation_and_says_nothing(server):
     assert time.monotonic() - begin >= 0.9
     assert server.get("/health_generate").status_code == httpx.codes.OK
     refuse_unready(server.url)
-    with ServerClient(server.url) as client:
+    with closing(ServerClient(server.url)) as client:
         assert client.healthy(60)
         assert not client.healthy(0.5), "an answer takes a second, also from the best of servers"
 
 
 @pytest.mark.kind("plain")
 def test_a_first_generation_is_whole(server):
-    with ServerClient(server.url) as client:
+    with closing(ServerClient(server.url)) as client:
         assert client.generates("a mark", 120) is None
         assert client.model_names() == read_models(server.url) == (server.study.model.path,)
 

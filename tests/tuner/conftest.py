@@ -10,6 +10,8 @@ from results.store import Store
 from search_spaces.study_file.load import parse_study
 from tuner.cli.app import run
 
+from ..quick_profile import write_quick_profile
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,9 +71,14 @@ def small() -> Callable[..., Study]:
 
 @pytest.fixture
 def write_small(tuner) -> Callable[..., str]:
-    """Writes a small study into the tuner's folder; returns its path as a user would give it."""
+    """Writes a small study into the tuner's folder; returns its path as a user would give it.
+
+    Its servers start at once. With `profile="kimi"` they take as long as the machine's.
+    """
 
     def write(**changes: object) -> str:
+        if "profile" not in changes:
+            changes["profile"] = write_quick_profile(tuner.folder)
         (tuner.folder / "small.yaml").write_text(small_text(**changes))
         return "./small.yaml"
 

@@ -12,6 +12,7 @@ import pytest
 from search_spaces.simulated_acceptance import NOTICE
 from search_spaces.study_file.load import load_study
 
+from ..quick_profile import write_quick_profile
 from .conftest import small_text
 from .loop.test_sweep_simulated import check_schema
 
@@ -26,7 +27,8 @@ def write(tuner):
     """Writes a small study whose servers simulate an accept length of 1.5."""
 
     def write_study(declared=DECLARED):
-        text = small_text(steps="[1]", protos="[null]", launches=2)
+        profile = write_quick_profile(tuner.folder)
+        text = small_text(steps="[1]", protos="[null]", launches=2, profile=profile)
         text = text.replace("server:\n", f'server:\n  env: {{{LENGTH}: "1.5"}}\n')
         (tuner.folder / "small.yaml").write_text(declared + text)
         return "./small.yaml"

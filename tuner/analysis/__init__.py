@@ -1,1 +1,1 @@
-"""Where the time goes, and what each knob is worth."""
+"""Explain where decoding time goes and what each knob gains."""

@@ -25,33 +25,31 @@ _NOTHING = 1e-12
 
 
 def gain_if_instant(share: float) -> float:
-    """What a part would buy that took no time at all (Amdahl): 0.25 of a fifth.
-
-    Infinite where nothing else is left.
-    """
+    """Gain if a part took no time (Amdahl): 0.25 for a fifth; infinite for the whole cycle."""
     left = 1.0 - share
     return share / left if left > _NOTHING else math.inf
 
 
 def gain_if_shorter(share: float, by: float) -> float:
-    """What it buys to shorten a part by a share `by` of itself."""
+    """Gain if a part of the cycle became shorter by the share `by` of its time."""
     return gain_if_instant(share * by)
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A measured chain (topk 1), from which other depths are bounded.
+    """A measured chain (topk 1) that bounds the gain of other depths.
 
-    Assumed: a forward's time per token never grows with its tokens, and a verify is no shorter than
-    a decode forward; the drafts that are correct at one depth are so at another (cycles that begin
-    elsewhere shift this by a few per cent, either way); a step more never shortens a cycle.
+    Assumptions: the time of a forward per token never grows with the number of tokens. A verify is
+    at least as long as a decode forward. Drafts are correct with the same probability at every
+    depth (which shifts the bound by a few per cent). A further step never shortens a cycle.
 
     Attributes:
         steps: Draft steps, at least 1.
         accept_length: Tokens per cycle, at least 1.
-        at_least: P(at least j drafts are correct), j = 1 to `steps`; empty where it is not known.
-        cycle: Its mean cycle.
-        decode_s: A forward of one token by the same target without speculation; `None`: not known.
+        at_least: P(at least j drafts are correct), j = 1 to `steps`; empty if unknown.
+        cycle: Mean cycle.
+        decode_s: Seconds of a one-token forward of the target without speculation; `None` if
+            unknown.
     """
 
     steps: int
@@ -69,13 +67,13 @@ class Chain:
         cycle: MeanCycle,
         decode_s: float | None,
     ) -> Chain:
-        """From a histogram of correct drafts; one that says nothing is left out."""
+        """Make a chain, with probabilities if the histogram has any correct drafts."""
         total = sum(histogram)
         at_least = tuple(sum(histogram[j:]) / total for j in range(1, steps + 1)) if total else ()
         return cls(max(1, steps), max(1.0, accept_length), at_least, cycle, decode_s)
 
     def gain_at(self, steps: int) -> float:
-        """The largest possible gain of another depth; never negative."""
+        """Largest possible gain of another depth; never negative."""
         tokens = self._tokens_at(steps) / self.accept_length
         seconds = self._least_s(steps)
         if seconds <= 0:
@@ -83,22 +81,22 @@ class Chain:
         return max(0.0, tokens * self.cycle.total_s / seconds - 1.0)
 
     def best_gain(self, depths: Iterable[int]) -> tuple[int, float] | None:
-        """The depth of which most can be hoped; `None` of no other depth."""
+        """The depth with the largest possible gain; `None` without another depth."""
         gains = [(steps, self.gain_at(steps)) for steps in sorted(set(depths) - {self.steps, 0})]
         return max(gains, key=lambda gain: gain[1], default=None)
 
     def _tokens_at(self, steps: int) -> float:
-        """The longest possible accept length."""
+        """Largest possible accept length at a depth."""
         correct = self.accept_length - 1.0
         if steps < self.steps:
             shallow = sum(self.at_least[:steps]) if self.at_least else correct
             return 1.0 + min(shallow, correct, steps)
-        # The more drafts, the rarer that all are correct: no further one is right more often.
+        # A further draft is never correct more often than the one before.
         last = self.at_least[-1] if self.at_least else correct / self.steps
         return min(steps + 1.0, self.accept_length + (steps - self.steps) * last)
 
     def _least_s(self, steps: int) -> float:
-        """The shortest possible cycle."""
+        """Smallest possible cycle time at a depth, in seconds."""
         if steps >= self.steps:
             return self.cycle.total_s
         parts = self.cycle.parts
@@ -112,23 +110,24 @@ class Chain:
 
 
 def widest_gain(steps: int, accept_length: float) -> float:
-    """The largest possible gain of a tree as deep as a chain: every draft is correct.
+    """Largest possible gain of a tree with the depth of the chain, if every draft is correct.
 
-    Assumed: a wider verify is no shorter.
+    Assumption: a wider verify is not shorter.
     """
     return max(0.0, (steps + 1.0) / max(1.0, accept_length) - 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """A trial's cycle beside the decode steps of the baseline without speculation.
+    """A trial's cycle compared with decode steps of the baseline without speculation.
 
     Attributes:
         trial: Number of the baseline's trial.
-        decode_s: The baseline's time for one token of every request that runs.
+        decode_s: Seconds in which the baseline generates one token for every running request.
         needed: Accept length at which both are equally fast.
-        accept_length: What it is.
-        source: Whether the baseline's time is of its clock, or its time per output token.
+        accept_length: Measured accept length.
+        source: Whether `decode_s` comes from the baseline's clock or from its time per output
+            token.
         same_settings: Whether both have the same flags and variables.
     """
 
@@ -141,15 +140,15 @@ class BreakEven:
 
     @property
     def gain(self) -> float:
-        """How much faster speculation decodes; below 0 where it is slower."""
+        """Decoding gain of speculation; negative if speculation is slower."""
         return self.accept_length / self.needed - 1.0
 
 
 def break_even(trial: Trial, index: int, baseline: Trial | None) -> BreakEven | None:
-    """At one operating point; `None` where one of the two is not known.
+    """Compare a trial with the baseline at one operating point; `None` if a time is unknown.
 
     Args:
-        trial: A speculative trial with a clock.
+        trial: A speculative trial with cycle times.
         index: Number of the operating point.
         baseline: The trial without speculation.
     """
@@ -182,12 +181,12 @@ def break_even(trial: Trial, index: int, baseline: Trial | None) -> BreakEven | 
 
 
 def decode_forward_s(plain: Trial | None, index: int, measurement: Measurement) -> float | None:
-    """A forward of one token, at the batch sizes of a measurement; `None` where it is not known.
+    """Mean seconds of a one-token forward at the batch sizes of a measurement; `None` if unknown.
 
     Args:
         plain: A comparable trial without speculation.
         index: Number of the operating point.
-        measurement: Of a speculative trial at that point.
+        measurement: Measurement of a speculative trial at that point.
     """
     pairs = _at_equal_sizes(measurement, plain.measurements[index]) if plain is not None else []
     if not pairs:
@@ -199,7 +198,7 @@ def decode_forward_s(plain: Trial | None, index: int, measurement: Measurement) 
 def _at_equal_sizes(
     measurement: Measurement, plain: Measurement
 ) -> list[tuple[MeanCycle, MeanCycle]]:
-    """The mean cycles of both at each batch size that both had."""
+    """Mean cycles of both measurements at each batch size that both have."""
     if measurement.cycle is None or plain.cycle is None:
         return []
     theirs = mean_cycles(plain.cycle)

@@ -1,7 +1,7 @@
-"""What each tuned value brought: an exported trial beside a baseline, knob by knob.
+"""Gain of each knob of an exported trial over a baseline.
 
-A knob's worth is the gain between two trials of the study that are equal but for that knob. Pure:
-trials in, values out.
+The gain of a knob is the gain between two trials of the study that differ only in that knob. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from results.records import Purpose
 from search_spaces.configuration import NO_SPECULATION, Speculation
 from search_spaces.metrics import OUTPUT_TOK_S
-from search_spaces.nccl.knobs import without_nccl
-from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
+from search_spaces.nccl.own_all_reduce import NCCL_UNUSED, without_nccl
 from search_spaces.nccl.variables import VARIABLES
 from tuner.analysis.knobs import (
     SPECULATION,
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from tuner.verdict.scores import Leaderboard
 
 AGAINST = ("production", "default", "none")
-"""Baselines that an export is compared with; the first one that was measured is taken."""
+"""Baselines to compare with; the first measured one is the default."""
 
 
 class Basis(StrEnum):
-    """What the worth of a change rests on."""
+    """Evidence for the gain of a change."""
 
     ALONE = "alone"
     """The exported trial against one that has the baseline's value there, and all else equal."""
@@ -60,17 +59,18 @@ _NONE = (NO_SPECULATION, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a change is worth, and how that is known.
+    """Gain of a change and its evidence.
 
     Attributes:
-        basis: What it rests on.
-        gain: The study's figure with the new value over that without it; `None`: not measured.
-        trials: The trial with the new value, and the one that it is compared with.
-        other: The other value, where it is not the baseline's.
-        lowest: Smallest gain among all pairs of trials that differ in nothing else.
-        highest: The largest of them.
-        pairs: How many such pairs there are.
-        together: Trials with another value there, all of which differ in more.
+        basis: The evidence.
+        gain: Ratio of the study's metric with the new value to that without; `None` if not
+            measured.
+        trials: The trial with the new value, and the trial without.
+        other: The value of the other trial, if it is not the baseline's.
+        lowest: Smallest gain of all pairs of trials that differ only in this knob.
+        highest: Largest gain of these pairs.
+        pairs: Number of these pairs.
+        together: Trials with another value that also differ in other knobs.
     """
 
     basis: Basis
@@ -85,14 +85,13 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One knob that the exported configuration sets differently from the baseline.
+    """A knob that the exported configuration sets differently from the baseline.
 
     Attributes:
-        knob: Which one.
-        before: The baseline's value (of speculation and draft steps, a `Speculation`); `None`:
-            not given, not set.
-        after: The exported one, likewise.
-        worth: What it brought.
+        knob: The knob.
+        before: Value of the baseline (a `Speculation` for algorithm and steps); `None`: not set.
+        after: Value of the exported configuration; `None`: not set.
+        worth: Gain of the change.
     """
 
     knob: Knob
@@ -103,20 +102,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What an exported configuration changes against a baseline, and what that brought.
+    """Changes of an exported configuration against a baseline, and their gains.
 
     Attributes:
         trial: Number of the exported trial.
-        baseline: Name of the baseline; `None` where none was measured.
-        baseline_trial: Its trial's number.
-        changes: One per knob that differs, the largest known worth first.
-        speculation: What speculating at all brings, where the baseline speculates as well: the
-            exported trial's speculation in place of none.
-        total: Gain of the trial over the baseline; `None` where one has no figures.
-        noise: Largest relative difference between two windows of one configuration in different
-            launches; `None` where no launch was repeated, so that nothing is known of it.
-        metric: What the gains are of.
-        points: Operating points whose gains each one is the mean of.
+        baseline: Name of the baseline; `None` if none was measured.
+        baseline_trial: Number of its trial.
+        changes: One per knob that differs; the largest known gain comes first.
+        speculation: Gain of the exported speculation over none, if the baseline speculates too.
+        total: Gain of the trial over the baseline; `None` if one has no results.
+        noise: Largest relative difference of two windows of one configuration in different
+            launches; `None` without repeated launches.
+        metric: Metric of the gains.
+        points: Operating points over which the gains are means.
     """
 
     trial: int
@@ -130,7 +128,7 @@ class Contributions:
     points: int = 1
 
     def within_noise(self, gain: float) -> bool:
-        """Whether repeats of one configuration are known to differ by as much."""
+        """Whether repeated launches of one configuration differ by as much."""
         return self.noise is not None and max(gain, 1 / gain) - 1 <= self.noise
 
 
@@ -143,15 +141,15 @@ def contributions(
     against: str | None = None,
     windows: Iterable[StoredMeasurement] = (),
 ) -> Contributions:
-    """What `trial` changes against a baseline, and what each change is worth.
+    """Compare a trial with a baseline and find the gain of each change.
 
     Args:
-        leaderboard: The study's trials and baselines.
-        trial: What is exported.
-        fixed_flags: The study's server flags, which a configuration may replace.
-        fixed_env: Likewise its variables.
-        against: The baseline's name; `None` takes the first measured one of `AGAINST`.
-        windows: Every window of the study, repeats included.
+        leaderboard: Trials and baselines of the study.
+        trial: The exported trial.
+        fixed_flags: Server flags of the study, which a configuration may override.
+        fixed_env: Variables of the study, which a configuration may override.
+        against: Name of the baseline; `None`: the first measured one of `AGAINST`.
+        windows: All windows of the study, with repeats.
     """
     name = against or _reference_name(leaderboard)
     base = leaderboard.baselines.get(name) if name is not None else None
@@ -199,9 +197,9 @@ def contributions(
 
 
 def spread(windows: Iterable[StoredMeasurement], metric: Metric) -> float | None:
-    """How far apart windows of one trial at one point are, in launches of their own, at most.
+    """Largest relative difference of windows of one trial at one point, between separate launches.
 
-    As a share of the smaller one; `None` where there is no second launch to compare with.
+    A share of the smaller value; `None` without a second launch.
     """
     grouped: dict[tuple[int, str], dict[int, float]] = {}
     for stored in windows:
@@ -221,7 +219,7 @@ def spread(windows: Iterable[StoredMeasurement], metric: Metric) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The measured trials, knob by knob."""
+    """The measured trials by knob."""
 
     trials: Sequence[Trial]
     knobs: Mapping[int, Knobs]
@@ -230,7 +228,7 @@ class _View:
     """Variables that do nothing in the exported server."""
 
     def worth(self, knob: Knob, before: Any, after: Any, chosen: Trial) -> Worth:  # noqa: ANN401
-        """What `chosen`'s value of a knob brings in place of another one."""
+        """Find the gain of `chosen`'s value of a knob over another value."""
         if knob.kind is Kind.VARIABLE and knob.name in self.unused:
             return Worth(Basis.INACTIVE)
         having = [t for t in self.trials if self._value(t, knob) == after]
@@ -265,7 +263,7 @@ class _View:
         return value_of_knob(self.knobs[trial.number], knob)
 
     def _rest(self, trial: Trial, knob: Knob) -> Knobs:
-        """Everything that `knob` does not decide."""
+        """All values that `knob` does not decide."""
         decided = {Kind.DRAFT, Kind.SPECULATION, Kind.DRAFT_TP}
         knobs = self.knobs[trial.number]
         if knob.kind is Kind.SPECULATION:
@@ -277,12 +275,12 @@ class _View:
 
     def _gain(self, trial: Trial, other: Trial) -> float:
         reference = Reference.of([other], self.metric)
-        # Both are comparable, so there is one.
+        # Both trials are comparable, so a gain exists.
         return reference.gain(trial.measurements) if reference is not None else 1.0
 
 
 def _unused(trials: Iterable[Trial], chosen: Trial) -> frozenset[str]:
-    """NCCL's variables, where points like the exported one but for them were found inactive."""
+    """NCCL variables of inactive points that otherwise equal the exported configuration."""
 
     def server(trial: Trial) -> tuple[object, object]:
         return trial.configuration.flags, without_nccl(trial.configuration).env

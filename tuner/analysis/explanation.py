@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 
 WORTH = 0.05
-"""A smaller gain than this is not worth a launch: launches of one configuration differ by about as
-much (docs/noise.md), so that it would hardly be seen."""
+"""Gain below which a launch is not worth it: launches of one configuration differ by about as
+much (docs/noise.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointExplanation:
-    """One operating point.
+    """Explanation of one operating point.
 
     Attributes:
-        measurement: What was measured there.
-        times: Its clock.
-        cycle: The mean cycle.
-        told: The parts that its clock tells apart: of NGRAM, DFLASH and multi-layer EAGLE the draft
-            is in the rest.
-        bounds: Largest possible gain per lever, where there is one that is known: of steps, among
-            those that are left, or among all others where none is.
-        depth: The number of steps, among those, of which most can be hoped.
-        instant: What each part would buy that took no time, the collectives' parts among them.
-        break_even: Beside the baseline without speculation; `None` where it is not known.
-        notes: What must be known of the figures.
+        measurement: The measurement.
+        times: Cycle times of the measurement.
+        cycle: Mean cycle.
+        told: Parts that the clock separates. The draft of NGRAM, DFLASH and multi-layer EAGLE is
+            included in the rest.
+        bounds: Largest possible gain by knob, if known. For steps: among remaining values, or among
+            all other values if none remains.
+        depth: Number of steps with the largest possible gain among these.
+        instant: Gain if a part took no time, by part.
+        break_even: Comparison with the baseline without speculation; `None` if unknown.
+        notes: Notes on the figures.
     """
 
     measurement: Measurement
@@ -64,16 +64,16 @@ class PointExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One trial explained.
+    """Explanation of one trial.
 
     Attributes:
         report: The study.
-        choice: The trial, and why it is this one.
-        knob_effects: The study's knobs, and the draft's placement.
-        points: The operating points that have a clock, in the study's order; at least one.
-        seen: What another value of a lever was measured to do, all else equal.
-        left: The other values of each lever that were not judged, all else equal.
-        untouched: The parts with collectives, where the study varies nothing that acts on them.
+        choice: The trial, and why it was selected.
+        knob_effects: Knobs of the study, and draft placement.
+        points: Operating points with cycle times, in the study's order; at least one.
+        seen: Measured effect of another value of a knob, with all other knobs equal.
+        left: Values of each knob that are not judged yet, with all other knobs equal.
+        untouched: Parts with collectives, if the study varies no knob that affects collectives.
     """
 
     report: StudyReport
@@ -90,32 +90,32 @@ class Explanation:
         return self.choice.trial
 
     def bound(self, knob_effect: KnobEffect) -> float | None:
-        """The largest possible gain of a lever at any of the points; `None`: not known."""
+        """Largest possible gain of a knob at any of the points; `None` if unknown."""
         return max(
             (p.bounds[knob_effect.name] for p in self.points if knob_effect.name in p.bounds),
             default=None,
         )
 
     def is_done(self, knob_effect: KnobEffect) -> bool:
-        """Whether the study varies it, and has nothing left to launch of it, all else equal."""
+        """Whether the study varies the knob and has launched all its values at this point."""
         return knob_effect.varied and not self.left[knob_effect.name]
 
     def is_worth(self, knob_effect: KnobEffect) -> bool | None:
-        """Whether it is worth a launch of this study; `None` where that is not known."""
+        """Whether the knob is worth a launch of this study; `None` if unknown."""
         if not knob_effect.varied or self.is_done(knob_effect):
             return False
         bound = self.bound(knob_effect)
         return None if bound is None else bound >= WORTH
 
     def is_worth_varying(self, knob_effect: KnobEffect) -> bool:
-        """Whether something could come of what this study does not vary."""
+        """Whether a knob that this study does not vary could gain something."""
         bound = self.bound(knob_effect)
         return not knob_effect.varied and bound is not None and bound >= WORTH
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Trials without speculation: the baseline, and one that is the same server otherwise."""
+    """Trials without speculation: the baseline, and the trial with otherwise equal settings."""
 
     baseline: Trial | None
     alike: Trial | None
@@ -124,16 +124,16 @@ class _Plain:
 def explain(
     report: StudyReport, study: Study, trial: Trial | None = None, space: Space | None = None
 ) -> Explanation:
-    """Explains a trial, the best speculative one at default system settings unless it is given.
+    """Explain a trial, by default the best speculative trial at default system settings.
 
     Args:
-        report: The study's report.
+        report: Report of the study.
         study: The study.
         trial: The trial.
-        space: The study's points, where its runner does not take all of them.
+        space: Points of the study, if its runner does not support all of them.
 
     Raises:
-        NothingToExplain: No clock was recorded where one is needed.
+        NothingToExplain: Required cycle times were not recorded.
     """
     leaderboard = report.leaderboard
     choice = choose(leaderboard, study, report) if trial is None else given(report, trial)
@@ -169,7 +169,7 @@ def explain(
 
 
 def _plain(trial: Trial, trials: Iterable[Trial]) -> Trial | None:
-    """The same server without speculation, if it was measured."""
+    """Find the trial without speculation and with otherwise equal settings."""
     ours = trial.configuration
     for other in trials:
         theirs = other.configuration
@@ -261,7 +261,7 @@ def point_notes(
     speculates: bool,
     drafts: bool,
 ) -> tuple[str, ...]:
-    """In sentences, the gravest first."""
+    """Notes on the figures of a point as sentences, the most important first."""
     return (
         *(f"invalid: {reason}" for reason in measurement.invalid),
         *_of_source(times, cycle),
@@ -304,7 +304,7 @@ def _of_graphs(times: CycleTimes, *, speculates: bool) -> Iterator[str]:
 
 
 def _of_spread(times: CycleTimes, cycle: MeanCycle, *, speculates: bool) -> Iterator[str]:
-    """The shares are of means: a few long cycles shift them."""
+    """Note on a few long cycles, which shift the shares because shares are means."""
     busiest = max(times.batches, key=_seconds)
     for name, part in busiest.parts.items():
         if not part.median_s or not part.count or cycle.shares[name] < _MATTERS:

@@ -1,8 +1,8 @@
-"""Which parts of a cycle the knobs of a study act on.
+"""Parts of a cycle that each knob of a study affects.
 
-Read in SGLang 0.5.23: a draft's forwards use the target's group of GPUs (`speculative/
-eagle_worker_v2.py`, `draft_parallel.py`), so that they have tensor-parallel collectives as its
-verify has; the first draft token of a chain comes from draft extend.
+Read in SGLang 0.5.23: draft forwards use the target's group of GPUs
+(`speculative/eagle_worker_v2.py`, `draft_parallel.py`), so they have tensor-parallel collectives,
+as verify has. The first draft token of a chain comes from draft extend.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS, Shape
 from search_spaces.nccl.allreduce import OWN_OFF, PCIE_IPC
-from search_spaces.nccl.knobs import without_nccl
-from search_spaces.nccl.own_all_reduce import NCCL_UNUSED, may_have_own_kernel
+from search_spaces.nccl.own_all_reduce import NCCL_UNUSED, may_have_own_kernel, without_nccl
 from search_spaces.nccl.variables import VARIABLES
 from search_spaces.sglang_variables import YES
 from tuner.analysis.knobs import DRAFT, DRAFT_TP, Kind, Knob
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
 
 DRAFTING = ("draft", "draft_extend")
-"""The parts that the draft model runs in."""
+"""Parts in which the draft model runs."""
 
 OWN_KERNEL = "no effect where SGLang's own all-reduce kernel handles decoding"
 
@@ -72,7 +71,7 @@ _REST_FLAGS = {"disable-overlap-schedule", "sampling-backend"}
 
 
 class Limit(enum.StrEnum):
-    """What bounds the gain of a lever."""
+    """What bounds the gain of a knob."""
 
     PARTS = "parts"
     """The parts that it acts on cannot take less than no time."""
@@ -88,17 +87,17 @@ class Limit(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """One knob, and what it moves.
+    """A knob and the parts of a cycle that it affects.
 
     Attributes:
-        name: As `configuration` in JSON has it: `"NCCL_PROTO"`, `"draft_tp"`, `"num_steps"`.
+        name: Name in the JSON of `configuration`: `"NCCL_PROTO"`, `"draft_tp"`, `"num_steps"`.
         knob: The knob.
-        parts: The parts of a cycle on which it acts.
-        limit: What bounds it.
-        how: What it acts on, in words.
-        varied: Whether the study has several choices of it.
+        parts: Parts of a cycle that the knob affects.
+        limit: What bounds its gain.
+        how: Description of its effect.
+        varied: Whether the study has several values of it.
         choices: Its other values in the study.
-        collective: Whether it acts on what GPUs tell each other in a forward.
+        collective: Whether it affects communication between GPUs.
     """
 
     name: str
@@ -112,7 +111,7 @@ class KnobEffect:
 
 
 def collective_parts(study: Study, configuration: Configuration) -> tuple[str, ...]:
-    """The parts that have collectives between GPUs: none on a single one."""
+    """Parts with collectives between GPUs; empty for one GPU."""
     size = tp_size(study, configuration)
     if size < 2:
         return ()
@@ -121,18 +120,18 @@ def collective_parts(study: Study, configuration: Configuration) -> tuple[str, .
 
 
 def tp_size(study: Study, configuration: Configuration) -> int:
-    """Tensor-parallel size of the target; 1 where it is not given."""
+    """Tensor-parallel size of the target; defaults to 1."""
     size = {**study.server.flags, **dict(configuration.flags)}.get("tp-size")
     return size if isinstance(size, int) and size > 0 else 1
 
 
 def knob_effects(study: Study, trial: Trial, trials: Iterable[Trial]) -> tuple[KnobEffect, ...]:
-    """The knobs that the study varies, and the draft's placement where there is one.
+    """Describe the knobs that the study varies, and draft placement if there is a draft.
 
     Args:
         study: The study.
-        trial: The trial to be explained.
-        trials: All of the study's: they may tell that NCCL has no part in decoding.
+        trial: The trial to explain.
+        trials: All trials of the study, which may show that NCCL is not used in decoding.
     """
     return (
         *_variables(study, trial.configuration, trials),
@@ -263,7 +262,7 @@ def _has_draft(configuration: Configuration) -> bool:
 
 
 def _nccl_unused(study: Study, configuration: Configuration, trials: Iterable[Trial]) -> str | None:
-    """Why NCCL has no part in decoding here; `None` where it may have."""
+    """Reason why decoding does not use NCCL here; `None` if it may."""
     ipc = {**study.server.env, **dict(configuration.env)}.get(PCIE_IPC)
     if isinstance(ipc, str) and ipc.lower() in YES:
         return "no effect: FlashInfer's kernel handles decoding"

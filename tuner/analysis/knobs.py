@@ -1,4 +1,4 @@
-"""A server's configuration as knobs: the things that can be changed one by one."""
+"""A server's configuration as knobs that can be changed separately."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a knob is."""
+    """Kind of a knob."""
 
     SPECULATION = "speculation"
     """Which algorithm drafts, or none; the draft's numbers and placement come with it."""
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One thing that a configuration decides: its kind, and its name where there are several."""
+    """A knob: its kind, and its name if there are several of that kind."""
 
     kind: Kind
     name: str
@@ -46,7 +46,7 @@ Knobs = dict[Knob, Any]
 def knobs_of(
     configuration: Configuration, fixed_flags: Mapping[str, Any], fixed_env: Mapping[str, Any]
 ) -> Knobs:
-    """A configuration with the study's fixed part, each knob with its value, `None`s left out."""
+    """List the knobs of a configuration and of the study's fixed part, without `None` values."""
     speculation = configuration.speculation
     knobs: Knobs = {SPECULATION: speculation.algorithm}
     if speculation.enabled:
@@ -59,7 +59,7 @@ def knobs_of(
 
 
 def differing(a: Knobs, b: Knobs) -> list[Knob]:
-    """The knobs in which two servers differ; those of the draft only within one algorithm."""
+    """Knobs in which two servers differ. Knobs of the draft count only within one algorithm."""
     knobs = [knob for knob in dict.fromkeys((*a, *b)) if a.get(knob) != b.get(knob)]
     if SPECULATION in knobs:
         knobs = [knob for knob in knobs if knob not in {DRAFT, DRAFT_TP}]
@@ -67,14 +67,14 @@ def differing(a: Knobs, b: Knobs) -> list[Knob]:
 
 
 def value_of_knob(knobs: Knobs, knob: Knob) -> Any:  # noqa: ANN401 - any knob's value
-    """A knob's value; speculation as a whole is what its numbers make it."""
+    """Value of a knob. The value of the algorithm is the whole speculation."""
     if knob.kind is Kind.SPECULATION:
         return (knobs[SPECULATION], knobs.get(DRAFT), knobs.get(DRAFT_TP))
     return knobs.get(knob)
 
 
 def shown_value(knob: Knob, value: Any) -> Any:  # noqa: ANN401 - any knob's value
-    """A knob's value as it may be shown: speculation as a `Speculation`, secrets by reference."""
+    """Value of a knob for output: speculation as a `Speculation`, secrets by reference."""
     if knob.kind is Kind.SPECULATION:
         return value[1] or Speculation()
     return value if value is None else redact(knob.name, value)

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 FORWARDS = ("draft", "draft_extend", "verify")
-"""The parts that run a model."""
+"""Parts that run a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanCycle:
-    """One cycle, on average.
+    """Mean of several cycles.
 
     Attributes:
-        count: Cycles that it is the mean of; always above 0.
-        parts: Seconds of each of `PARTS`, 0 for one that never ran; their sum is above 0.
-        rest_known: Whether anything was seen of what lies between the forwards.
+        count: Number of cycles, above 0.
+        parts: Seconds of each of `PARTS`, 0 for a part that never ran; their sum is above 0.
+        rest_known: Whether the time between forwards was measured.
     """
 
     count: int
@@ -33,40 +33,40 @@ class MeanCycle:
 
     @property
     def total_s(self) -> float:
-        """The whole of it."""
+        """Seconds of the whole cycle."""
         return sum(self.parts.values())
 
     @property
     def shares(self) -> dict[str, float]:
-        """Each part's share of the whole; they sum to 1."""
+        """Share of each part; the shares sum to 1."""
         total = self.total_s
         return {name: seconds / total for name, seconds in self.parts.items()}
 
     def share(self, parts: Iterable[str]) -> float:
-        """The share of several parts, at most 1."""
+        """Sum of the shares of several parts, at most 1."""
         wanted = set(parts)
         return min(1.0, sum(share for name, share in self.shares.items() if name in wanted))
 
     @property
     def dominant(self) -> str:
-        """The part that takes longest."""
+        """The longest part."""
         return max(self.parts, key=lambda name: self.parts[name])
 
 
 def mean_cycles(times: CycleTimes) -> dict[int, MeanCycle]:
-    """The mean cycle of each batch size that had any."""
+    """Mean cycle of each batch size with cycles."""
     return {b.size: cycle for b in times.batches if (cycle := _of_batch(b)) is not None}
 
 
 def mean_cycle(times: CycleTimes) -> MeanCycle | None:
-    """The mean over all cycles of a window; `None` where it had none."""
+    """Mean of all cycles of a window; `None` without cycles."""
     return mean_of(mean_cycles(times).values())
 
 
 def mean_of(cycles: Iterable[MeanCycle]) -> MeanCycle | None:
-    """One mean of several, each by its count; `None` of none.
+    """Weighted mean of several mean cycles; `None` without cycles.
 
-    Where nothing is known of what lies between some of the forwards, the others' rest stands in.
+    If the time between forwards is unknown for some cycles, the mean of the others is used.
     """
     met = list(cycles)
     if not met:
@@ -82,9 +82,10 @@ def mean_of(cycles: Iterable[MeanCycle]) -> MeanCycle | None:
 
 
 def _of_batch(batch: BatchCycles) -> MeanCycle | None:
-    """A cycle has one verify; another forward may be missing in some (adaptive steps).
+    """Mean cycle of one batch size.
 
-    What lies between the forwards is only seen of cycles that follow each other without a prefill.
+    A cycle has one verify; other forwards may be missing in some cycles (adaptive steps). Time
+    between forwards is measured only in cycles that follow each other without a prefill.
     """
     verify = batch.parts.get("verify")
     count = verify.count if verify is not None else 0
@@ -114,5 +115,5 @@ _DECODING = {"verify": "decode forward"}
 
 
 def part_name(name: str, *, speculates: bool = True) -> str:
-    """`"draft extend"`; without speculation the target's forward verifies nothing."""
+    """Name of a part: `"draft extend"`. Without speculation verify is a decode forward."""
     return _NAMES[name] if speculates else _DECODING.get(name, _NAMES[name])

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def server_knobs(configuration: Configuration, study: Study) -> Knobs:
-    """A configuration's server, what the study holds fixed included."""
+    """Knobs of a configuration with the study's fixed part."""
     return knobs_of(configuration, study.server.flags, study.server.env)
 
 
 def only_difference(own: Knobs, theirs: Knobs) -> tuple[str | None, Any]:
-    """The one thing in which two servers differ, by the name of its lever, and its other value."""
+    """The only knob in which two servers differ, with its other value; `None` if several differ."""
     knobs = differing(own, theirs)
     if len(knobs) != 1:
         return None, None
@@ -40,7 +40,7 @@ def only_difference(own: Knobs, theirs: Knobs) -> tuple[str | None, Any]:
 
 
 def draft_difference(before: Speculation, after: Speculation) -> str | None:
-    """Which of a draft's numbers differs; draft tokens may differ with the steps and with topk."""
+    """The number of the draft that differs. Draft tokens may differ together with steps or topk."""
     if before.topk != after.topk:
         return "topk" if before.num_steps == after.num_steps else None
     if before.num_steps != after.num_steps:
@@ -50,15 +50,15 @@ def draft_difference(before: Speculation, after: Speculation) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Another trial, which differs in one knob alone.
+    """A trial that differs in one knob.
 
     Attributes:
         trial: Its number.
-        value: The value that it has there.
-        gains: How much faster it decodes at each operating point that is explained; below 0 where
-            it is slower, `None` where it has no clock. It has one at the first of them.
-        parts: How the seconds of each part changed at the first point, as a share of what they
-            were; parts that took no time before are left out.
+        value: Its value of the knob.
+        gains: Decoding gain at each explained operating point; negative if slower, `None` without
+            cycle times. The first point has cycle times.
+        parts: Relative change of each part's seconds at the first point, without parts that took no
+            time before.
     """
 
     trial: int
@@ -68,7 +68,7 @@ class Seen:
 
     @property
     def gain(self) -> float:
-        """That at the first point."""
+        """Gain at the first point."""
         return self.gains[0] or 0.0
 
 
@@ -79,14 +79,14 @@ def best_seen(
     study: Study,
     points: Sequence[int],
 ) -> dict[str, Seen]:
-    """The value of each lever that is the fastest other one at the first of the points.
+    """Find the fastest other value of each knob at the first point.
 
     Args:
-        knob_effects: The knobs; the result has only knobs with another measured value.
-        trial: The trial that is explained.
-        trials: All of the study's.
+        knob_effects: The knobs. The result has only knobs with another measured value.
+        trial: The trial to explain.
+        trials: All trials of the study.
         study: The study.
-        points: Numbers of the operating points that are explained; the trial has a clock at each.
+        points: Numbers of the explained operating points; the trial has cycle times at each.
     """
     names = {knob_effect.name for knob_effect in knob_effects}
     own = server_knobs(trial.configuration, study)
@@ -120,7 +120,7 @@ def _source(trial: Trial) -> str | None:
 
 
 def _speed(trial: Trial, index: int) -> tuple[float, MeanCycle] | None:
-    """Tokens per second of a request that decodes, at one operating point."""
+    """Tokens per second of one decoding request at one operating point."""
     measurement = trial.measurements[index]
     cycle = mean_cycle(measurement.cycle) if measurement.cycle is not None else None
     if cycle is None:

@@ -1,4 +1,4 @@
-"""What a study has left to launch, all else equal, of each knob."""
+"""Values of each knob that a study has not launched yet."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 def values_left(
     knob_effects: Iterable[KnobEffect], own: Configuration, trials: Iterable[Trial], space: Space
 ) -> dict[str, tuple[Any, ...]]:
-    """The other values of each lever that a point which was not judged has, all else equal.
+    """List the values of each knob that no judged point has, with all other knobs equal.
 
-    Draft tokens may differ with steps and topk. Where the study's rules let no point differ in a
-    flag or variable alone, all of its values are left as long as any point has another one.
+    Draft tokens may differ together with steps and topk. If the rules allow no point that differs
+    in only one flag or variable, its values remain while any point with another value remains.
 
     Args:
-        knob_effects: The knobs; a knob that the study does not vary has no remaining values.
-        own: What is explained.
-        trials: All of the study's.
-        space: The study's points.
+        knob_effects: The knobs. A knob that the study does not vary has no remaining values.
+        own: The explained configuration.
+        trials: All trials of the study.
+        space: Points of the study.
     """
     study = space.study
     own = canonical(own, study)
@@ -66,7 +66,7 @@ def _left(
 def _others(
     knob_effect: KnobEffect, own: Configuration, space: Space
 ) -> Iterator[tuple[Any, Configuration]]:
-    """What differs from a configuration in one lever; some may be no points."""
+    """Configurations that differ in one knob; some may not be points of the space."""
     if knob_effect.knob.kind is DRAFT.kind:
         for other in space.speculations:
             same = other.algorithm == own.speculation.algorithm

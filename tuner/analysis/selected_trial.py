@@ -1,4 +1,4 @@
-"""Which trial is explained, and what it is compared with."""
+"""Select the trial to explain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FINISHED = frozenset({"exhausted", "budget", "converged"})
 
 
 class NothingToExplain(Exception):  # noqa: N818 - an outcome, told to the user as it is
-    """No clock was recorded where one is needed; the message says what to do."""
+    """Required cycle times were not recorded. The message says what to do."""
 
 
 HOW_TO_RECORD = (
@@ -32,12 +32,12 @@ HOW_TO_RECORD = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The trial that is explained.
+    """The trial to explain.
 
     Attributes:
         trial: The trial.
-        why: Why this one, for its reader.
-        notes: What else must be known of the choice.
+        why: Why it was selected.
+        notes: Notes on the selection.
     """
 
     trial: Trial
@@ -46,39 +46,39 @@ class Choice:
 
 
 def has_clock(trial: Trial) -> bool:
-    """Whether it is known of any of its points where the time of a cycle went."""
+    """Whether a measurement of the trial has cycle times."""
     return any(m.cycle is not None and m.cycle.batches for m in trial.measurements)
 
 
 def hint(report: StudyReport) -> str | None:
-    """What a report of a study says of it; nothing where there is nothing to explain."""
+    """Line of a report that names `tuner explain`; `None` if no trial has cycle times."""
     if not any(has_clock(trial) for trial in report.leaderboard.trials):
         return None
     return f"where the time of a cycle goes: `tuner explain --study {report.study.name}`"
 
 
 def is_at_defaults(configuration: Configuration, study: Study) -> bool:
-    """Whether the space's system knobs are left unset: variables, flags, the draft's placement."""
+    """Whether the knobs of the system are not set: variables, flags, draft placement."""
     values = [value for _, value in (*configuration.flags, *configuration.env)]
     placed = configuration.draft_tp in {None, tp_size(study, configuration)}
     return placed and all(value is None or value is False for value in values)
 
 
 def is_unfinished(report: StudyReport) -> bool:
-    """Whether the study has launches to go, as far as anybody can say."""
+    """Whether the study may have launches left."""
     return report.study.stopped not in _FINISHED
 
 
 def choose(leaderboard: Leaderboard, study: Study, report: StudyReport | None = None) -> Choice:
-    """The best speculative trial at default system settings.
+    """Select the best speculative trial at default system settings.
 
     Args:
-        leaderboard: The study's trials.
+        leaderboard: Trials of the study.
         study: The study.
-        report: Its report, of which a failure tells more; without it only the choice counts.
+        report: Report of the study, for details in the error message.
 
     Raises:
-        NothingToExplain: There is none, or none of them has a clock.
+        NothingToExplain: There is no such trial with cycle times.
     """
     judged = [
         t
@@ -105,10 +105,10 @@ def choose(leaderboard: Leaderboard, study: Study, report: StudyReport | None = 
 
 
 def given(report: StudyReport, trial: Trial) -> Choice:
-    """The trial that was asked for.
+    """Select the given trial.
 
     Raises:
-        NothingToExplain: It has no clock.
+        NothingToExplain: It has no cycle times.
     """
     if not has_clock(trial):
         raise no_clock(report, trial)
@@ -116,7 +116,7 @@ def given(report: StudyReport, trial: Trial) -> Choice:
 
 
 def no_clock(report: StudyReport, trial: Trial) -> NothingToExplain:
-    """Why a trial has no clock: by its state, and only then for want of a plugin."""
+    """Explain why a trial has no cycle times: its state, or a missing plugin."""
     number = trial.number
     if trial.state is TrialState.RUNNING:
         on = "its sweep is running"
@@ -131,7 +131,7 @@ def no_clock(report: StudyReport, trial: Trial) -> NothingToExplain:
 
 
 def _how_to_record(report: StudyReport | None, trial: Trial) -> str:
-    """With what the trial's own launches say of the plugin."""
+    """Remedy, with the messages of the trial's launches on the plugin."""
     told = [
         f"; launch {launch.id}: {shorten(launch.failure.message)}"
         for launch in (report.launches if report is not None else ())

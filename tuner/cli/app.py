@@ -23,7 +23,7 @@ from tuner.cli.options import (
     known_runner,
 )
 from tuner.errors import CommandError, Exit, copyable, remember
-from tuner.loop.interrupts import noted
+from tuner.loop.interrupts import repeat_dropped
 from tuner.planners.registry import AUTO, planner_help, planner_names
 
 app = typer.Typer(
@@ -294,7 +294,7 @@ def _leave(code: Exit) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run a command line and return its exit code. Errors become one message on stderr."""
     try:
-        with noted():
+        with repeat_dropped():
             # With standalone_mode off, Typer returns the exit code.
             code = app(arguments, standalone_mode=False)
     except CommandError as error:

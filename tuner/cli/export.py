@@ -1,4 +1,4 @@
-"""The options of `tuner export`, as light as `tuner.cli.app`; see `tuner.commands.export`."""
+"""Options of `tuner export`. Importing this module must stay cheap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.errors import CommandError
 
 
 class ExportFormat(StrEnum):
-    """What `export` writes."""
+    """Format of an export."""
 
     SHELL = "shell"
     JSON = "json"
@@ -25,7 +25,7 @@ class ExportFormat(StrEnum):
 
 
 class BaselineName(StrEnum):
-    """What an export is compared with."""
+    """Baseline that an export is compared with."""
 
     PRODUCTION = "production"
     DEFAULT = "default"
@@ -33,7 +33,7 @@ class BaselineName(StrEnum):
 
 
 class Entry(StrEnum):
-    """Which server an exported command starts."""
+    """Server that an exported command starts."""
 
     SGLANG = "sglang"
     SIMULATED = "simulated"

@@ -1,1 +1,1 @@
-"""What the commands do; `tuner.cli.app` holds their options and imports each when it is used."""
+"""Implementations of the commands. `tuner.cli` has their options."""

@@ -1,4 +1,4 @@
-"""`tuner doctor`: what this machine has, and what to do about what it lacks."""
+"""`tuner doctor`: check this machine and say how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tuner.reports.json_text import dump
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at.
+    """One check of the machine.
 
     Attributes:
-        name: What it is.
-        ok: Whether a sweep on real servers can rely on it.
-        found: What was found, or what to do.
+        name: The part that is checked.
+        ok: Whether sweeps on real servers can rely on this part.
+        found: The finding, or the remedy.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Check:
 
 
 def doctor(*, storage: str, as_json: bool) -> Exit:
-    """Prints the checks. Exit code 0 whatever they say: nothing was asked of them."""
+    """Print all checks. The exit code is 0 even if a check fails."""
     sglang = _sglang()
     asked = (_arguments(),) if sglang.ok else ()
     checks = (_python(), sglang, *asked, _gpus(), _storage(storage))
@@ -77,7 +77,7 @@ def _sglang() -> Check:
 
 
 def _arguments() -> Check:
-    """Whether SGLang says what it would make of a configuration, as `tuner validate` asks it."""
+    """Whether SGLang can check a configuration, as `tuner validate` requests."""
     python = os.environ.get(PYTHON_VARIABLE) or sys.executable
     try:
         answers = ask(LocalEnvironment(python), (), seconds=0)

@@ -14,7 +14,7 @@ from tuner.studies.assembly import draft_sizes
 
 
 def explain(name_or_path: str | None, *, storage: str, trial: int | None, as_json: bool) -> Exit:
-    """Explains the best speculative trial at default system settings, or the one named."""
+    """Explain the best speculative trial at default system settings, or the given trial."""
     with existing(storage, name_or_path, read_only=True) as (store, stored, study):
         runner, report = report_of(store, stored, study)
     space = Space(study, draft_tp_allowed=draft_sizes(runner, study))

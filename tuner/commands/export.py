@@ -1,4 +1,4 @@
-"""`tuner export`: the best configuration for use elsewhere, and what it changes against today's."""
+"""`tuner export`: write the best launch command, and its changes from a baseline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def export(
     against: str | None = None,
     force: bool = False,
 ) -> Exit:
-    """Writes a trial's server in one of the formats, the best one's unless another is named."""
+    """Write a trial's launch command in one of the formats. The trial defaults to the best."""
     if image is not None and format_ not in CONTAINER_FORMATS:
         raise CommandError(f"--image applies only to {' and '.join(CONTAINER_FORMATS)}; remove it")
     if output is not None and output.is_file() and not force:
@@ -69,7 +69,7 @@ def diff(
     against: str | None,
     as_json: bool,
 ) -> Exit:
-    """Prints what a trial changes against a baseline, and what each change is worth."""
+    """Print the differences of a trial from a baseline, and the gain of each."""
     exported = _exported(name_or_path, storage, trial, "sglang", image=None, against=against)
     if as_json:
         changes = changes_json(exported.contributions, simulated=exported.simulated)

@@ -1,4 +1,4 @@
-"""`tuner init`: a study file from today's launch command, or from a few answers."""
+"""`tuner init`: create a study file from a launch command or from answers to questions."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ STDOUT = "-"
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """The options, as the command line gave them.
+    """Options of the command line.
 
     Attributes:
-        from_command: A command, a file, or `-`; `None` asks.
-        output: A file, or `-`; `None` is the study's name in the working directory.
-        force: Whether a file is overwritten.
-        name: The study's; `None` is the model's.
+        from_command: A command, a file, or `-`. `None`: ask for the values.
+        output: A file, or `-`. `None`: a file with the study's name in the working directory.
+        force: Whether to overwrite an existing file.
+        name: Name of the study. `None`: the name of the model.
         runner: `"sglang"` or `"simulated"`.
         sets: Values of variables that the command uses, as `NAME=VALUE`.
-        service: Of a file that starts several services, the one that is meant.
+        service: Name of the service, if the file starts several.
         yes: Whether every question takes its default.
-        given: Answers to questions, by their flags without dashes; `None` is not given.
+        given: Answers to questions by the names of their options; `None` if not given.
     """
 
     from_command: str | None
@@ -63,7 +63,7 @@ class InitOptions:
 
 
 def init(options: InitOptions, *, as_json: bool) -> Exit:
-    """Writes a study file."""
+    """Write a study file."""
     if as_json and options.output == STDOUT:
         raise CommandError("--output - and --json both write to stdout; remove one")
     if options.name is not None and (wrong := study_name_problem(options.name)) is not None:
@@ -171,7 +171,7 @@ def _server(
 
 
 def _checked(text: str, path: Path | None, folder: Path) -> Study:
-    """The study as every other command will read it."""
+    """Parse the study as every other command will read it."""
     shown = str(path) if path is not None else "the study"
     try:
         study = parse_study(text, shown, base_dir=str(folder))
@@ -198,10 +198,10 @@ def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
 
 
 def write(path: Path, text: str, *, force: bool) -> None:
-    """Writes all of it or nothing; without `force` never over a file that has come meanwhile.
+    """Write the whole file or nothing. Without `force`, never overwrite a file.
 
     Raises:
-        CommandError: It is there already, or cannot be written.
+        CommandError: The file exists, or cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -83,7 +83,7 @@ def opened(
 
 
 def _file_of(name_or_path: str | None) -> tuple[Study | None, StudyFileError | None]:
-    """The study file, or why it cannot be read."""
+    """Return the study file, or the reason why it cannot be read."""
     if name_or_path is None or not _is_path(name_or_path):
         return None, None
     try:
@@ -93,10 +93,10 @@ def _file_of(name_or_path: str | None) -> tuple[Study | None, StudyFileError | N
 
 
 def _created_from(store: Store, file: Path, refused: StudyFileError) -> str:
-    """The name of the study that was created from exactly this file.
+    """Return the name of the stored study that was created from exactly this file.
 
     Raises:
-        StudyFileError: There is no such study; the error is that of the file.
+        StudyFileError: No stored study has this text; the error is the error of the file.
     """
     try:
         digest = hashlib.sha256(file.read_text(encoding="utf-8-sig").encode()).hexdigest()
@@ -109,7 +109,7 @@ def _created_from(store: Store, file: Path, refused: StudyFileError) -> str:
 
 
 def problem_line(problem: Problem) -> str:
-    """One line for a problem of a study file."""
+    """Format a problem of a study file in one line."""
     return f"{problem.key}: {problem.message}" if problem.key else problem.message
 
 
@@ -147,16 +147,16 @@ def show(name_or_path: str | None, *, storage: str, trial: int | None, as_json: 
 
 
 def report_of(store: Store, stored: StoredStudy, study: Study) -> tuple[Runner, StudyReport]:
-    """The runner of a stored study, and its report."""
+    """Make the runner and the report of a stored study."""
     servers = assembly.reopen_servers(store, stored, study)
     return servers, make_report(store, stored.name, study, servers)
 
 
 def trial_of(report: StudyReport, number: int) -> Trial:
-    """The trial with this number.
+    """Return the trial with this number.
 
     Raises:
-        CommandError: There is no such trial.
+        CommandError: The study has no such trial.
     """
     for trial in report.leaderboard.trials:
         if trial.number == number:

@@ -1,7 +1,7 @@
-"""Export formats: a trial's server, written for whatever will run it.
+"""Export formats: a trial's launch command, written for the program that will run it.
 
-Each format is a module that follows `Format`: it gets one `Exported` value and returns the text of
-one file. A module is imported when its format is asked for.
+Each format is a module that follows `Format`: it receives an `Exported` and returns the text of one
+file. A module is imported when its format is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MODULES = {
 }
 
 FORMATS = tuple(_MODULES)
-"""Every format, by the name that `tuner export --format` takes."""
+"""Formats by the name that `tuner export --format` takes."""
 
 
 CONTAINER_FORMATS = ("compose", "k8s")
@@ -31,21 +31,20 @@ CONTAINER_FORMATS = ("compose", "k8s")
 
 
 class Format(Protocol):
-    """One format.
+    """An export format.
 
-    What is exported is exact: whoever reads the text by its own rules gets the words of the
-    command and the values of its variables, character for character. No secret is in it: its
-    place holds a reference in the format's own manner. What the format cannot say (a variable to
-    be removed, say) stands in a comment.
+    Exports are exact: a reader that follows the rules of the format gets every word of the command
+    and every value of its variables, character for character. Secrets are replaced by references. A
+    comment says what the format cannot express, for example a variable to remove.
     """
 
     EXECUTABLE: bool
     """Whether a file of it is started by itself."""
 
     def write(self, exported: Exported) -> str:
-        """The text of the file."""
+        """Return the text of the file."""
 
 
 def format_of(name: str) -> Format:
-    """The format of that name, one of `FORMATS`."""
+    """Return the format with a name of `FORMATS`."""
     return cast("Format", importlib.import_module(f"tuner.exports.{_MODULES[name]}"))

@@ -1,4 +1,4 @@
-"""Makes the value that every export format writes."""
+"""Build the `Exported` value that every format writes."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def assemble(
     image: str | None = None,
     against: str | None = None,
 ) -> Exported:
-    """What is exported of a trial.
+    """Build the export of a trial.
 
     Args:
-        report: The study's report.
-        study: Its file.
-        trial: Which one.
-        command: The command that starts it, with its interpreter, module and variables.
-        windows: Every window of the study, for what is known of noise.
-        image: The container's image; SGLang's own of the measured version by default.
-        against: The baseline to compare with.
+        report: Report of the study.
+        study: The study file.
+        trial: The trial.
+        command: Its launch command with interpreter, module and variables.
+        windows: All windows of the study, which show the noise.
+        image: Container image; defaults to SGLang's image of the measured version.
+        against: Name of the baseline to compare with.
     """
     simulated = report.study.simulated
-    flags = server_flags(study, trial.configuration, for_export=True)
+    flags = server_flags(study, trial.configuration)
     found = contributions(
         report.leaderboard,
         trial,
@@ -102,7 +102,7 @@ def assemble(
 
 
 def _protected(name: str, value: Any) -> Any:  # noqa: ANN401 - any value of a study file
-    """`value` without a secret in it."""
+    """`value` with secrets replaced by references."""
     shown = redact(name, value)
     if is_secret(name) and is_reference(shown):
         return Secret(shown.strip("${}"))
@@ -110,7 +110,7 @@ def _protected(name: str, value: Any) -> Any:  # noqa: ANN401 - any value of a s
 
 
 def _local_paths(flags: dict[str, Any]) -> tuple[str, ...]:
-    """Models that are folders: with a path from the root; anything else is a hub's name."""
+    """Models given by absolute path. Other models are names of a hub."""
     names = ("model-path", "speculative-draft-model-path", "tokenizer-path")
     paths = (str(flags[name]) for name in names if flags.get(name))
     return tuple(dict.fromkeys(path for path in paths if PurePosixPath(path).is_absolute()))
@@ -156,7 +156,7 @@ def _notes(
 
 
 def _today_leaves(study: Study, flag: str) -> bool:
-    """Whether today's command does not give a flag that the study fixes."""
+    """Whether today's command lacks a flag that the study fixes."""
     today = baselines(study).get(PRODUCTION)
     return today is not None and (flag, None) in today.flags
 

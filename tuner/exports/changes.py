@@ -28,10 +28,10 @@ def describe_name(knob: Knob) -> str:
 
 
 def describe_value(knob: Knob, value: Any) -> str:  # noqa: ANN401 - any knob's value
-    """A knob's value; `"not given"`, `"not set"` for none."""
+    """Format a knob's value; `"not given"` or `"not set"` for `None`."""
     if isinstance(value, Speculation):
         text = describe_speculation(value)
-        # One algorithm: its name says nothing new.
+        # Both have one algorithm, so omit its name.
         short = text.removeprefix(value.algorithm).strip() if knob.kind is Kind.DRAFT else text
         return short or "SGLang's own"
     if value is None:
@@ -51,7 +51,7 @@ def describe_change(change: Change) -> str:
 
 
 def describe_worth(change: Change, found: Contributions, *, simulated: bool) -> str:
-    """What a change brought, and which trials say so."""
+    """Format the gain of a change and the trials that show it."""
     worth = change.worth
     if worth.gain is None or worth.trials is None:
         return _unmeasured(worth)
@@ -74,7 +74,7 @@ def describe_worth(change: Change, found: Contributions, *, simulated: bool) -> 
 
 
 def describe_changes(found: Contributions, *, simulated: bool) -> list[str]:
-    """The whole comparison, one line each; the changes are indented."""
+    """Format the comparison, one line per change; changes are indented."""
     lines = [opening_words(found)]
     for change in found.changes:
         worth = describe_worth(change, found, simulated=simulated)
@@ -83,7 +83,7 @@ def describe_changes(found: Contributions, *, simulated: bool) -> list[str]:
 
 
 def opening_words(found: Contributions) -> str:
-    """What the comparison is with."""
+    """First line of the comparison: trial and baseline."""
     if found.baseline is None:
         return "No baseline was measured."
     base = f"baseline '{found.baseline}' (trial {found.baseline_trial})"
@@ -93,7 +93,7 @@ def opening_words(found: Contributions) -> str:
 
 
 def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
-    """What all changes together are worth, and how far the figures can be trusted."""
+    """Last lines of the comparison: total gain and noise."""
     lines = []
     if found.speculation is not None:
         worth = describe_worth(found.speculation, found, simulated=simulated)
@@ -113,7 +113,7 @@ def closing_words(found: Contributions, *, simulated: bool) -> list[str]:
 
 
 def changes_json(found: Contributions, *, simulated: bool) -> dict[str, Any]:
-    """The comparison as JSON: `against`, `speculation` and `changes`."""
+    """JSON of the comparison: `against`, `speculation` and `changes`."""
     against = {
         "baseline": found.baseline,
         "trial": found.baseline_trial,
@@ -160,7 +160,7 @@ def _percent(gain: float, *, simulated: bool) -> str:
 
 
 def _of_what(found: Contributions) -> str:
-    """What a gain is of, where it is not the speed at one point."""
+    """Metric of a gain, if it is not the speed at one point."""
     unit = describe_unit(found.metric)[0]
     text = f"Gains refer to {unit}"
     if not found.metric.larger_is_better:
@@ -180,7 +180,7 @@ def _unmeasured(worth: Worth) -> str:
 
 
 def render_changes(exported: Exported) -> None:
-    """Prints the comparison to stdout."""
+    """Print the comparison to stdout."""
     console = reader()
     found, simulated = exported.contributions, exported.simulated
     mark = ", every figure simulated" if simulated else ""

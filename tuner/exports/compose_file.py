@@ -1,6 +1,6 @@
-"""A file for `docker compose` (the Compose Specification).
+"""Export for `docker compose` (the Compose Specification).
 
-`$` begins a variable of whoever starts it, so that each one of ours is doubled.
+Compose expands `$` in values, so each `$` is doubled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write(exported: Exported) -> str:
 
 
 def _list(key: str, lines: list[list[str]]) -> str:
-    """A list of words in flow style, a flag with its values on each line."""
+    """A list of words in flow style, one flag with its values per line."""
     rows = "".join(f"      {', '.join(map(quoted, line))},\n" for line in lines)
     return f"    {key}: [\n{rows}    ]\n"
 
@@ -66,7 +66,7 @@ def _environment(exported: Exported) -> str:
 def _body(exported: Exported) -> str:
     published: dict[str, Any] = {"target": exported.port, "published": str(exported.port)}
     if exported.host in LOOPBACK:
-        # As the study has it: reached from this machine only.
+        # The study's address: reachable from this machine only.
         published["host_ip"] = "127.0.0.1"
     body: dict[str, Any] = {
         "ports": [published],
@@ -98,7 +98,7 @@ def _volumes(exported: Exported) -> list[dict[str, Any]]:
 
 
 def _healthcheck(exported: Exported) -> dict[str, Any]:
-    # Python is in the image for sure, curl is not. SGLang answers after a generation of its own.
+    # The image has Python, but perhaps no curl. SGLang answers after it has generated a token.
     check = "import ssl, urllib.request as u; "
     check += f"u.urlopen({json.dumps(f'{exported.scheme}://127.0.0.1:{exported.port}/health')}, "
     check += "timeout=30, context=ssl._create_unverified_context())"

@@ -1,4 +1,4 @@
-"""What every format for containers needs."""
+"""Parts that all container formats share."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def words(exported: Exported, written: Callable[[Word], str]) -> list[list[str]]:
-    """The flags, each with its words, as strings of the file: it listens on all addresses.
+    """Flags as words of the file, listening on all addresses.
 
     Args:
-        exported: What is exported.
-        written: A word as the file has it: secrets by reference, and nothing else expanded.
+        exported: The export.
+        written: Formats a word for the file: secrets by reference, no expansion of other words.
     """
     return [[written(word) for word in line] for line in exported.flag_lines(host=ALL_ADDRESSES)]
 
 
 def notes(exported: Exported) -> list[str]:
-    """What a container changes against the command that was measured."""
+    """Differences of the container from the measured command."""
     version = exported.facts["sglang_version"]
     told = [f"The image must contain the measured SGLang version, {version}."] if version else []
     if exported.host != ALL_ADDRESSES:
@@ -54,6 +54,6 @@ def notes(exported: Exported) -> list[str]:
 
 
 def secret_variables(exported: Exported) -> list[str]:
-    """Secrets that flags take: they need a variable of their own."""
+    """Secrets of flags, which need a variable each."""
     found = [value.name for _, value in exported.flags if isinstance(value, Secret)]
     return list(dict.fromkeys(found))

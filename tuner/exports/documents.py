@@ -1,4 +1,4 @@
-"""JSON export. `docs/contract.md` promises its keys."""
+"""Export as JSON, with the keys of `docs/contract.md`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(exported: Exported) -> str:
 
 
 def document(exported: Exported) -> dict[str, Any]:
-    """What JSON and YAML hold."""
+    """Content of the JSON and YAML exports."""
     command, state = exported.command, exported.facts.get("state")
     notes = list(exported.own_notes)
     if state not in {"complete", None}:
@@ -39,7 +39,7 @@ def document(exported: Exported) -> dict[str, Any]:
 
 
 def _secrets(exported: Exported) -> list[dict[str, str]]:
-    """Where a secret goes: the variable that holds it, and the flag or variable that takes it."""
+    """Variable that holds each secret, and the flag or variable that uses it."""
     places = [(f"--{name}", value) for name, value in exported.flags]
     places += list(exported.env)
     return [

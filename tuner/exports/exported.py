@@ -1,4 +1,4 @@
-"""What every export format writes: one value, made from a trial by `tuner.exports.assemble`."""
+"""The value that every export format writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GPU_CHOICES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret, by the name of the environment variable that holds it."""
+    """A secret, by the name of its environment variable."""
 
     name: str
 
@@ -38,30 +38,30 @@ Word = str | Secret
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A trial's server, as it is written down for use elsewhere.
+    """A trial's launch command, ready to be written in any format.
 
     Attributes:
-        study: The study's name.
-        trial: The trial's number.
-        simulated: Whether its figures are simulated.
+        study: Name of the study.
+        trial: Number of the trial.
+        simulated: Whether the results are simulated.
         python: The interpreter.
-        module: What it runs.
-        flags: SGLang's flags without dashes, in order, with their values as a study has them;
-            a secret is a `Secret`.
+        module: The module to run.
+        flags: SGLang's flags without dashes, in order, with the values of the study; secrets as
+            `Secret`.
         env: Variables to set.
         unset: Variables to remove.
-        command: The same as one command, secrets as `$NAME`; its prefix pins it on the machine.
-        remarks: What the comments say: where it comes from, what it measured, how far to trust it.
-        changes: What it changes against a baseline, as lines of comment.
-        contributions: The same, as values.
-        notes: What whoever uses it must know or do.
-        facts: What is known of the study and trial, as JSON has it.
-        image: The container's image.
-        gpus: GPUs of one node; 0 where it runs without.
-        start_s: Seconds that a start may take.
-        start_reason: Where that comes from.
-        local_paths: Models that are folders of this machine.
-        cache: The model cache's folder inside a container.
+        command: The whole command, secrets as `$NAME`, with the prefix that pins it on the machine.
+        remarks: Comments on origin, measurement and confidence.
+        changes: Changes against a baseline, as lines of comment.
+        contributions: Changes against a baseline, as values.
+        notes: Notes for the user.
+        facts: Facts about study and trial for JSON.
+        image: Container image.
+        gpus: GPUs per node; 0 without GPUs.
+        start_s: Time limit of a start in seconds.
+        start_reason: Origin of that limit.
+        local_paths: Models that are folders on this machine.
+        cache: Folder of the model cache in a container.
     """
 
     study: str
@@ -87,21 +87,21 @@ class Exported:
 
     @property
     def name(self) -> str:
-        """A name that services, containers and Kubernetes objects can have (RFC 1123)."""
+        """Name that is valid for services, containers and Kubernetes objects (RFC 1123)."""
         plain = re.sub(r"[^a-z0-9]+", "-", self.study.lower()).strip("-")
         return f"sglang-{plain[:40].strip('-')}" if plain else "sglang"
 
     @property
     def host(self) -> str:
-        """The address that the study's server listens on."""
+        """Address that the study's server listens on."""
         return str(dict(self.flags)["host"])
 
     @property
     def port(self) -> int:
-        """The port that it listens on.
+        """Port of the server.
 
         Raises:
-            CommandError: The study's is no number.
+            CommandError: The port of the study is not a number.
         """
         port = dict(self.flags)["port"]
         try:
@@ -113,17 +113,17 @@ class Exported:
 
     @property
     def scheme(self) -> str:
-        """`http`, or `https` where the study has a certificate."""
+        """`http`, or `https` if the study sets a certificate."""
         return "https" if "ssl-certfile" in dict(self.flags) else "http"
 
     @property
     def start(self) -> tuple[str, ...]:
-        """The words before the flags, on a machine itself."""
+        """Words before the flags, outside a container."""
         return (*self.command.prefix, self.python, "-m", self.module)
 
     @property
     def own_notes(self) -> tuple[str, ...]:
-        """The notes where it runs on a machine itself, with the study's address."""
+        """Notes for use outside a container, with the address of the study."""
         if self.host not in LOOPBACK:
             return self.notes
         return (*self.notes, f"The server listens on {self.host} only, as in the study.")
@@ -135,10 +135,10 @@ class Exported:
         return tuple(dict.fromkeys(word.name for word in words if isinstance(word, Secret)))
 
     def flag_lines(self, *, host: str | None = None) -> list[list[Word]]:
-        """Each flag with its words.
+        """Words of each flag.
 
         Args:
-            host: The address to listen on in place of the study's.
+            host: Address to listen on; replaces the study's.
         """
         lines: list[list[Word]] = []
         for name, value in self.flags:
@@ -150,14 +150,14 @@ class Exported:
 
     @property
     def container_start(self) -> tuple[str, ...]:
-        """The words before the flags inside a container.
+        """Words before the flags in a container.
 
-        What an image sets itself can be removed only by the command.
+        Only the command can remove variables that the image sets.
         """
         unset = [word for name in self.unset for word in ("-u", name)]
         return (*(("env", *unset) if unset else ()), CONTAINER_PYTHON, "-m", self.module)
 
     @property
     def container_env(self) -> tuple[tuple[str, Word], ...]:
-        """Variables to set inside a container: without those that count a machine's GPUs."""
+        """Variables to set in a container, without those that select GPUs of a machine."""
         return tuple((name, value) for name, value in self.env if name not in GPU_CHOICES)

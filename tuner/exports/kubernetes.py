@@ -1,7 +1,7 @@
-"""A Kubernetes manifest: a Deployment and its Service, and a claim for the model cache.
+"""Export as Kubernetes manifests: a Deployment, its Service, and a claim for the model cache.
 
-`$(NAME)` in a command or variable is expanded by the kubelet and `$$` is one `$`, so that each of
-ours is doubled.
+The kubelet expands `$(NAME)` in commands and variables and reads `$$` as `$`, so each `$` is
+doubled.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _needs_cache(exported: Exported) -> bool:
 
 
 def _environment(exported: Exported) -> list[dict[str, Any]]:
-    """Secrets first: a variable can be expanded only below it."""
+    """Variables, secrets first: Kubernetes expands a variable only in later variables."""
     given = dict(exported.container_env)
     entries: list[tuple[str, Word]] = [
         (name, Secret(name)) for name in container.secret_variables(exported) if name not in given
@@ -96,7 +96,7 @@ def _metadata(exported: Exported, name: str) -> dict[str, Any]:
 
 
 def _probe(exported: Exported, **times: int) -> dict[str, Any]:
-    # SGLang answers after a generation of its own, or after 20 s without one (0.5.23).
+    # SGLang answers after it has generated a token, or after 20 s (0.5.23).
     get = {"path": "/health", "port": "http", "scheme": exported.scheme.upper()}
     return {"httpGet": get, "timeoutSeconds": 30, **times}
 

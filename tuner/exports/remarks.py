@@ -1,4 +1,4 @@
-"""What an export says of itself: where it comes from, what it measured, how far to trust it."""
+"""Comments of an export: origin, measurement, confidence."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from tuner.formatting import counted, describe, describe_gain, describe_resolved
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from results.machine import Machine
-    from results.records import Launch, Trial
+    from results.records import Launch, Machine, Trial
     from tuner.reports.report import StudyReport
 
 
 def one_line(text: str) -> str:
-    """`text` without line breaks or characters that a comment cannot hold."""
+    """`text` without line breaks and characters that a comment cannot hold."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in _words(text))
 
 
 def _words(text: str) -> str:
-    # Indentation is kept: it says what belongs together.
+    # Keep the indentation, which groups lines.
     indent = text[: len(text) - len(text.lstrip(" "))]
     return indent + " ".join(text.split())
 
 
 def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> list[str]:
-    """The lines at the head of every commented format.
+    """First comment lines of every format.
 
     Args:
-        report: The study's report.
-        trial: What is exported of it.
-        cautions: What must be known before it serves.
+        report: Report of the study.
+        trial: The exported trial.
+        cautions: Safety warnings.
     """
     study = report.study
     described = describe(trial.configuration, report.fixed)
@@ -73,9 +72,9 @@ def remarks(report: StudyReport, trial: Trial, cautions: Iterable[str] = ()) -> 
 
 
 def switched_launch(report: StudyReport, trial: Trial) -> Launch | None:
-    """The launch that judged the trial, if it was prepared for several settings.
+    """Launch that measured the trial on a server for several settings, if any.
 
-    What is exported starts a server of one setting: `docs/hot-switch.md` says how far they agree.
+    The export starts a server for one setting; `docs/hot-switch.md` says how well both agree.
     """
     judged = next((x for x in report.launches if x.id == trial.judged_in), None)
     return judged if judged is not None and judged.intent.settings else None
@@ -91,7 +90,7 @@ def _switched(report: StudyReport, trial: Trial) -> list[str]:
 
 
 def versions(report: StudyReport, trial: Trial) -> list[str]:
-    """With what it was measured, as far as that was recorded."""
+    """Versions of the software that measured the trial, if recorded."""
     machine = measured_machine(report, trial)
     software = {"SGLang": measured_version(report, trial)}
     gpus: tuple[str, ...] = ()
@@ -106,19 +105,19 @@ def versions(report: StudyReport, trial: Trial) -> list[str]:
 
 
 def measured_version(report: StudyReport, trial: Trial) -> str | None:
-    """The SGLang that the trial ran, as its server stated it."""
+    """SGLang version that the trial's server reported."""
     stated = [launch.sglang_version for launch in _launches(report, trial)]
     return next((v for v in reversed(stated) if v is not None), report.study.sglang_version)
 
 
 def measured_machine(report: StudyReport, trial: Trial) -> Machine | None:
-    """Where the trial ran."""
+    """Machine of the trial."""
     known = [launch.machine for launch in _launches(report, trial)]
     return next((machine for machine in reversed(known) if machine is not None), None)
 
 
 def slowest_start_s(report: StudyReport) -> float | None:
-    """The longest start-up of the study's servers, in seconds; `None` where none was ready."""
+    """Longest start of the study's servers in seconds; `None` if no server was ready."""
     return max((launch.ready_s for launch in report.launches if launch.ready_s), default=None)
 
 

@@ -1,8 +1,8 @@
-"""SGLang's own `--config` file: its flags as YAML, the environment in comments.
+"""Export as SGLang's `--config` file: flags as YAML, variables in comments.
 
-Read by `srt/utils/server_args_config_parser.py` of SGLang 0.5.23: a value is written behind its
-flag by `str`, a list as several words, `true` of a plain switch as the switch alone; other kinds of
-switches and `--lora-paths` are refused. A word of the command line wins over the file.
+Read in `srt/utils/server_args_config_parser.py` of SGLang 0.5.23: the value is written after its
+flag by `str`, a list as several words, and `true` of a plain switch as the switch alone. Other
+kinds of switches and `--lora-paths` are refused. The command line overrides the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write(exported: Exported) -> str:
 
 
 def command_line(exported: Exported, file: str = "FILE.yaml") -> str:
-    """The command that reads the file, with all that the file cannot hold."""
+    """Command that reads the file, with everything that the file cannot express."""
     words = [f"-u {name}" for name in exported.unset]
     words += [f"{name}={quoted(value)}" for name, value in exported.env]
     fits = _fitting(exported)
@@ -52,7 +52,7 @@ def command_line(exported: Exported, file: str = "FILE.yaml") -> str:
 
 
 def _fitting(exported: Exported) -> frozenset[str]:
-    """The flags that the file can hold, as the parser of the measured version has them."""
+    """Flags that the file can express in the measured version."""
     version = exported.facts.get("sglang_version")
     known = options(next((v for v in VERSIONS if v == version), VERSIONS[-1]))
 
@@ -67,7 +67,7 @@ def _fitting(exported: Exported) -> frozenset[str]:
 
 
 def _value(value: Any) -> Any:  # noqa: ANN401 - any value of a study file
-    """Numbers with a fraction as text: what is read back is then what the command line has."""
+    """Write fractions as text, so that SGLang reads the value of the command line."""
     if value is True or isinstance(value, int):
         return value
     return [str(item) for item in value] if isinstance(value, list | tuple) else str(value)

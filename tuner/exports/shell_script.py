@@ -1,4 +1,4 @@
-"""A POSIX shell script that replaces itself with the server."""
+"""Export as a POSIX shell script that replaces itself with the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXECUTABLE = True
 
 
 def write(exported: Exported) -> str:
-    """See `tuner.exports.Format`. Signals sent to the script reach the server."""
+    """See `tuner.exports.Format`. The server receives signals sent to the script."""
     first = ["exec", *(["env"] if exported.env or exported.unset else [])]
     first += (f"-u {name}" for name in exported.unset)
     steps = [f"{name}={quoted(value)}" for name, value in exported.env]
@@ -27,7 +27,7 @@ def write(exported: Exported) -> str:
 
 
 def quoted(word: Word) -> str:
-    """A word as the shell reads it back; of a secret the variable, which must be set."""
+    """Quote a word for the shell. A secret becomes its variable, which must be set."""
     if isinstance(word, Secret):
         return f'"${{{word.name}:?set it}}"'
     return shlex.quote(word)

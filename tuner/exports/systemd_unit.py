@@ -1,7 +1,7 @@
-"""A systemd service.
+"""Export as a systemd service.
 
-`%` begins a specifier and, in a command, `$` a variable: both are doubled. Words are in double
-quotes with C's escapes (`systemd.syntax`, `systemd.service`; read in systemd 252).
+`%` begins a specifier and, in a command, `$` a variable; both are doubled. Words are in double
+quotes with C escapes (`systemd.syntax`, `systemd.service`; read in systemd 252).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(exported: Exported) -> str:
         f"ExecStart={_command(exported)}",
         "Restart=on-failure",
         "RestartSec=10",
-        # SGLang's first process ends the others by itself; what is left then is killed.
+        # SGLang's first process stops the others; systemd kills processes that remain.
         "KillMode=mixed",
         "TimeoutStopSec=60",
         "LimitMEMLOCK=infinity",
@@ -49,16 +49,16 @@ def write(exported: Exported) -> str:
 
 
 def environment_file(exported: Exported) -> str:
-    """The file that holds the secrets, for root alone to read."""
+    """File of the secrets, readable by root only."""
     return f"/etc/sglang/{exported.name}.env"
 
 
 def quoted(word: str, *, in_command: bool) -> str:
-    """A word as systemd reads it back.
+    """Quote a word for systemd.
 
     Args:
         word: Any text.
-        in_command: Whether it stands in `ExecStart=`, where variables are expanded.
+        in_command: Whether the word is part of `ExecStart=`, where variables are expanded.
     """
     text = word.replace("%", "%%")
     if in_command:
@@ -96,7 +96,7 @@ def _description(exported: Exported) -> str:
 
 
 def _names(exported: Exported) -> list[str]:
-    """Variables that the file of secrets sets: of a flag's secret its own, else the variable."""
+    """Variables in the file of secrets: one per secret flag, or the secret variable itself."""
     flags = [value.name for _, value in exported.flags if isinstance(value, Secret)]
     env = [name for name, value in exported.env if isinstance(value, Secret)]
     return list(dict.fromkeys((*flags, *env)))
@@ -113,7 +113,7 @@ def _environment(exported: Exported) -> Iterator[str]:
 
 
 def _command(exported: Exported) -> str:
-    """The command, a flag on each line. Its first word must be a path."""
+    """The command, one flag per line. The first word must be a path."""
     start = list(exported.start)
     if not start[0].startswith("/"):
         start.insert(0, "/usr/bin/env")

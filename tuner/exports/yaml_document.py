@@ -1,4 +1,4 @@
-"""What the JSON holds, as YAML with comments."""
+"""Export the JSON content as YAML with comments."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ EXECUTABLE = False
 def write(exported: Exported) -> str:
     """See `tuner.exports.Format`."""
     head = comments([*exported.remarks, *exported.changes])
-    # Through JSON, so that the two cannot differ (NaN, tuples).
+    # Via JSON, so that both exports are equal (NaN, tuples).
     return head + dumped(json.loads(dump(document(exported))))

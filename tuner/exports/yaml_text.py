@@ -1,4 +1,4 @@
-"""YAML that every reader takes alike: all text in double quotes, comments above."""
+"""Write YAML that every reader parses alike: all text in double quotes, comments above."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WIDTH = math.inf
 
 
 class _Quoting(yaml.SafeDumper):
-    """Writes every text but keys in double quotes.
+    """Writes all text except keys in double quotes.
 
-    Plain `yes`, `1e3` or `0o7` is text to one version of YAML, and a value to another.
+    Plain `yes`, `1e3` or `0o7` is text in one version of YAML and a value in another.
     """
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401, ARG002 - the base's signature
-        """Nothing is written as a reference to something above."""
+        """Write no references to earlier values."""
         return True
 
     def represent_mapping(
@@ -30,7 +30,7 @@ class _Quoting(yaml.SafeDumper):
         mapping: Any,  # noqa: ANN401 - the base class's signature
         flow_style: bool | None = None,
     ) -> yaml.MappingNode:
-        """Like the base class, with plain keys where they can be."""
+        """Write keys without quotes if possible."""
         node = super().represent_mapping(tag, mapping, flow_style)
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value.replace("-", "_").isidentifier():
@@ -46,12 +46,12 @@ _Quoting.add_representer(str, _quoted)
 
 
 def quoted(text: str) -> str:
-    """`text` as a YAML scalar in double quotes, on one line."""
+    """`text` as a YAML scalar in double quotes on one line."""
     return yaml.dump(text, Dumper=_Quoting, width=WIDTH, allow_unicode=True).strip()
 
 
 def dumped(data: Any, *, indent: int = 0) -> str:  # noqa: ANN401 - anything that JSON can hold
-    """`data` as YAML in block style, in its own order."""
+    """`data` as YAML in block style, in its order."""
     text = yaml.dump(
         data,
         Dumper=_Quoting,
@@ -64,5 +64,5 @@ def dumped(data: Any, *, indent: int = 0) -> str:  # noqa: ANN401 - anything tha
 
 
 def comments(lines: Iterable[str], *, indent: int = 0) -> str:
-    """Lines as comments; they hold no line breaks (`tuner.exports.remarks.one_line`)."""
+    """Lines as comments, without line breaks in a line (`tuner.exports.remarks.one_line`)."""
     return "".join(f"{' ' * indent}# {line}".rstrip() + "\n" for line in lines)

@@ -1,1 +1,1 @@
-"""Makes a study file from a launch command of today, or from a few answers."""
+"""Create a study file from a launch command, or from answers to questions."""

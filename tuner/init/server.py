@@ -14,8 +14,8 @@ from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION
 from search_spaces.flags.flag_values import flag_problem
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
+from search_spaces.problems import nearest
 from search_spaces.secrets import is_secret
-from search_spaces.suggestions import nearest
 from tuner.errors import CommandError
 from tuner.init.models import guess_draft_algorithm, has_mtp_layers, known_draft
 from tuner.init.questions import NOTHING, Asker, Question, whole_number

@@ -17,7 +17,7 @@ from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag, canonic
 from search_spaces.flags.options import REPLACED, VERSIONS, options
 from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, speculation_numbers
 from search_spaces.gpus import gpus_of_server, nodes_of
-from search_spaces.nccl.pairs import crossed_bounds, nothing_left
+from search_spaces.nccl.values import crossed_bounds, nothing_left
 from search_spaces.secrets import is_secret
 from search_spaces.variables import value_problem
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from results.records import Failure, LaunchState, TrialState
 from runners.sglang.machine import joined_by_nvlink
 from runners.sglang.server_log import own_kernel_in
-from search_spaces.nccl.knobs import nccl_knobs, without_nccl
 from search_spaces.nccl.own_all_reduce import (
     MIB,
     NCCL_UNUSED,
@@ -22,8 +21,10 @@ from search_spaces.nccl.own_all_reduce import (
     carries_decoding,
     hidden_size,
     may_have_own_kernel,
+    nccl_knobs,
     scope,
     token_bytes,
+    without_nccl,
 )
 from tuner.formatting import describe
 

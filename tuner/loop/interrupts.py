@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Self
 
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 
-_came: list[int] = []
-"""Each Ctrl-C since `noted` began. A raised one ends the command, so `Interrupts` finds only the
-dropped ones here."""
+_REPEAT_S = 0.05
+"""Seconds until a dropped signal is sent again."""
+
+_repeated: list[int] = []
+"""Signals that were sent again and have not arrived yet."""
 
 _STDERR = 2
 _SHOW_CURSOR = "\x1b[?25h"
@@ -24,29 +27,30 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[None]:
-    """Record each Ctrl-C, besides raising it, until `Interrupts` takes over.
+def repeat_dropped() -> Iterator[None]:
+    """Send a signal again if Python drops its `KeyboardInterrupt`.
 
     Python drops an exception that is raised in a destructor or in a callback of a weak reference,
-    both of which run during imports. Without the record the sweep would start after a Ctrl-C.
+    both of which run during imports. A sweep would ignore that Ctrl-C.
     """
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield
-        return
+    before = sys.unraisablehook
 
-    def note(number: int, frame: FrameType | None) -> None:
-        _came.append(number)
-        signal.default_int_handler(number, frame)
+    def repeat(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            before(dropped)
+            return
+        _repeated.append(signal.SIGINT)
+        # Later, because an exception raised in this hook is dropped too.
+        timer = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
 
-    signal.signal(signal.SIGINT, note)
+    sys.unraisablehook = repeat
     try:
         yield
     finally:
-        _came.clear()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = before
+        _repeated.clear()
 
 
 class Interrupts:
@@ -72,9 +76,6 @@ class Interrupts:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._before[number] = signal.signal(number, self._handle)
-        if _came:
-            self.__exit__(None, None, None)
-            raise KeyboardInterrupt
         return self
 
     def __exit__(
@@ -87,6 +88,16 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        is_repeat = bool(_repeated) and self._count == 1
+        _repeated.clear()
+        if not is_repeat:
+            self._first_or_second()
+        if self._depth:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt
+
+    def _first_or_second(self) -> None:
         self._count += 1
         if self._count > 1:
             try:
@@ -95,10 +106,6 @@ class Interrupts:
                 _write_line(f"ended at once{self._how_to_continue}")
                 os._exit(EXIT_INTERRUPTED)
         _write_line("stopping the server; press Ctrl-C again to end at once")
-        if self._depth:
-            self._pending = True
-        else:
-            raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:

@@ -46,8 +46,7 @@ class Mirror:
         self._shown = trials
 
     def _translate(self, trial: Trial, leaderboard: Leaderboard, worst: float) -> MirrorTrial:
-        from results.optuna_mirror import MirrorTrial  # noqa: PLC0415 - slow to import
-        from results.optuna_parameters import MirrorParameter  # noqa: PLC0415
+        from results.optuna_mirror import MirrorParameter, MirrorTrial  # noqa: PLC0415
 
         state = trial.state
         if comparable(trial) and leaderboard.reference is None:

@@ -10,7 +10,7 @@ from runners.base import EnvironmentUnusableError, devices_of
 from runners.process.environment import Preflight, server_environment
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.ask import GPUS, NotAskedError, gpu_named
-from runners.sglang.preflight.preflight import PreflightResult, judge
+from runners.sglang.preflight.preflight import PreflightResult, check_with_sglang
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.space.version_flags import unsupported_flags
@@ -172,7 +172,7 @@ def _ask(
 ) -> PreflightResult:
     most, seconds = limits
     sys.stderr.write("checking the configurations with SGLang\n")
-    return judge(
+    return check_with_sglang(
         study,
         space,
         known,

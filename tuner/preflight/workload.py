@@ -17,11 +17,10 @@ from runners.load.prompts.prompts import (
 )
 from runners.load.prompts.sources import pool_of
 from runners.registry import check_runner
-from search_spaces.problems import Problem, StudyFileError
+from search_spaces.problems import Problem, StudyFileError, nearest
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.study_file import yaml_nodes
 from search_spaces.study_file.study import Study
-from search_spaces.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

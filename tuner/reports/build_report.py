@@ -1,4 +1,4 @@
-"""Builds the report of a stored study from the database."""
+"""Build the report of a stored study from the database."""
 
 from __future__ import annotations
 

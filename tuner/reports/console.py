@@ -1,4 +1,4 @@
-"""Where people read: how wide it is, and tables that fit into it."""
+"""Width of the terminal, and tables that fit into it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BREAKS = "=,_-/"
 
 
 def reader() -> Console:
-    """The console of stdout: as wide as the terminal, or as `COLUMNS` has it."""
+    """Console on stdout with the width of the terminal or of `COLUMNS`."""
     console = Console()
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
@@ -27,14 +27,14 @@ def reader() -> Console:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Prints words as they are, in one line of the output, their commands fit to be copied."""
+    """Print text in one line of output, with commands that can be copied."""
     console.print(
         copyable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True
     )
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Prints a table, without blanks at the ends of lines where they would be kept."""
+    """Print a table without trailing blanks."""
     if console.is_terminal:
         console.print(table)
         return
@@ -45,7 +45,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def fold(text: str, width: int) -> str:
-    """`text` in lines of at most `width`: between words, else behind a sign inside a long name."""
+    """Break `text` into lines of at most `width`, between words or inside a long name."""
     lines = [""]
     for whole in text.split(" "):
         word = whole

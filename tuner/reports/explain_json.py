@@ -1,4 +1,4 @@
-"""An explanation as JSON; the shape is promised in `docs/contract.md`."""
+"""JSON of `tuner explain` (`docs/contract.md`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 def to_dict(explanation: Explanation) -> dict[str, Any]:
-    """The JSON of `tuner explain`; the first operating point stands at the top as well."""
+    """Return the JSON. The keys of the first operating point are repeated at the top level."""
     study, trial = explanation.report.study, explanation.trial
     first = _point(explanation.points[0])
     return {

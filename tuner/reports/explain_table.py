@@ -1,4 +1,4 @@
-"""An explanation as people read it."""
+"""Tables of `tuner explain`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SOURCES = {"plugin": "the plugin's clock", "device_timer": "SGLang's device tim
 
 
 def render(explanation: Explanation) -> None:
-    """Prints it to stdout."""
+    """Print an explanation to stdout."""
     console = reader()
     report, trial = explanation.report, explanation.trial
     mark = ""
@@ -128,8 +128,8 @@ def _bars(console: Console, explanation: Explanation, point: PointExplanation) -
 
 
 def _knob_effects(explanation: Explanation, width: int) -> Table:
-    """The knobs of the study; the bounds at each operating point beside each other."""
-    # Where it is narrow, a name that is whole is worth more than blanks between columns.
+    """Table of the study's knobs with the bounds at each operating point."""
+    # In a narrow terminal, whole names matter more than space between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if width >= WIDE else 0)
     table.add_column("knob", no_wrap=width > _NARROW, overflow="fold")
     table.add_column("at most", justify="right", no_wrap=True)
@@ -153,13 +153,13 @@ def _knob_effects(explanation: Explanation, width: int) -> Table:
 
 
 def _says_nothing(explanation: Explanation, knob_effect: KnobEffect) -> bool:
-    """Whether a lever's bounds are beyond all that happens."""
+    """Whether the bounds of a knob are too large to be useful."""
     bounds = [point.bounds.get(knob_effect.name) for point in explanation.points]
     return all(bound is not None and bound >= MANY_TIMES for bound in bounds)
 
 
 def _beside(explanation: Explanation, knob_effect: KnobEffect, *, no_use: bool) -> Iterator[str]:
-    """What is told of a lever beside what it acts on."""
+    """Remarks on a knob."""
     if not knob_effect.varied:
         pays = "; others could gain" if explanation.is_worth_varying(knob_effect) else ""
         yield f"the study has one value{pays}"

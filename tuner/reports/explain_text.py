@@ -1,4 +1,4 @@
-"""Text of `tuner explain`: sentences, and next steps."""
+"""Sentences of `tuner explain`: summary, assumptions and next steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def next_steps(report: StudyReport, trial: Trial) -> Iterator[str]:
-    """In sentences, with the commands to go on by; the best trial's is the last."""
+    """Next steps as sentences with commands; the last one exports the best trial."""
     name = report.study.name
     if is_unfinished(report):
         of = f" of {most}" if (most := report.study.budget_launches) is not None else ""
@@ -90,7 +90,7 @@ def knob_name(knob_effect: KnobEffect) -> str:
 
 
 def describe_bound(gain: float | None) -> str:
-    """`"+3.4%"`; `"25x"` the speed, where it is that much; `"no limit"`, `"?"`."""
+    """Format a bound: `"+3.4%"`, `"25x"` for large gains, `"no limit"`, `"?"`."""
     if gain is None:
         return "?"
     if not math.isfinite(gain):
@@ -99,12 +99,12 @@ def describe_bound(gain: float | None) -> str:
 
 
 def describe_gains(seen: Seen) -> str:
-    """`"+26.3%"`, `"+3.0% / -10.2%"`: at each of the points."""
+    """Format a gain at each point: `"+26.3%"`, `"+3.0% / -10.2%"`."""
     return " / ".join(_gain(gain) for gain in seen.gains)
 
 
 def summary(explanation: Explanation) -> list[str]:
-    """What is to be learned from it, in a few sentences; of its parts, of the first point."""
+    """Summarize an explanation in a few sentences; parts are those of the first point."""
     first = explanation.points[0]
     at_first = (
         *_dominant(explanation, first),
@@ -121,7 +121,7 @@ def summary(explanation: Explanation) -> list[str]:
 
 
 def _at(explanation: Explanation, sentence: str) -> str:
-    """With the operating point, where several were measured."""
+    """Name of the operating point, if there are several."""
     if len(explanation.trial.measurements) == 1:
         return sentence
     name = sentence[:2].isupper()
@@ -130,7 +130,7 @@ def _at(explanation: Explanation, sentence: str) -> str:
 
 
 def assumptions(explanation: Explanation) -> list[str]:
-    """What the bounds rest on."""
+    """Assumptions of the bounds."""
     found = list(_OF_ALL)
     if any(knob_effect.collective for knob_effect in explanation.knob_effects):
         found.append(_OF_COLLECTIVES)

@@ -1,4 +1,4 @@
-"""JSON as every command prints it."""
+"""Write JSON in the form of all commands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def dump(data: dict[str, Any]) -> str:
-    """The text of a JSON document: `null` for what is not a number, one line at the end."""
+    """Text of a JSON document with `null` for NaN and a final line break."""
     return json.dumps(_without_nan(data), indent=2, allow_nan=False) + "\n"
 
 
 def _without_nan(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """`null` for what is not a number (a percentile of no requests): JSON has no NaN."""
+    """Replace NaN (a percentile of no requests) by `None`: JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A study as `--json` tells it; the shape is promised in `docs/contract.md`."""
+"""Everything that a report shows, and its JSON (`docs/contract.md`)."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ METRICS = (
     "output_tokens",
     "client_cpu_share",
 )
-"""Figures of a measurement that every report shows under their own names."""
+"""Metrics of a measurement that reports show under their own names."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyReport:
-    """Everything that a report shows, in one value.
+    """Everything that a report shows.
 
     Attributes:
-        study: As stored.
+        study: The stored study.
         leaderboard: Trials and baselines.
-        launches: All launches, lost ones included.
-        launches_spent: What the budget counts.
-        command: The best trial's launch command; `None` while there is no best.
-        owner_lives: Whether a tuner works on it now, as far as can be known from here.
-        fixed: Flags and variables that every launch has, unless its configuration takes one away.
-        profile: What a simulated study's servers play; `None` of a real one.
-        notes: What its reader must know before its figures.
-        cautions: What must be known before the best configuration serves.
-        hot_switch: What switching brought; `None` where nobody asked.
+        launches: All launches, including lost launches.
+        launches_spent: Number of launches that count against the budget.
+        command: Launch command of the best trial; `None` without a best trial.
+        owner_lives: Whether a tuner may be running the study now.
+        fixed: Flags and variables of every launch, unless a configuration removes one.
+        profile: Profile of a simulated study; `None` for a real one.
+        notes: Notes to read before the results.
+        cautions: Safety warnings on the best configuration.
+        hot_switch: Report on hot switching; `None` if it was not requested.
         simulated_acceptance: Whether the study's servers simulate acceptance.
-        explainable: Whether `tuner explain` finds a trial by itself.
+        explainable: Whether `tuner explain` can select a trial.
     """
 
     study: StoredStudy
@@ -84,11 +84,11 @@ class StudyReport:
 
     @property
     def verdict(self) -> Verdict:
-        """What may be said of the best trial."""
+        """Verdict on the best trial."""
         return verdict(self.leaderboard)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of `sweep`, `resume` and `show`."""
+        """JSON of `sweep`, `resume` and `show`."""
         study, leaderboard = self.study, self.leaderboard
         return {
             "schema": SCHEMA,
@@ -119,7 +119,7 @@ class StudyReport:
         }
 
     def _machine(self) -> dict[str, Any] | None:
-        """Where it was measured: that of the last launch of which it is known."""
+        """Machine of the last launch that recorded one."""
         known = [launch.machine for launch in self.launches if launch.machine is not None]
         return known[-1].to_dict() if known else None
 
@@ -148,7 +148,7 @@ class StudyReport:
         }
 
     def trial_dict(self, trial: Trial) -> dict[str, Any]:
-        """One trial of `trials`."""
+        """JSON of one trial."""
         first = trial.measurements[0] if trial.measurements else None
         return {
             "number": trial.number,
@@ -167,7 +167,7 @@ class StudyReport:
 
 
 def point_dict(measurement: Measurement) -> dict[str, Any]:
-    """One measurement, as `points` of a trial and `tuner bench` show it."""
+    """JSON of one measurement in `points` of a trial and in `tuner bench`."""
     sent = measurement.requests + measurement.failed_requests
     return {
         "point": measurement.point.to_dict(),

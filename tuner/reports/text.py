@@ -1,4 +1,4 @@
-"""A study as people read it: a table, the gain, the verdict, the launch command."""
+"""Print a study: table, gain, verdict, launch command."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tuner.formatting import (
     shorten,
 )
 from tuner.reports.console import fold, print_table, reader, say
-from tuner.reports.launch_text import describe_role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
 
-    from results.records import Trial
+    from results.records import Launch, Trial
     from tuner.reports.report import StudyReport
     from tuner.verdict.scores import Leaderboard
+
 
 _TIGHT = 90
 """Columns below which notes on a trial may take two lines."""
@@ -47,7 +47,7 @@ WIDE = 110
 
 
 def render(report: StudyReport) -> None:
-    """Prints the whole study to stdout."""
+    """Print the whole study to stdout."""
     console = reader()
     study = report.study
     title = f"study {study.name}"
@@ -67,7 +67,7 @@ def render(report: StudyReport) -> None:
 
 
 def render_trial(report: StudyReport, trial: Trial) -> None:
-    """Prints one trial with all that is known of it."""
+    """Print one trial with all its facts."""
     console = reader()
     mark = " (simulated)" if report.study.simulated else ""
     mark += f"; {NOTICE}" if report.simulated_acceptance else ""
@@ -103,7 +103,7 @@ def render_trial(report: StudyReport, trial: Trial) -> None:
 
 
 def _baseline_names(leaderboard: Leaderboard) -> dict[int, str]:
-    """Names by trial number; today's command can be another baseline too."""
+    """Names of baselines by trial number. Today's command can also be another baseline."""
     names: dict[int, str] = {}
     for name, trial in leaderboard.baselines.items():
         if trial is not None:
@@ -115,12 +115,12 @@ def _baseline_names(leaderboard: Leaderboard) -> dict[int, str]:
 def _table(report: StudyReport, width: int) -> Table:
     leaderboard = report.leaderboard
     wide, tight = width >= WIDE, width < _TIGHT
-    # Where it is narrow, a name that is whole is worth more than blanks between columns.
+    # In a narrow terminal, whole names matter more than space between columns.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1) if wide else 0)
-    # Only words may fold where the terminal is narrow.
+    # In a narrow terminal only the configuration may fold.
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
-    # What the study ranks by comes first, where that is not the speed that is always shown.
+    # The objective's metric comes first, unless it is the speed, which is always shown.
     metric = leaderboard.metric
     ranked = metric.name != OUTPUT_TOK_S.name
     if ranked:
@@ -180,7 +180,7 @@ def _notes(report: StudyReport, trial: Trial, baselines: Mapping[int, str]) -> l
 
 
 def _others(table: Table, rows: list[list[str]]) -> int:
-    """The width of everything in a table but the configuration: columns, padding and edges."""
+    """Width of a table without the configuration: columns, padding and edges."""
     padding = sum(table.padding[1::2])
     taken = len(table.columns) * (padding + 1) + 1
     for index, column in enumerate(table.columns):
@@ -222,7 +222,7 @@ def _failures(console: Console, report: StudyReport) -> None:
 
 
 def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
-    """`"trial 3 failed"`, `"trials 3, 4 are inactive"`."""
+    """Format trials with one state: `"trial 3 failed"`, `"trials 3, 4 are inactive"`."""
     several = len(numbers) > 1
     thing = "trial" if isinstance(state, TrialState) else "launch"
     which = f"{thing}{'s' if several else ''} {', '.join(map(str, numbers))}"
@@ -234,7 +234,7 @@ def _ended(state: TrialState | LaunchState, numbers: list[int]) -> str:
 
 
 def _warnings(console: Console, report: StudyReport) -> None:
-    """One line per kind of warning: most of them come with every trial of a study."""
+    """One line per kind of warning, since most apply to every trial."""
     met: dict[str, tuple[str, list[int]]] = {}
     for trial in report.leaderboard.trials:
         for reason in (reason for m in trial.measurements for reason in m.warnings):
@@ -285,7 +285,40 @@ def _answer(console: Console, report: StudyReport) -> None:
             "launch command" + (" (found by simulation)" if study.simulated else "") + ":",
             highlight=False,
         )
-        # Not through the console's wrapping: a command must survive copy and paste.
+        # Print without wrapping, so that the command can be copied.
         console.file.write(shell(report.command) + "\n")
         for caution in report.cautions:
             say(console, f"warning: {caution}", style="yellow")
+
+
+def describe_role(launch: Launch, trial: Trial) -> str:
+    """Return the role of a launch for one of its trials, and how the launch ended.
+
+    `"measured here"`, `"measured here, after a switch, then lost"`,
+    `"reference run after a switch (not scored)"`, `"no result here, failed"`.
+    """
+    ended = {LaunchState.LOST: "lost", LaunchState.FAILED: "failed"}.get(launch.state)
+    if trial.judged_in == launch.id:
+        what = f"measured here{_how(launch, trial)}"
+        return f"{what}, then {ended}" if ended is not None else what
+    if _is_anchor(launch, trial):
+        if ended is not None and launch.ready_s is None:
+            return f"reference run, {ended} before the server was ready"
+        what = "reference run after a switch (not scored)"
+        return f"{what}, then {ended}" if ended is not None else what
+    if launch.state is LaunchState.RUNNING:
+        return "running"
+    return f"no result here, {ended or launch.state}"
+
+
+def _how(launch: Launch, trial: Trial) -> str:
+    if not launch.intent.settings:
+        return ""
+    started = launch.intent.configuration.setting == trial.configuration.setting
+    return ", setting of the start" if started else ", after a switch"
+
+
+def _is_anchor(launch: Launch, trial: Trial) -> bool:
+    """Whether the launch measured a trial again that another launch had measured."""
+    judged_before = trial.judged_in is not None and trial.judged_in < launch.id
+    return judged_before and bool(launch.intent.settings) and launch.trials[:1] == (trial.number,)

@@ -1,1 +1,1 @@
-"""Stored studies: creating, identifying and forking them."""
+"""Stored studies: create, compare and fork them."""

@@ -1,4 +1,4 @@
-"""Puts a study's parts together: space, runner, planner, launcher, loop, report."""
+"""Build the parts of a study: search space, runner, planner, launcher, loop."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ LOGS = Path("tuner-logs")
 """Folder of server logs, beside the database."""
 
 _OUTPUT_SPREAD = "output_spread"
-"""Key of a stored study's options: the spread of answer lengths where its file states none."""
+"""Option of a stored study: default spread of answer lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningProblem:
-    """What is to be solved, before anything is stored.
+    """The problem that a study solves, before anything is stored.
 
     Attributes:
         study: The study file.
-        space: Its legal points, as far as the runner can place the draft.
-        baselines: By name, in the order of measurement.
-        launches: Fills launches.
-        notes: What its user should know: points left out, baselines that cannot be.
-        expected: Points that will likely need none, by what the machine looks like.
+        space: Legal points, restricted to the draft placements that the runner supports.
+        baselines: Baselines by name, in the order of measurement.
+        launches: Groups points into launches.
+        notes: Notes for the user: skipped points, skipped baselines.
+        expected: Points that probably need no launch, judged by the machine's topology.
     """
 
     study: Study
@@ -79,16 +79,16 @@ class TuningProblem:
     expected: frozenset[Configuration] = frozenset()
 
     def planner(self, budget: int) -> str:
-        """The planner that suits so many launches."""
+        """Name of the planner that suits a launch budget."""
         baselines = self.baselines.values()
         return choose_planner(self.space, self.launches, budget, baselines, without=self.expected)
 
     def anchors(self) -> Anchors:
-        """What may share a launch."""
+        """Select the configurations that share a launch."""
         return Anchors(self.launches, lambda c: not violations(c, self.study))
 
     def needed(self) -> Needed:
-        """What the baselines and all points take that are likely to need a launch."""
+        """Number of launches for the baselines and for all points that probably need one."""
         left = everything(self.space, self.baselines.values(), without=self.expected)
         return self.launches.needed(left, baselines=self.baselines.values())
 
@@ -107,15 +107,16 @@ def make_servers(kind: str, study: Study, *, seed: int, first_launch: int = 0) -
 
 
 def reopen_servers(store: Store, stored: StoredStudy, study: Study) -> Runner:
-    """The runner of a stored study; a simulation goes on with fresh noise."""
+    """Make the runner of a stored study. A simulation continues with new noise."""
     launches = len(store.launches(stored.id))
     return make_servers(stored.runner, study, seed=stored.seed, first_launch=launches)
 
 
 def draft_sizes(runner: Runner, study: Study) -> Callable[[int], bool]:
-    """Which tensor-parallel sizes a draft may have: the target's, unless the runner places it.
+    """Return a test for the tensor-parallel sizes that a draft may have.
 
-    SGLang gives the draft the target's groups and has no flag for others (0.5.23).
+    SGLang runs the draft in the target's groups and has no flag for other groups (0.5.23), so only
+    the target's size is allowed, unless the runner places drafts.
     """
     if isinstance(runner, DraftPlacement):
         return runner.supports_draft_tp
@@ -126,16 +127,16 @@ def draft_sizes(runner: Runner, study: Study) -> Callable[[int], bool]:
 def build_problem(
     study: Study, runner: Runner, *, hot_switch: bool, notes: Sequence[str] = ()
 ) -> TuningProblem:
-    """Works out what a study asks of a runner.
+    """Derive search space, baselines and launches of a study.
 
     Args:
         study: The study.
-        runner: Starts its servers.
+        runner: Starts the servers.
         hot_switch: Whether settings may share a launch.
-        notes: Notes on the study that its user gets beside those of this function.
+        notes: Notes that precede the notes of this function.
 
     Raises:
-        CommandError: Nothing is left to search.
+        CommandError: No point can be measured.
     """
     allowed = draft_sizes(runner, study)
     try:
@@ -181,7 +182,7 @@ def build_problem(
 
 
 def forecast(problem: TuningProblem, runner: Runner) -> TuningProblem:
-    """The problem with the points that will likely be inactive, by what the runner's machine is."""
+    """Mark the points that probably need no launch on the runner's machine."""
     equivalent = EquivalentConfigurations(problem.study, problem.space, problem.baselines)
     if not equivalent.varies_nccl:
         return problem
@@ -210,7 +211,7 @@ def describe_new(
     launches: int | None,
     hours: float | None,
 ) -> NewStudy:
-    """The study as it will be stored; the budget as overridden on the command line."""
+    """Describe a new study for the database. Options of the command line override its budget."""
     study = problem.study
     budget = launches if launches is not None else study.budget.launches
     return NewStudy(
@@ -232,15 +233,15 @@ def describe_new(
 
 
 def stored_study_file(stored: StoredStudy, file: Study | None = None) -> StoredFile:
-    """The study file as it was when the study was created: what is stored is the truth.
+    """Read the study file as stored with the study, which is what the study runs.
 
     Args:
         stored: The study.
-        file: The file by which it was named, if it was: its relative paths start there. Else they
-            start where the file was when the study was created.
+        file: The file given on the command line, if any. Relative paths start in its folder, else
+            in the folder of the original file.
 
     Raises:
-        StudyFileError: Nothing of it can be read.
+        StudyFileError: The stored file cannot be read.
     """
     base_dir = file.base_dir if file is not None else stored.base_dir
     return parse_stored(
@@ -252,10 +253,10 @@ def stored_study_file(stored: StoredStudy, file: Study | None = None) -> StoredF
 
 
 def as_stored(stored: StoredStudy, file: Study) -> Study:
-    """Read a study file with the defaults of the time when the study was created.
+    """Read a study file with the defaults of the version that created the stored study.
 
     Raises:
-        StudyFileError: The file is wrong.
+        StudyFileError: The file is not valid.
     """
     spread = _output_spread(stored)
     if file.default_output_spread == spread:
@@ -264,7 +265,7 @@ def as_stored(stored: StoredStudy, file: Study) -> Study:
 
 
 def equal_lengths(study: Study) -> str | None:
-    """Note on a study of an older version whose answers are all equally long, at several users."""
+    """Note for a study of an older version whose answers all have the same length."""
     workload = study.to_workload()
     if (
         study.default_output_spread
@@ -281,12 +282,12 @@ def equal_lengths(study: Study) -> str | None:
 
 
 def _output_spread(stored: StoredStudy) -> float:
-    """Answers were equally long before studies stored their spread (0.1)."""
+    """Default spread of answer lengths. Version 0.1 stored none and used equal lengths."""
     return float(stored.options.get(_OUTPUT_SPREAD, 0.0))
 
 
 def log_dir(store: Store, stored: StoredStudy) -> Path:
-    """Where the servers' logs of a study go: beside the database file, else here."""
+    """Folder of a study's server logs, beside the database file, else in the working directory."""
     url = make_url(store.url)
     file = url.database if url.get_backend_name() == "sqlite" and not store.in_memory else None
     folder = Path(file).parent if file is not None else Path.cwd()
@@ -304,7 +305,7 @@ def make_sweep(
     shielded: Callable[[], AbstractContextManager[None]],
     announce: Callable[[str], None] = lambda _: None,
 ) -> tuple[Sweep, Launcher]:
-    """The loop over a stored study, new or resumed."""
+    """Make the loop of a stored study, new or resumed."""
     planner: Planner = make_planner(
         stored.planner, problem.space, problem.launches, seed=stored.seed
     )
@@ -360,7 +361,7 @@ def make_sweep(
 
 
 def make_leaderboard(store: Store, stored: StoredStudy, study: Study) -> Leaderboard:
-    """Judge the stored trials of a study beside its baselines."""
+    """Rank the stored trials of a study."""
     trials, launches = store.trials(stored.id), store.launches(stored.id)
     own = {launch.id for launch in launches if launch.imported_from is None}
     return Leaderboard.of(
@@ -372,12 +373,12 @@ def make_leaderboard(store: Store, stored: StoredStudy, study: Study) -> Leaderb
 
 
 def compares_answers(study: Study) -> bool:
-    """Whether degenerate answers count: simulated acceptance makes wrong text by design."""
+    """Whether degenerate answers count. Simulated acceptance makes all answers wrong."""
     return not simulates_acceptance(study)
 
 
 def assumed_profile(study: Study, runner: Runner) -> str | None:
-    """What is said where a study is simulated that does not say of which machine."""
+    """Note for a simulated study that names no profile."""
     if not isinstance(runner, Simulation) or "profile" in study.simulated.model_fields_set:
         return None
     from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - of simulations only
@@ -394,15 +395,15 @@ def assumed_profile(study: Study, runner: Runner) -> str | None:
 def _baselines(
     study: Study, trials: Sequence[Trial], own: AbstractSet[int]
 ) -> dict[str, Configuration]:
-    """The baselines of a study: those that would be measured, and those that were.
+    """Baselines of a study: those that the loop would measure, and those that it measured.
 
-    They come first: one that has no trial when the search has begun was left out, since SGLang
-    refused it.
+    The loop measures baselines first. If a baseline has no trial although the search has begun, the
+    loop skipped it, because SGLang refused it.
 
     Args:
         study: The study.
-        trials: All of its trials.
-        own: The launches that were not taken over from another study.
+        trials: All trials of the study.
+        own: Launches that a fork did not import.
     """
     measured = {t.configuration for t in trials if t.purpose is Purpose.BASELINE}
     known = baselines_of(study)

@@ -1,4 +1,4 @@
-"""What of a study still holds in another one that goes on from it. Pure."""
+"""Select the results of a study that are valid in another study. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuner.studies.differences import Difference
 
 _ELSEWHERE = frozenset({"runner", "engine", "gpus", "model", "server", "simulated"})
-"""Another server, or another machine: nothing that was seen there is known here."""
+"""Differences of server or machine, which make all results invalid."""
 
 _SGLANGS_OWN = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "8",
@@ -34,19 +34,19 @@ _SGLANGS_OWN = {
     "SGLANG_USE_CUDA_IPC_TRANSPORT": "0",
     "TRTLLM_ENABLE_PDL": "1",
 }
-"""What SGLang itself sets where nothing is set (engine.py and a running 0.5.23): where it is found
-so, it need not have been the caller."""
+"""Values that SGLang sets for unset variables (engine.py, 0.5.23), which do not prove that the
+caller set them."""
 
 _OTHER_LOAD = frozenset({"workload"})
 
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What a fork takes over, and what not.
+    """Results that a fork reuses.
 
     Attributes:
-        trials: What holds.
-        left: Why others do not, with how many each.
+        trials: Trials that are valid in the fork.
+        left: Reasons why other trials are not valid, with the number of trials.
     """
 
     trials: tuple[ForkedTrial, ...] = ()
@@ -64,22 +64,23 @@ def inherit(
     caller: Mapping[str, str],
     switched: bool = True,
 ) -> Inheritance:
-    """Works out which trials of a study hold in a new one.
+    """Select the trials of a study that are valid in a new study.
 
-    - Another server or machine (model, fixed flags and variables, engine, GPUs): none.
-    - Another load: those whose server did not start, which no load comes into.
-    - Else those that were judged, `complete` or `infeasible`, and are a point of the new space or
-      a baseline of it; with figures they are judged anew by the new study's limits.
+    - If the server or the machine differs (model, fixed flags and variables, engine, GPUs), none is
+    valid.
+    - If only the load differs, the trials whose server did not start are valid.
+    - Otherwise `complete` and `infeasible` trials are valid if the new space or its baselines
+    contain their configuration. The limits of the new study apply.
 
     Args:
-        trials: Of the old study.
-        launches: Of the old study.
-        study: The new study's file.
-        space: Its space.
-        baselines: Its baselines.
-        differences: Between the two studies and their machines.
-        caller: The environment that servers of the new study will inherit.
-        switched: Whether figures of servers that were prepared for several settings hold.
+        trials: Trials of the old study.
+        launches: Launches of the old study.
+        study: The new study file.
+        space: Search space of the new study.
+        baselines: Baselines of the new study.
+        differences: Differences between the studies and between the machines.
+        caller: Environment that servers of the new study inherit.
+        switched: Whether results of servers for several settings are valid.
     """
     changed = {difference.part for difference in differences}
     left: Counter[str] = Counter()
@@ -117,16 +118,16 @@ def inherit(
 
 
 def _did_not_start(trial: Trial) -> bool:
-    """Whether its server failed before any load came to it, by its own fault."""
+    """Whether the server failed before it received load, because of its configuration."""
     failure = trial.failure
     return failure is not None and failure.fault == "configuration" and failure.phase != "load"
 
 
 def _was_set(here: Configuration, there: Configuration, environment: Mapping[str, str]) -> bool:
-    """Whether a variable that the new study removes was set beside the old one.
+    """Whether a variable that the new study removes was set in the old study's servers.
 
-    One that the old study did not name came from the caller's environment, if from anywhere; what
-    the server had is recorded for those that bear on serving.
+    If the old study did not name the variable, its value came from the caller's environment.
+    Launches store those values that affect serving.
     """
     named = {name for name, _ in there.env}
     return any(
@@ -140,10 +141,10 @@ def _was_set(here: Configuration, there: Configuration, environment: Mapping[str
 def _spelled(
     configuration: Configuration, study: Study, caller: Mapping[str, str]
 ) -> Configuration:
-    """A configuration as another study spells it.
+    """Write a configuration with the variables of another study.
 
-    A variable that the old study removed and the new one does not name is left to the caller's
-    environment there: where it is not set, that is the same.
+    A variable that the old study removed and the new study does not name is dropped: the caller's
+    environment decides, and an unset variable there means the same.
     """
     named = {*study.space.env, *study.server.env, *caller}
     env = tuple(

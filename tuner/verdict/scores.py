@@ -1,7 +1,7 @@
-"""One number per trial: how much faster than the best baseline, and whether it may win.
+"""Score of each trial: its gain over the best baseline, and whether it can win.
 
-Scores are derived from measurements and baselines whenever they are asked for, never stored. So is
-the state of a trial whose answers are degenerate beside a clean baseline (`Leaderboard.of`).
+Scores are computed from stored measurements and never stored. The same holds for the state of a
+trial with degenerate answers beside a good baseline (`Leaderboard.of`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _LEAST_WINDOW_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What gains are measured against: a figure per operating point, in the study's order.
+    """Reference of all gains.
 
     Attributes:
-        values: The figure at each point.
-        metric: Which figure it is.
+        values: Value of the metric at each operating point, in the study's order.
+        metric: The metric.
     """
 
     values: tuple[float, ...]
@@ -78,10 +78,10 @@ class Reference:
         )
 
     def gain(self, measurements: Sequence[Measurement]) -> float:
-        """Weighted geometric mean of the gain at each operating point (design decision 10).
+        """Weighted geometric mean of the gains at all operating points (design decision 10).
 
-        A plain mean of tok/s would be ruled by the highest concurrency. Of a latency the gain is
-        how many times shorter it is.
+        A plain mean of tok/s would depend mostly on the highest concurrency. The gain of a latency
+        is the factor by which it is shorter.
         """
         weights = [m.point.weight for m in measurements]
         sign = 1 if self.metric.larger_is_better else -1
@@ -93,11 +93,10 @@ class Reference:
 
 
 def value_of(measurement: Measurement, metric: Metric) -> float:
-    """A measurement's figure, as scores take it: always above 0, so that every gain is finite.
+    """Value of the metric, always above 0, so that every gain is finite.
 
-    A window in which no request was good says that there were fewer than one in its length, so
-    it counts as half a one: worse than any that was seen, and no worse than that. A latency that
-    no answer had (a TPOT, where all of them are one token long) counts as the whole window.
+    A window without a good request counts as half a request in its length. A latency without any
+    value (TPOT if all answers have one token) counts as the whole window.
     """
     value = float(getattr(measurement, metric.name) or 0.0)
     if value > 0:
@@ -108,14 +107,14 @@ def value_of(measurement: Measurement, metric: Metric) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """A study's trials against its baselines.
+    """Trials of a study and its baselines.
 
     Attributes:
-        trials: All trials, by number, in the states that the baselines leave them.
-        baselines: Trial per baseline name; `None` while it is not judged.
-        reference: The best baseline at each point; `None` until every baseline is judged, and
-            where none of them gave figures that can be believed.
-        metric: What the study's objective ranks by.
+        trials: All trials by number, in the states that comparison with the baselines gives.
+        baselines: Trial by baseline name; `None` until it is judged.
+        reference: Best baseline at each point; `None` until every baseline is judged, and if none
+            has valid results.
+        metric: Metric of the study's objective.
     """
 
     trials: tuple[Trial, ...]
@@ -160,7 +159,7 @@ class Leaderboard:
 
     @property
     def baselines_are_judged(self) -> bool:
-        """Whether no baseline is to come any more."""
+        """Whether every baseline is judged."""
         return all(trial is not None for trial in self.baselines.values())
 
     def score(self, trial: Trial) -> float | None:
@@ -170,7 +169,7 @@ class Leaderboard:
         return self.reference.gain(trial.measurements)
 
     def gain_over(self, baseline: str, trial: Trial) -> float | None:
-        """Gain of `trial` over one baseline, on the same weighted mean."""
+        """Gain of `trial` over one baseline, as the same weighted mean."""
         base = self.baselines.get(baseline)
         reference = Reference.of([base], self.metric) if base is not None else None
         if reference is None or not comparable(trial):
@@ -178,7 +177,7 @@ class Leaderboard:
         return reference.gain(trial.measurements)
 
     def leads(self, trial: Trial) -> list[tuple[str, Trial, float]]:
-        """Every other trial that is a baseline, with the gain over it: the strongest one first."""
+        """Every other baseline trial with the gain over it, the fastest first."""
         found = [
             (name, base, gain)
             for name, base in self.baselines.items()
@@ -190,9 +189,9 @@ class Leaderboard:
 
     @property
     def best(self) -> Trial | None:
-        """The best feasible trial, a baseline included; the earlier one of equals.
+        """Best feasible trial, including baselines; the earlier of two equal trials.
 
-        While baselines are missing, trials are compared with the first of them.
+        Until every baseline is judged, gains are relative to the first judged baseline.
         """
         complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
         if not complete:
@@ -204,33 +203,33 @@ class Leaderboard:
 
 
 def was_disturbed(measurement: Measurement) -> bool:
-    """Whether a window is not believed for nothing but a disturbance: another one may be."""
+    """Whether all reasons against a window are disturbances, so that a repeat may be valid."""
     codes = _codes(measurement.invalid)
     return bool(codes & DISTURBANCES) and codes <= DISTURBANCES | _CONSEQUENCES
 
 
 def has_stalled(measurement: Measurement) -> bool:
-    """Whether a stream stood still for long in a window that is believed.
+    """Whether a stream stalled in a valid window.
 
-    The first batches of a kind are compiled when they are met (Triton's kernels, on an H200 with
-    0.5.17: 0.3 to 1.9 s, a fifth of a window), and not again.
+    SGLang compiles Triton kernels at the first batch of a kind and never again (on an H200 with
+    0.5.17: 0.3 to 1.9 s, a fifth of a window).
     """
     return "stalled" in _codes(measurement.warnings)
 
 
 def _codes(reasons: Iterable[str]) -> set[str]:
-    """The names of the checks that speak: each reason begins with its own."""
+    """Codes of the reasons; each reason begins with its code."""
     return {reason.partition(":")[0] for reason in reasons}
 
 
 def judge(
     measurements: Sequence[Measurement], limits: Mapping[str, float]
 ) -> tuple[TrialState, Failure | None]:
-    """The state of a trial that was measured at every point.
+    """State of a trial that was measured at every point.
 
     Args:
         measurements: One per operating point.
-        limits: Upper bounds by metric name (`ttft_p95_ms`, ...), from `objective.subject_to`.
+        limits: Upper bounds by metric (`ttft_p95_ms`, ...), from `objective.subject_to`.
     """
     reasons = [f"at {_at(m)}: {reason}" for m in measurements for reason in m.invalid]
     if reasons:
@@ -251,14 +250,14 @@ def judge(
 
 
 def beside_baselines(trial: Trial, baselines: Iterable[Trial]) -> Trial:
-    """The trial, `invalid` where its answers are degenerate and a baseline's are not.
+    """Mark a trial `invalid` if its answers are degenerate and those of a baseline are not.
 
-    Dummy weights answer degenerately everywhere: without a baseline that answers well at the same
-    operating point the warning stays a warning.
+    Dummy weights give degenerate answers everywhere: without a good baseline at the same operating
+    point the reason remains a warning.
 
     Args:
-        trial: Judged by itself.
-        baselines: Those that are judged so far; the trial may be among them.
+        trial: The judged trial.
+        baselines: Baselines judged so far; the trial may be one of them.
     """
     if not comparable(trial) or not any(map(_is_degenerate, trial.measurements)):
         return trial
@@ -290,7 +289,7 @@ def _invalid(reasons: Iterable[str]) -> Failure:
 
 
 def comparable(trial: Trial) -> bool:
-    """Whether it was measured at every point, with figures that are believed."""
+    """Whether a trial has valid measurements at every point."""
     return trial.state is TrialState.COMPLETE or (
         trial.state is TrialState.INFEASIBLE
         and trial.failure is not None

@@ -33,7 +33,7 @@ def t_quantile(probability: float, df: int) -> float:
 
 
 def _t_below(t: float, df: int) -> float:
-    """P(T <= t), t >= 0: the finite sums for whole degrees of freedom (Abramowitz 26.7.3-4)."""
+    """P(T <= t) for t >= 0: finite sums for integer degrees of freedom (Abramowitz 26.7.3-4)."""
     angle = math.atan2(t, math.sqrt(df))
     cosine, sine = math.cos(angle), math.sin(angle)
     term = cosine if df % 2 else 1.0

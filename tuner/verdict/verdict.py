@@ -1,4 +1,4 @@
-"""What may be said of the best trial."""
+"""The verdict on the best trial of a study."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Verdict:
 
 
 def verdict(leaderboard: Leaderboard) -> Verdict:
-    """The verdict as far as the search alone supports one.
+    """Return the verdict that the search alone supports.
 
-    A search picks the largest of many noisy figures, so its best is `unconfirmed` until it has
-    been launched again beside the best baseline (design decision 5). The reason names each
-    baseline that is missing from the comparison.
+    A search selects the largest of many noisy results, so its best trial is `unconfirmed` until it
+    is launched again beside the best baseline (design decision 5). The reason names each baseline
+    that is missing from the comparison.
     """
     found = _verdict(leaderboard)
     if leaderboard.best is None:
@@ -47,7 +47,7 @@ def verdict(leaderboard: Leaderboard) -> Verdict:
 
 
 def missing_baselines(leaderboard: Leaderboard) -> tuple[str, ...]:
-    """One sentence for each baseline that was judged and gave no figures to compare with."""
+    """One sentence for each baseline that was judged but has no comparable results."""
     names: dict[int, list[str]] = {}
     judged = {name: trial for name, trial in leaderboard.baselines.items() if trial is not None}
     lost = {trial.number: trial for trial in judged.values() if not comparable(trial)}
@@ -92,7 +92,7 @@ def _verdict(leaderboard: Leaderboard) -> Verdict:
 
 
 def _lacking(leaderboard: Leaderboard) -> str:
-    """What no trial did, where none is complete."""
+    """Sentence for a study without a complete trial."""
     judged = [trial for trial in leaderboard.trials if trial.state.is_verdict]
     if any(t.failure is not None and t.failure.kind == CONSTRAINT for t in judged):
         return "meets the constraints"
@@ -103,9 +103,9 @@ def _lacking(leaderboard: Leaderboard) -> str:
 
 
 def _rate_is_the_loads(best: Trial, others: Sequence[Trial], metric: Metric) -> bool:
-    """Whether the best rate is the one that was sent, and another trial has it as well.
+    """Whether the best rate equals the offered rate, and another trial reaches it too.
 
-    Where requests arrive by themselves, no server answers more of them than arrive.
+    In an open loop no server can answer more requests than arrive.
     """
     if metric.name != "goodput_request_s" or not all(map(_at_ceiling, best.measurements)):
         return False

@@ -1,6 +1,7 @@
 """Messages between the processes of a load: pickled values with a length prefix.
 
 Only a process and its own child processes exchange messages, over pipes that no other process has.
+A worker runs as `__main__`, so messages are defined here: a pickle names the module of its class.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from results.records import Measurement, RequestSample
-from runners.load.checks import acceptance, client, pace, requests, steadiness, tokens
+from runners.load.checks import acceptance, pace, requests, steadiness, tokens
 from runners.load.checks.evidence import INVALIDATING, WARNING, Evidence
 from runners.load.http.acceptance import accept_length, accept_rate, adaptive_steps_of
 from runners.load.http.endpoint import Answer
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 CHECKS: tuple[ModuleType, ...] = (
     requests,
     tokens,
-    client,
     pace,
     steadiness,
     acceptance,

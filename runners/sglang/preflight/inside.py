@@ -1,19 +1,18 @@
-"""Runs inside SGLang's environment: launches from stdin, what SGLang makes of them to stdout.
+"""Check launches inside SGLang's environment: launches on stdin, SGLang's answers on stdout.
 
-Nothing is launched: arguments are parsed, resolved and checked, as a launch begins. It imports
-SGLang and the standard library only, and runs as a script (`python -c`), also where the tuner is
-not installed. Entry points of SGLang 0.5.9, 0.5.17 and 0.5.23:
+Nothing is launched. Arguments are parsed, resolved and checked, as at the start of a launch. The
+script runs as `python -c` where the tuner is not installed, so it imports only SGLang and the
+standard library. Entry points of SGLang 0.5.9, 0.5.17 and 0.5.23:
 
-- `prepare_server_args` parses (`server_args.py:668`, 0.5.23); before 0.5.23 it resolves, too
+- `prepare_server_args` parses (`server_args.py:668`, 0.5.23). Before 0.5.23 it also resolves
   (`ServerArgs.__post_init__`).
-- `resolve_once` resolves (0.5.23), and `resolving_view` reads what came of it.
+- `resolve_once` resolves (0.5.23), and `resolving_view` reads the result.
 - `check_server_args` checks, as the launcher does before it starts a process.
 
 stdin: `{"gpu": {...} or null, "import_s": 180, "seconds": 30, "launches": [{"argv": [], "env":
-{}}]}`; a variable that is `null` is removed. stdout, a line of JSON each: what was imported, then
-the answers in the order of the launches, until the time is up. An answer's `values` are those that
-differ from the first that was said of their field; its `asked` are the fields that the launch
-gives.
+{}}]}`. A variable with `null` is removed. stdout: one line of JSON for the import, then one per
+launch in order, until the time limit. The `values` of an answer are those that differ from the
+first known value of the field. The `asked` are the fields that the launch sets.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ VOLATILE = {"random_seed", "nccl_port", "port", "host"}
 """Fields that differ from start to start."""
 
 NO_ANSWER = (OSError, ImportError, MemoryError)
-"""Of the machine, the network or the installation: no word on the arguments."""
+"""Errors of the machine, the network or the installation, not of the arguments."""
 
 CHECKS = (ValueError, AssertionError, TypeError, NotImplementedError, ZeroDivisionError)
-"""What the checks of arguments raise. With a GPU that is only pretended, all else may come of
-that."""
+"""Errors of SGLang's argument checks. With a simulated GPU, other errors may come from the
+simulation."""
 
 BEFORE_0_5_23 = {
     "is_cuda": "is_cuda",
@@ -51,22 +50,22 @@ BEFORE_0_5_23 = {
     "device_sm": "get_device_sm",
     "device_capability": "get_device_capability",
 }
-"""Functions of `sglang.srt.utils.common` by the facts that 0.5.23 has in their place; of other
-facts it is the name with `_supported`."""
+"""Functions of `sglang.srt.utils.common` by the facts that replace them in 0.5.23. The functions of
+other facts have the fact's name with `_supported`."""
 
 SLACK_S = 10
-"""What one answer may take beyond the time for all."""
+"""Time for one answer beyond the time limit of all."""
 
 ARGUMENTS = ("sglang.srt.server_args", "sglang.srt.arg_groups", "sglang.srt.configs.model_config")
-"""Modules that handle arguments. Kernels that believed in the GPU would look for it."""
+"""Modules that handle arguments. Kernels must not see the simulated GPU."""
 
 
 class RefusedError(Exception):
-    """The parser's words, in place of its end of the process."""
+    """The parser refused the arguments; replaces its exit."""
 
 
 class Parsed:
-    """What the parser made of the last command line."""
+    """Result of the parser for the last command line."""
 
     def __init__(self) -> None:
         self.namespace: dict[str, Any] = {}
@@ -77,7 +76,7 @@ class Parsed:
             parser: argparse.ArgumentParser, args: object = None, namespace: object = None
         ) -> object:
             found = original(parser, args, namespace)
-            self._options = parser._option_string_actions  # noqa: SLF001 - no public way to it
+            self._options = parser._option_string_actions  # noqa: SLF001 - no public way
             self.namespace = dict(vars(found))
             return found
 
@@ -88,7 +87,7 @@ class Parsed:
         setattr(argparse.ArgumentParser, "error", error)  # noqa: B010
 
     def given(self, argv: list[str]) -> Iterator[str]:
-        """The fields of the flags in a command line."""
+        """Fields of the flags in a command line."""
         for word in argv:
             option = self._options.get(word.split("=", 1)[0])
             if option is not None and option.dest not in VOLATILE:
@@ -96,10 +95,10 @@ class Parsed:
 
 
 def pretend(gpu: dict[str, Any]) -> None:
-    """Answers for a GPU that is not here, wherever the handling of arguments asks for one."""
+    """Simulate a GPU wherever the argument handling reads one."""
     torch = importlib.import_module("torch")
     with contextlib.suppress(ImportError):
-        # Kernels ask once, when they are imported: before they could believe it.
+        # Kernels check for a GPU during their import, so import them before the simulation.
         importlib.import_module("sglang.srt.layers.quantization")
     capability = tuple(gpu["capability"])
     torch.cuda.get_device_capability = always(capability)
@@ -112,7 +111,7 @@ def pretend(gpu: dict[str, Any]) -> None:
         functions["get_device"] = "cuda"
     else:
         for name, value in facts.items():
-            with contextlib.suppress(ValueError):  # a fact that this version does not ask for
+            with contextlib.suppress(ValueError):  # a fact that this version does not know
                 override(**{name: value}).install()
     for name, module in list(sys.modules.items()):
         if name.startswith(ARGUMENTS) or name == "sglang.srt.utils.common":
@@ -122,7 +121,7 @@ def pretend(gpu: dict[str, Any]) -> None:
 
 
 def override_platform() -> Callable[..., Any] | None:
-    """SGLang's own way to say which machine this is, of 0.5.23 on."""
+    """SGLang's own function that sets facts about the machine (since 0.5.23)."""
     with contextlib.suppress(ImportError):
         context = importlib.import_module("sglang.srt.runtime_context")
         found: Callable[..., Any] | None = getattr(context, "override_platform", None)
@@ -131,7 +130,7 @@ def override_platform() -> Callable[..., Any] | None:
 
 
 def facts_of(capability: tuple[int, ...]) -> dict[str, Any]:
-    """What SGLang asks a machine about its GPU, by compute capability."""
+    """Facts about a GPU that SGLang reads, by compute capability."""
     major, minor = capability
     return {
         "is_cuda": True,
@@ -149,12 +148,12 @@ def facts_of(capability: tuple[int, ...]) -> dict[str, Any]:
 
 
 def always(value: object) -> Callable[..., Any]:
-    """A function that gives this value, whatever it is asked."""
+    """Function that returns `value` for all arguments."""
     return lambda *_, **__: value
 
 
 def resolved(argv: list[str]) -> object:
-    """The arguments as SGLang would run them; raises what it raises."""
+    """Arguments as SGLang would run them. Errors are SGLang's."""
     prepare = importlib.import_module("sglang.srt.server_args").prepare_server_args
     args: Any = prepare(argv)
     if hasattr(args, "resolve_once"):
@@ -169,12 +168,12 @@ def resolved(argv: list[str]) -> object:
 
 
 def one_line(error: BaseException) -> str:
-    """Its text, with nothing in it that a terminal would obey."""
+    """Text of an error on one line, without control characters of terminals."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
 
 
-def words(error: BaseException) -> str:
-    """An exception on one line, with the place of a bare one."""
+def described(error: BaseException) -> str:
+    """Type and text of an error on one line, or its place if it has no text."""
     text = one_line(error)
     if not text:
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -183,7 +182,7 @@ def words(error: BaseException) -> str:
 
 
 def of_torch(error: BaseException) -> bool:
-    """Whether PyTorch itself raised it: it looked for a GPU that is only pretended."""
+    """Whether PyTorch raised the error, because it looked for the simulated GPU."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{os.sep}torch{os.sep}" in last.filename
 
@@ -191,76 +190,75 @@ def of_torch(error: BaseException) -> bool:
 def answer(
     argv: list[str], parsed: Parsed, base: dict[str, Any], *, pretended: bool
 ) -> dict[str, Any]:
-    """What SGLang makes of one command line; `base` gains what is said for the first time."""
+    """SGLang's answer to one command line; adds the first value of each field to `base`."""
     try:
         view = resolved(argv)
     except RefusedError as error:
         return {"refused": one_line(error)}
     except SystemExit as error:
-        return {"refused": f"it ends with exit code {error.code}"}
+        return {"refused": f"SGLang ends with exit code {error.code}"}
     except NO_ANSWER as error:
-        return {"unanswered": words(error)}
-    except Exception as error:  # noqa: BLE001 - whatever it raises is the answer
-        beside = pretended and (of_torch(error) or not isinstance(error, CHECKS))
-        return {"unanswered" if beside else "refused": words(error)}
+        return {"unanswered": described(error)}
+    except Exception as error:  # noqa: BLE001 - every error is an answer
+        simulation = pretended and (of_torch(error) or not isinstance(error, CHECKS))
+        return {"unanswered" if simulation else "refused": described(error)}
     values = {}
     for name in parsed.namespace.keys() - VOLATILE:
         value = plain(getattr(view, name, None))
         if name not in base or base[name] != value:
             values[name] = value
-    for name, value in values.items():
-        base.setdefault(name, value)
+            base.setdefault(name, value)
     asked = {name: plain(parsed.namespace.get(name)) for name in parsed.given(argv)}
     return {"values": values, "asked": asked}
 
 
 def plain(value: object) -> object:
-    """A value as JSON holds it."""
+    """Value that JSON can hold."""
     return json.loads(json.dumps(value, default=str, skipkeys=True))
 
 
 def main() -> None:
-    """Reads the launches and answers."""
-    # SGLang prints as it pleases, its libraries too.
+    """Read the launches and write the answers."""
+    # SGLang and its libraries print to stdout, so redirect their output to stderr.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
     os.dup2(2, 1)
 
-    def say(said: dict[str, Any]) -> None:
-        out.write(json.dumps(said, ensure_ascii=False) + "\n")
+    def write(line: dict[str, Any]) -> None:
+        out.write(json.dumps(line, ensure_ascii=False) + "\n")
         out.flush()
 
-    asked = json.load(sys.stdin)
-    # SIGALRM ends it, wherever it stands still, and whether or not anybody waits for it any more.
-    signal.alarm(math.ceil(asked["import_s"]))
+    request = json.load(sys.stdin)
+    # SIGALRM ends the process in any hang, also if nobody waits for it any more.
+    signal.alarm(math.ceil(request["import_s"]))
     began = time.monotonic()
     parsed = Parsed()
     try:
         sglang = importlib.import_module("sglang")
         importlib.import_module("sglang.srt.server_args")
-        if asked["gpu"]:
-            pretend(asked["gpu"])
-        with contextlib.suppress(ModuleNotFoundError):  # 0.5.9 has none
-            # As `sglang.launch_server` does: they may change how arguments are handled.
+        if request["gpu"]:
+            pretend(request["gpu"])
+        with contextlib.suppress(ModuleNotFoundError):  # not in 0.5.9
+            # As in `sglang.launch_server`: plugins may change the argument handling.
             importlib.import_module("sglang.srt.plugins").load_plugins()
-    except Exception as error:  # noqa: BLE001 - whatever keeps it from being asked
-        say({"failed": words(error)})
+    except Exception as error:  # noqa: BLE001 - any error means that SGLang cannot be asked
+        write({"failed": described(error)})
         return
-    say({"sglang": sglang.__version__, "import_s": time.monotonic() - began})
+    write({"sglang": sglang.__version__, "import_s": time.monotonic() - began})
     base: dict[str, Any] = {}
-    extra = ["--device", "cuda"] if asked["gpu"] else []
+    extra = ["--device", "cuda"] if request["gpu"] else []
     environ = dict(os.environ)
-    for number, launch in enumerate(asked["launches"]):
+    for number, launch in enumerate(request["launches"]):
         if number <= 1:
-            began = time.monotonic()  # with the first one much is imported that all others need
-        if time.monotonic() - began > asked["seconds"]:
+            began = time.monotonic()  # the first launch imports modules for all others
+        if time.monotonic() - began > request["seconds"]:
             break
         for name, value in launch["env"].items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        say(answer([*launch["argv"], *extra], parsed, base, pretended=bool(asked["gpu"])))
+        write(answer([*launch["argv"], *extra], parsed, base, pretended=bool(request["gpu"])))
         if number == 0:
-            signal.alarm(math.ceil(asked["seconds"]) + SLACK_S)
+            signal.alarm(math.ceil(request["seconds"]) + SLACK_S)
         os.environ.clear()
         os.environ.update(environ)
 

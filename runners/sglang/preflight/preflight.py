@@ -1,4 +1,4 @@
-"""What SGLang makes of a study's points: what it refuses, rewrites, or sets differently itself."""
+"""Check the configurations of a study with SGLang: refused, rewritten, or completed by SGLang."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runners.sglang.preflight.ask import (
     launch_arguments,
 )
 from search_spaces.flags.options import options
-from search_spaces.nccl.knobs import without_nccl
+from search_spaces.nccl.own_all_reduce import without_nccl
 from search_spaces.rules.versions import version_violations
 
 if TYPE_CHECKING:
@@ -29,70 +29,19 @@ if TYPE_CHECKING:
     from search_spaces.space.space import Space
     from search_spaces.study_file.study import Study
 
-
-def points_to_ask(
-    space: Space, baselines: Iterable[Configuration], *, most: int
-) -> tuple[Configuration, ...]:
-    """Return the baselines, then points that differ in more than NCCL variables.
-
-    A sample contains every value of the space and is the same for the same study.
-
-    Args:
-        space: The search space.
-        baselines: Configurations that are always checked.
-        most: Maximum number of points besides the baselines.
-    """
-    first = {without_nccl(b): b for b in baselines}
-    chance = random.Random(space.digest)  # noqa: S311 - a sample, no secret
-    found: dict[Configuration, Configuration] = {}
-    for point in space:
-        found.setdefault(without_nccl(point), point)
-    points = [point for key, point in found.items() if key not in first]
-    if len(points) > most:
-        points = _covering(points, most, chance)
-    return (*first.values(), *points)
-
-
-def _covering(points: list[Configuration], most: int, chance: random.Random) -> list[Configuration]:
-    """Return `most` points; points with a value that no earlier point has come first."""
-    shuffled = chance.sample(points, len(points))
-    seen: set[Hashable] = set()
-    bringing: list[Configuration] = []
-    others: list[Configuration] = []
-    for point in shuffled:
-        new = set(traits(point).items()) - seen
-        seen |= new
-        (bringing if new else others).append(point)
-    return [*bringing, *others][:most]
-
-
-def traits(configuration: Configuration) -> dict[str, Value]:
-    """Return the values of a configuration by the names that users know, speculation first."""
-    speculation = configuration.speculation
-    return {
-        "algorithm": speculation.algorithm,
-        "topk": speculation.topk,
-        "num_steps": speculation.num_steps,
-        "num_draft_tokens": speculation.num_draft_tokens,
-        "draft_tp": configuration.draft_tp,
-        **dict(configuration.flags),
-        **dict(configuration.env),
-    }
-
-
-_LONGEST = 40
-"""Characters of a value that is worth a line; longer ones are lists of graph sizes and the like."""
+_MOST_CHARACTERS = 40
+"""Longest value that is shown; longer values are lists of graph sizes and similar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A flag that SGLang runs with another value than the one asked for.
+    """A flag that SGLang runs with another value than requested.
 
     Attributes:
-        flag: Without dashes.
-        asked: The value asked for.
-        run: The value that it runs with.
-        points: The points of which this is so.
+        flag: Name without dashes.
+        asked: Requested value.
+        run: Value that SGLang runs with.
+        points: Configurations with this change.
     """
 
     flag: str
@@ -103,12 +52,12 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class OwnChoice:
-    """A flag that is not given, and that SGLang sets differently from point to point.
+    """A flag that is not set and for which SGLang chooses different values.
 
     Attributes:
-        flag: Without dashes.
-        by: The knob that it follows; `None` where no single one tells.
-        values: Its values, with those of the knob that have it (none where `by` is `None`).
+        flag: Name without dashes.
+        by: Knob that determines the value; `None` if no single knob does.
+        values: Each value with the values of the knob that lead to it (none if `by` is `None`).
     """
 
     flag: str
@@ -118,18 +67,18 @@ class OwnChoice:
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """SGLang's word on a study.
+    """SGLang's answers about a study.
 
     Attributes:
         study: The study.
-        version: The version that was asked.
-        gpu: The GPU that was pretended; `None` where it saw its own machine.
-        points: Points of the space.
-        answers: By the configurations asked about, without NCCL's variables.
-        asked: The configurations asked about, in the same order.
-        chosen: Configurations that were to be asked about; more than `asked` if the time was up.
-        seconds: Seconds that it took in all.
-        cut_short: Why fewer were asked about than `chosen`, where it was not the time.
+        version: Version of SGLang.
+        gpu: GPU that was simulated; `None` if SGLang saw its own machine.
+        points: Number of points of the space.
+        answers: Answers by configuration without NCCL variables.
+        asked: The configurations of the answers, in the same order.
+        chosen: Number of configurations to check; more than `asked` at the time limit.
+        seconds: Duration of the check.
+        cut_short: Why `asked` is shorter than `chosen`, if not for the time limit.
     """
 
     study: Study
@@ -147,7 +96,7 @@ class PreflightResult:
         return zip(self.asked, self.answers.values(), strict=True)
 
     def refusal(self, configuration: Configuration) -> str | None:
-        """Why it would not start, as far as is known; `None` where nothing speaks against it."""
+        """Why a configuration would not start; `None` if no reason is known."""
         found = self.answers.get(without_nccl(configuration))
         if found is not None and found.refused is not None:
             return found.refused
@@ -156,24 +105,24 @@ class PreflightResult:
 
     @property
     def refused(self) -> dict[Configuration, str]:
-        """Configurations asked about that would not start, with why."""
+        """Checked configurations that would not start, with the reasons."""
         found = ((configuration, self.refusal(configuration)) for configuration in self.asked)
         return {configuration: why for configuration, why in found if why is not None}
 
     @property
     def unanswered(self) -> dict[Configuration, str]:
-        """Configurations asked about of which nothing can be said, with why."""
+        """Checked configurations without an answer, with the reasons."""
         return {c: a.unanswered for c, a in self._answered if a.unanswered is not None}
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """What it would run with other values than asked for, the commonest first."""
+        """Flags with another value than requested, the most frequent changes first."""
         found: dict[tuple[str, str, str], list[Configuration]] = defaultdict(list)
         values: dict[tuple[str, str, str], tuple[Any, Any]] = {}
         for configuration, answer in self._answered:
             for name, (asked, run) in answer.rewritten.items():
                 if run is None:
-                    continue  # kept under another name, as graph sizes are
+                    continue  # stored under another name, like graph sizes
                 key = (_flag(name), repr(asked), repr(run))
                 found[key].append(configuration)
                 values[key] = (asked, run)
@@ -182,39 +131,39 @@ class PreflightResult:
 
     @property
     def own_choices(self) -> tuple[OwnChoice, ...]:
-        """What it sets itself and not alike for all points: they differ in more than they say."""
-        table = options()
+        """Flags that are not set and differ between configurations: the comparison is unfair."""
+        known = options()
         taken = [(traits(c), a) for c, a in self._answered if a.values]
         names = {name for _, answer in taken for name in answer.values}
         out = []
         for name in sorted(names):
-            if _flag(name) not in table or name.startswith("speculative_"):
+            if _flag(name) not in known or name.startswith("speculative_"):
                 continue
             seen = [
                 (of, a.values[name]) for of, a in taken if name in a.values and name not in a.asked
             ]
             if all(_is_short(value) for _, value in seen) and len({repr(v) for _, v in seen}) > 1:
-                out.append(_choice(_flag(name), seen))
+                out.append(_own_choice(_flag(name), seen))
         return tuple(out)
 
 
-def _choice(flag: str, seen: list[tuple[dict[str, Any], Any]]) -> OwnChoice:
-    for by in dict.fromkeys(name for of, _ in seen for name in of):
-        values: dict[str, Any] = {}
-        groups: dict[str, dict[Any, None]] = defaultdict(dict)
-        of_knob: dict[Any, set[str]] = defaultdict(set)
-        for of, value in seen:
-            key = repr(value)
-            values[key] = value
-            groups[key][of.get(by)] = None
-            of_knob[of.get(by)].add(key)
-        if len(of_knob) > 1 and all(len(keys) == 1 for keys in of_knob.values()):
-            return OwnChoice(flag, by, tuple((values[k], tuple(groups[k])) for k in groups))
+def _own_choice(flag: str, seen: list[tuple[dict[str, Value], Any]]) -> OwnChoice:
+    """Find the first knob whose value determines the flag's value."""
     distinct = {repr(value): value for _, value in seen}
+    for by in dict.fromkeys(name for of, _ in seen for name in of):
+        knob_values: dict[str, dict[Any, None]] = defaultdict(dict)
+        flag_values: dict[Any, set[str]] = defaultdict(set)
+        for of, value in seen:
+            knob_values[repr(value)][of.get(by)] = None
+            flag_values[of.get(by)].add(repr(value))
+        if len(flag_values) > 1 and all(len(found) == 1 for found in flag_values.values()):
+            return OwnChoice(
+                flag, by, tuple((value, tuple(knob_values[key])) for key, value in distinct.items())
+            )
     return OwnChoice(flag, None, tuple((value, ()) for value in distinct.values()))
 
 
-def judge(
+def check_with_sglang(
     study: Study,
     space: Space,
     baselines: Iterable[Configuration],
@@ -224,19 +173,19 @@ def judge(
     seconds: float,
     gpu_names: Iterable[str] = (),
 ) -> PreflightResult:
-    """Asks the SGLang that would run the study, without a launch.
+    """Check a study's configurations with the SGLang that would run them, without a launch.
 
     Args:
         study: The study.
         space: Its legal points.
-        baselines: What is measured beside them; asked about first.
-        environment: Where SGLang would run.
-        most: Points asked about, a sample where there are more.
-        seconds: After these it is asked about no further point.
-        gpu_names: GPUs meant where the environment has none, the likeliest first.
+        baselines: Baselines, which are checked first.
+        environment: Environment with SGLang.
+        most: Maximum number of points; a larger space is sampled.
+        seconds: Time limit; see `ask`.
+        gpu_names: GPUs to simulate if the environment has none, the likeliest first.
 
     Raises:
-        NotAskedError: It is not installed there, or could not be asked.
+        NotAskedError: SGLang is not installed there, or could not be asked.
     """
     began = time.monotonic()
     try:
@@ -268,9 +217,54 @@ def judge(
     )
 
 
+def points_to_ask(
+    space: Space, baselines: Iterable[Configuration], *, most: int
+) -> tuple[Configuration, ...]:
+    """Baselines, then at most `most` points that differ in more than NCCL variables.
+
+    A sample contains every value of the space and is the same for the same study.
+    """
+    first = {without_nccl(b): b for b in baselines}
+    found: dict[Configuration, Configuration] = {}
+    for point in space:
+        found.setdefault(without_nccl(point), point)
+    points = [point for key, point in found.items() if key not in first]
+    if len(points) > most:
+        chance = random.Random(space.digest)  # noqa: S311 - a sample, no secret
+        points = _covering(chance.sample(points, len(points)))[:most]
+    return (*first.values(), *points)
+
+
+def _covering(points: list[Configuration]) -> list[Configuration]:
+    """Reorder points: those with a value that no earlier point has come first."""
+    seen: set[Hashable] = set()
+    bringing: list[Configuration] = []
+    others: list[Configuration] = []
+    for point in points:
+        new = set(traits(point).items()) - seen
+        seen |= new
+        (bringing if new else others).append(point)
+    return [*bringing, *others]
+
+
+def traits(configuration: Configuration) -> dict[str, Value]:
+    """Values of a configuration by the names that users know, speculation first."""
+    speculation = configuration.speculation
+    return {
+        "algorithm": speculation.algorithm,
+        "topk": speculation.topk,
+        "num_steps": speculation.num_steps,
+        "num_draft_tokens": speculation.num_draft_tokens,
+        "draft_tp": configuration.draft_tp,
+        **dict(configuration.flags),
+        **dict(configuration.env),
+    }
+
+
 def _flag(field: str) -> str:
     return field.replace("_", "-")
 
 
 def _is_short(value: object) -> bool:
-    return isinstance(value, (str, int, float, bool, type(None))) and len(str(value)) <= _LONGEST
+    scalar = isinstance(value, (str, int, float, bool, type(None)))
+    return scalar and len(str(value)) <= _MOST_CHARACTERS

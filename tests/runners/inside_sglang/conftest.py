@@ -1,4 +1,4 @@
-"""Launches a stand-in of SGLang with the plugin on its path: real processes, real entry points."""
+"""Launch a stand-in of SGLang with the plugin: real processes, real entry points."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHAIN = {
     "speculative_eagle_topk": 1,
     "speculative_num_draft_tokens": 6,
 }
-"""Arguments of a server whose steps can be switched among up to 5."""
+"""Arguments of a server that can switch among up to 5 steps."""
 
 HOT_SWITCH = {"TUNER_SWITCHABLE_STEPS": "1,2,5", "TUNER_LAUNCH": MARK}
 
@@ -47,12 +47,12 @@ class Launched:
     log: str
 
     def lines(self) -> list[str]:
-        """The plugin's lines."""
+        """Lines of the plugin in the log."""
         return [line for line in self.log.splitlines() if line.startswith("tuner_sglang_plugin:")]
 
 
 class Launch:
-    """Launches stand-ins; a start takes a second of a core, so what can be shared is."""
+    """Launch stand-ins. A start takes a CPU second, so tests share servers if possible."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

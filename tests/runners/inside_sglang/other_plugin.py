@@ -1,4 +1,4 @@
-"""Another plugin, in a folder of its own, that does something as it is registered."""
+"""Another plugin in its own folder, which runs code when SGLang registers it."""
 
 from __future__ import annotations
 

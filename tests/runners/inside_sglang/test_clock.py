@@ -1,4 +1,4 @@
-"""The clock's sums, driven by its real hooks; the GPU's time is set by the test."""
+"""Sums of the cycle clock, driven by its real hooks with a simulated GPU time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runners.plugin.inside_sglang.tuner_sglang_plugin.marks import CudaMarks
 
 
 class Stream:
-    """A GPU that works off what was recorded, when the test says so."""
+    """A GPU that passes recorded events when the test advances it."""
 
     def __init__(self, monkeypatch) -> None:
         self.waiting = []
@@ -55,7 +55,7 @@ class Stream:
         monkeypatch.setitem(sys.modules, "torch", torch)
 
     def reach(self, *instants: float) -> None:
-        """It comes by as many events."""
+        """Pass this many events."""
         for at in instants:
             self.waiting.pop(0).at = at
 
@@ -75,7 +75,7 @@ class Mode:
 
 
 class Server:
-    """Calls the hooks in the order in which SGLang's workers come by."""
+    """Calls the hooks in the order of SGLang's workers."""
 
     def __init__(self, stream: Stream, *, graphs: bool = True) -> None:
         self.clock = CycleClock()
@@ -128,8 +128,8 @@ def totals(sums):
     return {part: (one["count"], round(one["total_s"], 9)) for part, one in sums.items()}
 
 
-def test_a_cycle_is_the_sum_of_its_parts(stream):
-    """The next one ends it: rest is what lies between the parts and after the last one."""
+def test_cycle_is_the_sum_of_its_parts(stream):
+    """The next cycle ends a cycle. `rest` is the time between the parts and after the last part."""
     server = Server(stream)
     server.cycle()
     server.cycle()
@@ -152,7 +152,7 @@ def test_a_cycle_is_the_sum_of_its_parts(stream):
     }
 
 
-def test_nothing_is_read_before_the_gpu_has_come_by(stream):
+def test_events_are_read_after_the_gpu_passed_them(stream):
     server = Server(stream)
     server.cycle()
     server.cycle()
@@ -163,7 +163,7 @@ def test_nothing_is_read_before_the_gpu_has_come_by(stream):
     assert server.sums()["1"]["cycle"]["count"] == 1
 
 
-def test_events_are_used_again(stream):
+def test_events_are_reused(stream):
     server = Server(stream)
     at = 0.0
     for _ in range(200):
@@ -177,7 +177,7 @@ def test_events_are_used_again(stream):
     assert totals(server.sums()["1"])["cycle"] == (199, 1.99)
 
 
-def test_a_gpu_that_lags_is_caught_up_with(stream):
+def test_lagging_gpu_is_read_later(stream):
     server = Server(stream)
     for _ in range(50):
         server.cycle()
@@ -200,7 +200,7 @@ def test_without_speculation_verify_is_the_decode_forward(stream):
 
 
 @pytest.mark.parametrize("between", ["extend", "idle"])
-def test_what_lies_between_two_cycles_ends_neither(stream, between):
+def test_other_forwards_between_cycles_end_no_cycle(stream, between):
     server = Server(stream)
     server.cycle()
     server.forward(between)
@@ -213,13 +213,13 @@ def test_what_lies_between_two_cycles_ends_neither(stream, between):
     assert "rest" not in sums
 
 
-def test_a_draft_of_an_idle_rank_is_no_cycle(stream):
+def test_draft_of_an_idle_rank_is_no_cycle(stream):
     server = Server(stream)
     assert server.draft(kind="idle") == "result"
     assert server.sums() == {}
 
 
-def test_a_cycle_counts_for_the_batch_that_it_began_with(stream):
+def test_cycle_counts_for_its_first_batch_size(stream):
     server = Server(stream)
     server.cycle(size=4)
     server.cycle(size=3)
@@ -232,8 +232,8 @@ def test_a_cycle_counts_for_the_batch_that_it_began_with(stream):
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-def test_graphs_are_told_from_eager_runs(stream, graphs):
-    """An eager part comes by the draft's forward; a graph does not."""
+def test_graphs_and_eager_runs_are_counted_apart(stream, graphs):
+    """Only an eager run calls the draft's forward."""
     server = Server(stream, graphs=graphs)
     server.draft()
     server.forward("verify", graph=graphs)
@@ -253,8 +253,8 @@ def test_nothing_is_recorded_before_the_server_is_ready(stream):
     assert server.sums() == {}
 
 
-def test_it_is_stopped_and_goes_on(stream):
-    """What lies between counts for nothing; the cycle that it was stopped in has no end."""
+def test_clock_stops_and_resumes(stream):
+    """Time while stopped does not count, and a stopped cycle has no end."""
     server = Server(stream)
     server.cycle()
     assert server.clock.change(None, {"tuner_clock": 0}) is None
@@ -269,7 +269,7 @@ def test_it_is_stopped_and_goes_on(stream):
 
 
 @pytest.mark.parametrize("asked", [{"tuner_clock": 2}, {"tuner_clock": 0, "other": 1}])
-def test_a_request_that_it_does_not_know_is_refused(stream, asked):
+def test_unknown_request_is_refused(stream, asked):
     server = Server(stream)
     assert server.clock.change(None, dict(asked)) is not None
     server.cycle()
@@ -285,7 +285,7 @@ def test_results_pass_through(stream):
 
 
 @pytest.mark.parametrize("broken", ["record", "query", "elapsed_time"])
-def test_what_goes_wrong_in_it_stops_it_and_nothing_else(stream, capsys, monkeypatch, broken):
+def test_error_stops_only_the_clock(stream, capsys, monkeypatch, broken):
     server = Server(stream)
     server.cycle()
 
@@ -314,8 +314,8 @@ def test_what_goes_wrong_in_it_stops_it_and_nothing_else(stream, capsys, monkeyp
 
 
 @pytest.mark.parametrize("hook", ["draft", "forward", "draft_extend"])
-def test_an_exception_of_the_server_passes(stream, hook):
-    """It is not the clock's: the server has to know of it."""
+def test_server_exception_passes_through(stream, hook):
+    """An exception of the server must reach the server."""
     server = Server(stream)
     if hook == "draft_extend":
         server.draft()
@@ -333,7 +333,7 @@ def test_an_exception_of_the_server_passes(stream, hook):
     assert server.status()["failed"] is None
 
 
-def test_what_it_cannot_read_of_a_batch_is_no_concern_of_the_servers(stream, capsys):
+def test_unreadable_batch_does_not_reach_the_server(stream, capsys):
     server = Server(stream)
     batch = SimpleNamespace(forward_mode=Mode("decode"))
     assert server.clock.draft(lambda *_: "drafted", None, batch) == "drafted"
@@ -342,7 +342,7 @@ def test_what_it_cannot_read_of_a_batch_is_no_concern_of_the_servers(stream, cap
 
 
 @given(st.floats(min_value=1e-6, max_value=1e3))
-def test_a_duration_lies_in_its_bucket(seconds):
+def test_duration_is_inside_its_bucket(seconds):
     bucket = bucket_of(seconds)
     slack = 1 + 1e-9  # a bound of a bucket belongs to either, by rounding
     assert 1e-6 * 1.02**bucket <= seconds * slack
@@ -361,8 +361,8 @@ def test_sums_add_up(seconds):
 
 
 @given(st.text(min_size=1, max_size=40))
-def test_the_tuner_writes_the_same_protocol(mark):
-    """The plugin imports nothing of ours, so what both know is written twice."""
+def test_tuner_and_plugin_have_the_same_protocol(mark):
+    """The plugin cannot import the tuner, so both define the protocol."""
     assert status.token_of(mark) == plugin_protocol.token_of(mark)
     assert status.PROTOCOL == plugin_protocol.PROTOCOL
     assert saying.NAME == plugin_protocol.NAME

@@ -1,4 +1,4 @@
-"""On which servers the steps are not switched, and why."""
+"""Servers that cannot switch their steps, and the reasons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TREES = (Shape(1, 3), Shape(2, 4), Shape(3, 6))
 
 @pytest.fixture
 def server(monkeypatch):
-    """SGLang's context and its graphs, as the conditions ask for them."""
+    """SGLang's context and graphs, as far as the conditions read them."""
     arguments, graphs = {"dp_size": 1, "pp_size": 1, "disaggregation_mode": "null"}, {"off": True}
     context = SimpleNamespace(resolved_server_args_dict=lambda: arguments)
     of_context = ModuleType("sglang.srt.runtime_context")
@@ -45,11 +45,11 @@ def worker(*, name="EAGLEWorkerV2", steps=5, tokens=6, topk=1, device="cuda", ad
 
 @pytest.mark.parametrize("name", ["EAGLEWorkerV2", "StandaloneWorkerV2"])
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_chain_that_starts_with_the_largest_can_be_switched(server, name, device):
+def test_chain_starting_at_the_largest_can_switch(server, name, device):
     assert unsupported_reason(worker(name=name, device=device), CHAINS) is None
 
 
-def test_trees_of_one_width_can_be_switched(server):
+def test_trees_of_one_width_can_switch(server):
     assert unsupported_reason(worker(steps=3, tokens=6, topk=2), TREES) is None
 
 
@@ -64,25 +64,25 @@ def test_trees_of_one_width_can_be_switched(server):
         ({"tokens": 4}, "the server starts with 5/4,"),
     ],
 )
-def test_a_worker_that_cannot_be_switched_soundly(server, given, reason):
+def test_unsupported_worker_is_refused(server, given, reason):
     assert reason in unsupported_reason(worker(**given), CHAINS)
 
 
 @pytest.mark.parametrize("shape", [Shape(1, 4), Shape(3, 3), Shape(2, 2)], ids=str)
-def test_a_tree_that_does_not_exist(server, shape):
-    """One step of width 2 has two tokens to choose from; three steps need four."""
+def test_impossible_tree_is_refused(server, shape):
+    """One step of width 2 offers two tokens; three steps need four."""
     reason = unsupported_reason(worker(steps=3, tokens=6, topk=2), (shape, Shape(3, 6)))
     assert reason == f"at --speculative-eagle-topk 2 there is no tree of {shape}"
 
 
-def test_a_chain_server_takes_no_trees(server):
+def test_chain_server_refuses_trees(server):
     assert unsupported_reason(worker(), (Shape(2, 4), Shape(5, 6))) == (
         "--speculative-eagle-topk is 1, and 2/4 is no chain"
     )
 
 
-def test_one_candidate_alone_must_be_the_largest_in_every_respect(server):
-    """Neither 3/4 nor 2/6 has buffers for the other."""
+def test_start_must_be_the_largest_in_steps_and_tokens(server):
+    """Neither 3/4 nor 2/6 has large enough buffers for the other."""
     reason = unsupported_reason(worker(steps=3, tokens=4, topk=2), (Shape(2, 6), Shape(3, 4)))
     assert "the server starts with 3, and buffers have the size of the start" in reason
 
@@ -101,13 +101,13 @@ def test_one_candidate_alone_must_be_the_largest_in_every_respect(server):
         ("disaggregation_mode", "decode"),
     ],
 )
-def test_an_argument_under_which_switching_is_unsound(server, argument, value):
+def test_argument_that_excludes_switching(server, argument, value):
     server.arguments[argument] = value
     reason = unsupported_reason(worker(), CHAINS)
     assert reason.startswith(f"--{argument.replace('_', '-')} is ")
 
 
-def test_a_cpu_needs_the_flag_without_which_it_would_capture_graphs(server):
+def test_cpu_needs_graphs_disabled(server):
     server.graphs["off"] = False
     assert unsupported_reason(worker(device="cuda"), CHAINS) is None
     assert "it needs --disable-cuda-graph" in unsupported_reason(worker(device="cpu"), CHAINS)
@@ -117,7 +117,7 @@ def test_a_cpu_needs_the_flag_without_which_it_would_capture_graphs(server):
     ("backend", "refused"),
     [("QwenSparseMultiStepDraftBackend", True), ("TritonMultiStepDraftBackend", False)],
 )
-def test_states_that_share_indices_are_not_switched(backend, refused):
+def test_backends_with_shared_indices_are_refused(backend, refused):
     draft_worker = SimpleNamespace(draft_attn_backend=type(backend, (), {})())
     reason = sharing_reason(SimpleNamespace(draft_worker=draft_worker))
     assert (reason is not None) == refused

@@ -1,4 +1,4 @@
-"""Without the tuner's variables it is not there; what it is asked for is proven or refused."""
+"""Loading of the plugin: nothing without variables, otherwise ready or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ told += [sorted(HookRegistry.hooks), sorted(n for n in sys.modules if "tuner_sgl
 """
 
 
-def test_without_variables_nothing_is_hooked_and_nothing_is_imported(launch):
+def test_without_variables_nothing_is_hooked_or_imported(launch):
     server = launch(LOOK)
     assert server.code == 0, server.log
     assert server.lines() == []
@@ -33,7 +33,7 @@ def test_without_variables_nothing_is_hooked_and_nothing_is_imported(launch):
     assert modules == ["tuner_sglang_plugin"]
 
 
-def test_a_clock_that_is_off_is_not_asked_for(monkeypatch):
+def test_clock_variable_0_turns_the_clock_off(monkeypatch):
     for value in ("", "0"):
         monkeypatch.setenv("TUNER_CYCLE_CLOCK", value)
         assert not asked_for()
@@ -41,14 +41,14 @@ def test_a_clock_that_is_off_is_not_asked_for(monkeypatch):
     assert asked_for()
 
 
-def test_a_clock_that_is_asked_for_in_other_words_is_refused(launch):
+def test_invalid_clock_variable_is_refused(launch):
     server = launch(env={"TUNER_CYCLE_CLOCK": "on"})
     assert server.code == EXIT_CODE
     assert "REFUSED clock: TUNER_CYCLE_CLOCK is 'on', neither 1 nor 0" in server.log
 
 
 def test_only_schedulers_are_hooked(launch):
-    """Neither the main process nor the detokenizer imports anything of SGLang for it."""
+    """In the main process and the detokenizer the plugin imports nothing of SGLang."""
     hooked, bare = launch(LOOK, env=CLOCK), launch(paths=())
     assert hooked.lines() == [
         "tuner_sglang_plugin: ready rank=0/1 sglang=0.5.23 hot_switch=off clock=on"
@@ -59,7 +59,7 @@ def test_only_schedulers_are_hooked(launch):
 
 
 @pytest.mark.parametrize("asked", [HOT_SWITCH, CLOCK], ids=["hot_switch", "clock"])
-def test_a_version_that_was_not_verified_is_refused_before_schedulers_start(launch, asked):
+def test_unverified_version_is_refused_before_schedulers_start(launch, asked):
     server = launch(version="0.5.24", env=asked)
     assert server.code == EXIT_CODE
     name = "hot_switch" if asked is HOT_SWITCH else "clock"
@@ -70,7 +70,7 @@ def test_a_version_that_was_not_verified_is_refused_before_schedulers_start(laun
 
 
 @pytest.mark.parametrize("steps", ["", "1,x", "1,,2", "-1", "1.5", "2/", "/4", "2/x"])
-def test_steps_that_are_no_list_are_refused(monkeypatch, capsys, steps):
+def test_invalid_steps_are_refused(monkeypatch, capsys, steps):
     monkeypatch.setenv("TUNER_LAUNCH", MARK)
     with pytest.raises(SystemExit) as ended:
         HotSwitch.from_environment(steps)
@@ -78,13 +78,13 @@ def test_steps_that_are_no_list_are_refused(monkeypatch, capsys, steps):
     assert f"REFUSED hot_switch: {steps!r} is not a list" in capsys.readouterr().err
 
 
-def test_without_a_mark_nobody_could_switch(launch):
+def test_missing_mark_is_refused(launch):
     server = launch(env={"TUNER_SWITCHABLE_STEPS": "1,2,5"})
     assert server.code == EXIT_CODE
     assert "REFUSED hot_switch: TUNER_LAUNCH is not set" in server.log
 
 
-def test_a_changed_signature_ends_the_server(launch):
+def test_changed_signature_ends_the_server(launch):
     server = launch(env=HOT_SWITCH | {"FAKE_CHANGED": "apply_runtime_state"})
     assert server.code not in {0, None}
     assert (
@@ -95,7 +95,7 @@ def test_a_changed_signature_ends_the_server(launch):
     assert f"the scheduler died with code {EXIT_CODE}" in server.log
 
 
-def test_a_function_that_is_gone_ends_the_server(launch, tmp_path):
+def test_missing_function_ends_the_server(launch, tmp_path):
     body = """
         from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
         del EAGLEWorkerV2.apply_runtime_state
@@ -105,8 +105,8 @@ def test_a_function_that_is_gone_ends_the_server(launch, tmp_path):
     assert "apply_runtime_state cannot be found: AttributeError" in server.log
 
 
-def test_a_hook_that_does_not_apply_ends_the_server(launch, tmp_path):
-    """Another plugin has patched the target before: SGLang passes over ours, and says nothing."""
+def test_hook_that_does_not_apply_ends_the_server(launch, tmp_path):
+    """Another plugin patched the target first, so SGLang silently skips our hook."""
     body = """
         from sglang.srt.plugins.hook_registry import HookRegistry
         target = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
@@ -121,20 +121,20 @@ def test_a_hook_that_does_not_apply_ends_the_server(launch, tmp_path):
     ) in server.log
 
 
-def test_a_server_without_a_worker_to_switch_ends(launch):
+def test_server_without_draft_worker_ends(launch):
     server = launch(arguments={"speculative_algorithm": None}, env=HOT_SWITCH)
     assert server.code != 0
     (line,) = server.lines()
     assert line.startswith("tuner_sglang_plugin: REFUSED hot_switch: no worker of EAGLE")
 
 
-def test_the_clock_refuses_a_device_that_it_cannot_measure(launch):
+def test_clock_refuses_unsupported_devices(launch):
     server = launch(env=CLOCK | {"FAKE_DEVICE": "npu"})
     assert server.code != 0
     assert "REFUSED clock: the device is npu" in server.log
 
 
-def test_the_clock_refuses_pipeline_stages(launch):
+def test_clock_refuses_pipeline_parallelism(launch):
     server = launch(arguments=CHAIN | {"pp_size": 2}, env=CLOCK)
     assert server.code != 0
     assert "REFUSED clock: --pp-size is 2" in server.log
@@ -145,16 +145,16 @@ def test_the_clock_refuses_pipeline_stages(launch):
     [({}, signal.SIGQUIT), ({"FAKE_IN_BACKGROUND": "1"}, signal.SIGKILL)],
     ids=["in_front", "in_background"],
 )
-def test_a_controller_that_waits_for_a_schedulers_word_is_told(launch, env, ended_by):
-    """With data parallelism nobody looks whether the scheduler lives (0.5.17, 0.5.23)."""
+def test_waiting_data_parallel_controller_ends(launch, env, ended_by):
+    """With data parallelism SGLang does not check that the scheduler lives (0.5.17, 0.5.23)."""
     server = launch(arguments=CHAIN | {"dp_size": 2}, env=CLOCK | {"FAKE_DEVICE": "npu"} | env)
     assert "REFUSED clock: the device is npu" in server.log
     assert f"the scheduler died with code {-ended_by}" in server.log
     assert server.code not in {0, None}
 
 
-def test_a_capability_that_cannot_say_whether_it_is_ready_is_refused(launch):
-    """SGLang would take the exception for one of its own, and nobody would know whose it is."""
+def test_failing_readiness_check_is_a_refusal(launch):
+    """The exception would look like an error of SGLang."""
     server = launch(env=CLOCK | {"FAKE_DEVICE": "cuda"})  # the stand-in's torch has no events
     assert server.code != 0
     assert "REFUSED clock: it is not ready: AttributeError: " in server.log

@@ -1,4 +1,4 @@
-"""What it is made of: it must load in an interpreter that is not ours."""
+"""The plugin's files must load in SGLang's interpreter."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SOURCES = sorted((PLUGIN / "tuner_sglang_plugin").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_it_is_standard_library_only_and_python_3_10(path):
-    """`torch` is the server's own, imported where it is needed."""
+def test_plugin_is_standard_library_only_and_python_3_10(path):
+    """Functions that need `torch` import the server's `torch`."""
     tree = ast.parse(path.read_text(), feature_version=(3, 10))
     imported = set()
     for node in ast.walk(tree):
@@ -32,7 +32,7 @@ def test_it_is_standard_library_only_and_python_3_10(path):
     assert "torch" not in at_the_top
 
 
-def test_its_dist_info_is_what_sglang_looks_for():
+def test_dist_info_has_sglangs_entry_point():
     (found,) = importlib.metadata.distributions(path=[str(PLUGIN)])
     assert (found.name, found.version) == ("tuner_sglang_plugin", VERSION)
     (entry,) = found.entry_points

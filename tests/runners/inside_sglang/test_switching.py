@@ -1,4 +1,4 @@
-"""Who may switch, when, and to what; what the server then is."""
+"""Switches of a running server: allowed, refused, and their effect."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ told["clock"] = [other(tuner_clock=0), other(tuner_clock=0, tuner_token={token_o
 
 @pytest.fixture(scope="module", params=[("0.5.17", "EAGLE"), ("0.5.23", "STANDALONE")])
 def server(launch, request):
-    """One server of each version, that has been asked for all of it."""
+    """One server of each version, after all requests of the tests."""
     version, algorithm = request.param
     arguments = CHAIN | {"speculative_algorithm": algorithm}
     server = launch(SCRIPT, version=version, arguments=arguments, env=HOT_SWITCH | CLOCK)
@@ -74,15 +74,15 @@ def told(server):
     return server[1].told["scheduler"]
 
 
-def test_it_says_that_it_is_ready_when_the_states_are_built(server):
+def test_ready_line_follows_the_states(server):
     version, launched = server
     assert launched.lines()[0] == (
         f"tuner_sglang_plugin: ready rank=0/1 sglang={version} hot_switch=1,2,5 clock=on"
     )
 
 
-def test_a_switch_is_in_force_at_once(told):
-    """Every state has the width of a launch of its own: 0.5.17 would give all that of the start."""
+def test_switch_is_in_force_at_once(told):
+    """Every state has the width of a separate launch; 0.5.17 would use the width of the start."""
     assert [one[:5] for one in told["switches"]] == [
         [True, 2, 3, 3, 2],
         [True, 1, 2, 2, 1],
@@ -113,28 +113,28 @@ def test_every_switch_is_logged(server):
         ("busy", "requests are waiting or running"),
     ],
 )
-def test_what_is_refused_changes_nothing(server, told, asked, reason):
+def test_refused_switch_changes_nothing(server, told, asked, reason):
     assert told[asked] == [False, 2, 3, 3, 2, reason]
     assert any(line.endswith(reason) and "refused to switch" in line for line in server[1].lines())
 
 
-def test_after_a_refusal_its_own_tuner_goes_on(told):
+def test_own_tuner_can_switch_after_a_refusal(told):
     assert told["then"] == [True, 1, 2, 2, 1, None]
 
 
-def test_batches_and_acceptance_do_not_move_it(told):
+def test_load_does_not_change_the_setting(told):
     assert told["batches"] == 2
 
 
-def test_the_clock_is_stopped_by_its_own_tuner_only(told):
+def test_only_its_own_tuner_stops_the_clock(told):
     assert told["clock"] == [False, True, False]
 
 
-def test_other_requests_are_left_to_sglang(told):
+def test_other_requests_go_to_sglang(told):
     assert told["others"] == [True, False]
 
 
-def test_the_status(told):
+def test_status(told):
     status = told["status"]
     assert set(status.pop("states")) == {"1", "2", "5"}
     assert status == {
@@ -146,8 +146,8 @@ def test_the_status(told):
     }
 
 
-def test_trees(launch):
-    """States of as many steps and other tokens are states of their own."""
+def test_tree_states(launch):
+    """Equal steps with other draft tokens are separate states."""
     script = (
         ASKING
         + """

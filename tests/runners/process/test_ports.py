@@ -1,4 +1,4 @@
-"""Ports of launches: none that anything listens on, and none that another tuner has chosen."""
+"""Ports of launches: free, and not reserved by another tuner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def only_block(monkeypatch):
-    """The one block that can be chosen; nothing of it is in use."""
+    """The only block that can be chosen; all its ports are free."""
     first = ports.free_port_block()
     monkeypatch.setattr(ports, "_LOWEST", first)
     monkeypatch.setattr(ports, "_HIGHEST", first + 2 * ports.BLOCK)

@@ -1,4 +1,4 @@
-"""The replay runner: a table's answers on a virtual clock."""
+"""The replay runner: table rows on a virtual clock."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_missing_row_is_a_study_fault(table, study, tmp_path):
 HEAD = "configuration,concurrency,repeat,output_tok_s,accept_length,launch_s,failure,fault\n"
 
 
-def test_reading_a_table(tmp_path, study):
+def test_read_table(tmp_path, study):
     path = tmp_path / "table.csv"
     path.write_text(
         HEAD

@@ -1,4 +1,4 @@
-"""Command lines: the right words, and a shell line that means the same."""
+"""Command lines, and equivalent shell lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from search_spaces.configuration import Configuration, Speculation
 from search_spaces.study_file.load import parse_study
 
 
-def test_a_speculative_configuration_in_full(study):
+def test_command_of_a_speculative_configuration(study):
     configuration = Configuration.of(
         Speculation("EAGLE3", 2, 1, 3),
         draft_tp=8,
@@ -47,7 +47,7 @@ def test_a_speculative_configuration_in_full(study):
     )
 
 
-def test_without_speculation_nothing_is_said_about_it(study):
+def test_command_without_speculation_has_no_speculative_flags(study):
     configuration = Configuration.of(
         flags={"enable-mixed-chunk": True}, env={"NCCL_PROTO": None, "NCCL_ALGO": "Ring"}
     )
@@ -58,7 +58,7 @@ def test_without_speculation_nothing_is_said_about_it(study):
     assert ("NCCL_ALGO", "Ring") in command.env, "a varied variable replaces the fixed one"
 
 
-def test_defaults_left_to_sglang_are_not_written(study):
+def test_unset_flags_are_left_out(study):
     command = sglang_command(study, Configuration.of(Speculation("EAGLE3")), python="python")
     assert [word for word in command.argv if word.startswith("--speculative")] == [
         "--speculative-algorithm",
@@ -74,7 +74,7 @@ def test_ngram_has_no_draft_model(study):
     )
 
 
-def test_the_studys_address_is_exported_and_a_trials_own_replaces_it():
+def test_export_has_the_study_address_and_a_trial_its_own():
     study = parse_study(
         "study: s\nmodel: {path: m/m}\nserver: {flags: {host: 0.0.0.0, port: 8000}}\n"
         "space: {speculation: [{algorithm: none}]}\n"
@@ -102,11 +102,11 @@ def test_the_studys_address_is_exported_and_a_trials_own_replaces_it():
         ({"a": 1}, ["--f", '{"a":1}']),
     ],
 )
-def test_values_as_words(value, words):
+def test_flag_words(value, words):
     assert flag_words("f", value) == words
 
 
-def test_flags_are_found_again_by_any_of_their_names():
+def test_flag_destination_of_every_spelling():
     assert flag_destination("tensor-parallel-size") == "tp_size"
     assert flag_destination("attention-backend") == "attention_backend"
 
@@ -116,7 +116,7 @@ names = st.from_regex(r"T_[A-Z0-9_]{1,8}", fullmatch=True)
 
 
 @given(st.lists(words, max_size=4), st.dictionaries(names, words, max_size=3))
-def test_a_shell_line_splits_back_into_the_command(arguments, env):
+def test_shell_line_splits_into_the_command(arguments, env):
     command = LaunchCommand(("python", *arguments), tuple(sorted(env.items())))
     assert shlex.split(shell(command)) == [
         *(f"{name}={value}" for name, value in command.env),
@@ -124,7 +124,7 @@ def test_a_shell_line_splits_back_into_the_command(arguments, env):
     ]
 
 
-def test_a_shell_line_does_what_the_command_says():
+def test_shell_line_runs_the_command():
     script = "import os, sys, json; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
     command = LaunchCommand(
         (sys.executable, "-c", script, "a b", "$HOME 'x'"), (("T_SET", "LL, *"),), ("T_GONE",)
@@ -138,7 +138,7 @@ def test_a_shell_line_does_what_the_command_says():
     assert "T_GONE" not in environ
 
 
-def test_without_removed_variables_the_line_is_plain():
+def test_shell_line_without_removed_variables_has_no_env():
     line = shell(LaunchCommand(("python", "-m", "m"), (("NCCL_PROTO", "LL,LL128,Simple"),)))
     assert line == "NCCL_PROTO=LL,LL128,Simple python -m m"
 
@@ -153,7 +153,7 @@ KEYED = (
 )
 
 
-def test_keys_are_for_the_exported_command_alone(monkeypatch):
+def test_only_the_exported_command_has_keys(monkeypatch):
     study = parse_study(KEYED, "s", stored=True)
     monkeypatch.setenv("T_TOKEN", "hf_of_the_caller")
     trial = sglang_command(study, Configuration(), python="python", host="127.0.0.1", port=1)
@@ -165,7 +165,7 @@ def test_keys_are_for_the_exported_command_alone(monkeypatch):
     assert dict(exported.env)["HF_TOKEN"] == "$T_TOKEN"
 
 
-def test_a_secret_that_the_caller_has_not_is_left_alone(monkeypatch):
+def test_secret_without_a_value_is_not_set(monkeypatch):
     monkeypatch.delenv("T_TOKEN", raising=False)
     study = parse_study(KEYED, "s", stored=True)
     trial = sglang_command(study, Configuration(), python="python", host="127.0.0.1", port=1)
@@ -173,7 +173,7 @@ def test_a_secret_that_the_caller_has_not_is_left_alone(monkeypatch):
     assert "HF_TOKEN" not in trial.unset
 
 
-def test_no_secret_is_stored_or_shown():
+def test_secrets_are_redacted():
     command = LaunchCommand(
         (
             *("docker", "exec", "s", "env", "HF_TOKEN=hf_abc", "python", "--api-key", "sk-1"),
@@ -193,7 +193,7 @@ def test_no_secret_is_stored_or_shown():
     assert not {"hf_abc", "sk-1", "two", "hf_0123456789abcdefgh"} & set(shlex.split(line))
 
 
-def test_none_takes_a_fixed_flag_or_variable_away():
+def test_none_removes_a_fixed_flag_or_variable():
     study = parse_study(KEYED, "s", stored=True)
     configuration = Configuration.of(
         flags={"chunked-prefill-size": None, "speculative-draft-model-path": "x"},
@@ -205,7 +205,7 @@ def test_none_takes_a_fixed_flag_or_variable_away():
     assert "--speculative-draft-model-path" not in command.argv, "nothing is drafted"
 
 
-def test_a_configuration_may_bring_another_draft(study):
+def test_configuration_overrides_the_draft(study):
     configuration = Configuration.of(
         Speculation("EAGLE3"), flags={"speculative-draft-model-path": "other/draft"}
     )

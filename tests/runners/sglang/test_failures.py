@@ -15,8 +15,8 @@ from runners.sglang.server_log import FIRST, phase_begun
 LOGS = Path(__file__).parents[1].parent / "data" / "failed"
 
 EXPECTED = json.loads((LOGS / "expected.json").read_text())
-"""By recording; the tests of the real SGLang hold it to the same (`tests/sglang`)."""
-# Of these only the end was recorded, so the phase cannot be read from them.
+"""Failure by recording; `tests/sglang` expects the same of the real SGLang."""
+# Recordings without their beginning, so the phase is given here.
 CUT = {
     "0.5.23-cpu/eagle_shape_mismatch": "warmup",
     "0.5.17-h200/F0_proto_FOO": "distributed",
@@ -25,13 +25,13 @@ CUT = {
 }
 
 
-def test_every_recorded_log_is_expected():
+def test_every_recorded_log_has_an_expectation():
     recorded = {str(path.relative_to(LOGS).with_suffix("")) for path in LOGS.rglob("*.log")}
     assert recorded == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_recorded(name):
+def test_recorded_log(name):
     tail = (LOGS / f"{name}.log").read_text()
     phase = CUT.get(name, FIRST)
     for line in tail.splitlines():
@@ -50,7 +50,7 @@ def test_recorded(name):
     assert "\n" not in failure.message
 
 
-# Texts that no log at hand shows: as they stand in SGLang 0.5.23, torch and the field notes.
+# Lines without a recorded log, from the sources of SGLang 0.5.23 and torch.
 QUOTED = [
     (
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
@@ -134,13 +134,13 @@ QUOTED = [
 
 
 @pytest.mark.parametrize(("text", "kind", "fault"), QUOTED, ids=[k for _, k, _ in QUOTED])
-def test_quoted(text, kind, fault):
+def test_quoted_line(text, kind, fault):
     tail = f"[2026-11-29 19:19:53 TP0] Scheduler hit an exception: Traceback\n{text}\n"
     failure = recognise(tail, exit_code=-9, phase="cuda_graph")
     assert (failure.kind, failure.fault) == (kind, fault)
 
 
-def test_flags_that_sglang_refuses_without_a_word_are_placed():
+def test_refused_flags_without_message_get_the_place():
     tail = (
         '  File "/srv/sglang/srt/server_args.py", line 290, in check_server_args\n'
         '  File "/srv/sglang/srt/arg_groups/validation_hook.py", line 244, in check\n'
@@ -152,7 +152,7 @@ def test_flags_that_sglang_refuses_without_a_word_are_placed():
     assert recognise(tail, exit_code=1, phase="weights").kind == "server_crashed"
 
 
-def test_a_hang_on_an_address_names_it():
+def test_hang_on_an_address_names_the_address():
     tail = (
         "[W1130 06:36:55 TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to host "
         "203.0.113.7:26024 - retrying (try=1, timeout=1800000ms, delay=549ms)\n"
@@ -162,13 +162,13 @@ def test_a_hang_on_an_address_names_it():
     assert "203.0.113.7" in ready_timeout(tail, phase="distributed", seconds=300).message
 
 
-def test_a_bad_value_of_a_varied_flag_is_the_configurations_fault():
+def test_bad_value_of_a_varied_flag_is_a_configuration_fault():
     tail = (LOGS / "0.5.23-cpu/bad_choice.log").read_text()
     failure = recognise(tail, exit_code=2, phase="arguments", varied_flags={"attention-backend"})
     assert failure.fault == "configuration"
 
 
-def test_the_servers_own_argument_list_is_no_symptom():
+def test_logged_arguments_and_requests_are_ignored():
     tail = (
         "[2026-11-29 19:09:22] server_args=ServerArgs(trust_remote_code=True, "
         "note='address already in use')\n"
@@ -180,7 +180,7 @@ def test_the_servers_own_argument_list_is_no_symptom():
     assert failure.message == "MadeUpError: something new (exit code 1)"
 
 
-def test_an_unknown_crash_shows_its_last_meaningful_line():
+def test_unknown_crash_shows_the_last_meaningful_line():
     tail = (
         "[2026-11-29 19:00:43] Load weight begin. avail mem=21.65 GB\n"
         "[2026-11-29 19:00:45] The frobnicator is on fire\n\n"
@@ -197,7 +197,7 @@ def test_an_unknown_crash_shows_its_last_meaningful_line():
 
 
 @pytest.mark.parametrize(("exit_code", "number"), [(-9, 9), (-15, 15), (137, 9), (143, 15)])
-def test_a_signal_that_sglang_did_not_send_itself_is_the_hosts_fault(exit_code, number):
+def test_signal_from_outside_is_a_host_fault(exit_code, number):
     failure = recognise("[x] Load weight begin.\n", exit_code=exit_code, phase="weights")
     assert (failure.kind, failure.fault) == ("server_killed", "host")
     assert f"signal {number} " in failure.message
@@ -212,7 +212,7 @@ def test_a_signal_that_sglang_did_not_send_itself_is_the_hosts_fault(exit_code, 
         (-159, "server_crashed", "configuration"),
     ],
 )
-def test_a_scheduler_that_was_killed_or_crashed(exit_code, kind, fault):
+def test_killed_and_crashed_schedulers(exit_code, kind, fault):
     tail = (
         f"[x] Subprocess scheduler_0 (pid=1) crashed with exit code {exit_code}. Triggering ...\n"
         "[x] kill_process_tree called: parent_pid=1, include_parent=True\n"
@@ -222,23 +222,23 @@ def test_a_scheduler_that_was_killed_or_crashed(exit_code, kind, fault):
 
 
 @pytest.mark.parametrize("exit_code", [-11, -6, -4, -7, -8, 139, 134])
-def test_a_segmentation_fault_comes_from_nobody_else(exit_code):
+def test_segmentation_fault_is_a_configuration_fault(exit_code):
     failure = recognise("[x] Load weight begin.\n", exit_code=exit_code, phase="weights")
     assert (failure.kind, failure.fault) == ("server_crashed", "configuration")
     assert f"exit code {exit_code}" in failure.message
 
 
-def test_a_server_that_was_told_to_end_is_no_fault_of_its_configuration():
+def test_normal_exit_is_a_host_fault():
     failure = recognise("[x] Shutting down\n", exit_code=0, phase="load")
     assert (failure.kind, failure.fault) == ("server_ended", "host")
     assert "Shutting down" in failure.message
 
 
-def test_an_empty_log():
+def test_empty_log():
     assert "the log is empty" in recognise("", exit_code=1, phase="arguments").message
 
 
-def test_a_hang_names_phase_and_last_line():
+def test_hang_names_phase_and_last_line():
     failure = ready_timeout(
         "[2026-11-29 19:09:45] Init torch distributed begin.\n", phase="distributed", seconds=300
     )
@@ -250,9 +250,9 @@ def test_a_hang_names_phase_and_last_line():
     assert "Init torch distributed begin." in failure.message
 
 
-def test_the_table_of_kinds_is_complete():
+def test_docs_list_every_kind():
     page = (Path(__file__).parents[3] / "docs" / "failures.md").read_text()
-    told = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
+    documented = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
     unrecognised = {
         ("invalid_flags", "configuration"),
         ("server_killed", "host"),
@@ -260,13 +260,14 @@ def test_the_table_of_kinds_is_complete():
         ("server_crashed", "configuration"),
         ("ready_timeout", "configuration"),
     }
-    assert told == {(rule.kind, rule.fault) for rule in RULES} | unrecognised
+    kinds = {(rule.kind, rule.fault) for rule in RULES} | unrecognised
+    assert documented == kinds, "docs/failures.md needs one row per kind and fault"
 
 
 SIGQUIT_0_5_9 = "[2026-02-24 10:00:00] Received sigquit from a child process. It usually means ..."
 DEAD_0_5_9 = "[2026-02-24 10:00:00] Rank 0 scheduler is dead. Please check if there are logs."
 OLDER = {
-    # 0.5.9 does not say that it kills its own group.
+    # 0.5.9 does not log that it kills its own group.
     "0.5.9 own end": (
         f"Scheduler hit an exception: Traceback\nMadeUpError: something\n\n{SIGQUIT_0_5_9}\n",
         -9,
@@ -333,7 +334,7 @@ OLDER = {
 
 
 @pytest.mark.parametrize("name", OLDER)
-def test_words_of_other_versions(name):
+def test_messages_of_other_versions(name):
     tail, exit_code, (kind, fault, part) = OLDER[name]
     failure = recognise(tail, exit_code=exit_code, phase="arguments")
     assert (failure.kind, failure.fault) == (kind, fault)

@@ -23,7 +23,7 @@ def info(name: str):
     return json.loads((BODIES / name).read_text())
 
 
-def test_a_speculative_server(study):
+def test_speculative_server(study):
     asked = Configuration.of(
         Speculation("STANDALONE", 3, 2, 6),
         draft_tp=1,
@@ -52,12 +52,12 @@ def test_a_speculative_server(study):
 @pytest.mark.parametrize(
     "body", ["0.5.23-cpu/plain_server_info.json", "0.5.9-cpu/server_info.json"]
 )
-def test_a_plain_server_has_no_draft(study, body):
+def test_server_without_speculation_has_no_draft(study, body):
     resolved = resolved_of(Configuration(), study, info(body), {"A": "b"})
     assert resolved.configuration == Configuration()
 
 
-def test_what_cannot_be_read_back_is_left_out(study):
+def test_unreported_flags_and_variables_are_left_out(study):
     asked = Configuration.of(flags={"no-such-flag": 1}, env={"NCCL_PROTO": "LL"})
     resolved = resolved_of(asked, study, info("0.5.23-cpu/plain_server_info.json"), {})
     assert resolved.configuration == Configuration()
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_back_is_left_out(study):
         ("true", True, "true"),
     ],
 )
-def test_values_come_back_in_the_asked_type(study, asked, found, expected):
+def test_values_have_the_requested_type(study, asked, found, expected):
     resolved = resolved_of(Configuration.of(flags={"x-y": asked}), study, {"x_y": found}, {})
     assert dict(resolved.configuration.flags) == {"x-y": expected}
 
@@ -107,13 +107,13 @@ def test_values_come_back_in_the_asked_type(study, asked, found, expected):
          {"dp_size": 1, "attn_dp_size": 1, "enable_dp_attention": False}, True),
     ],
 )  # fmt: skip
-def test_groups_of_data_parallel_attention_under_either_name(study, asked, info, ignored):
+def test_dp_size_of_data_parallel_attention_under_both_names(study, asked, info, ignored):
     asked = Configuration.of(flags=asked)
     resolved = resolved_of(asked, study, info, {})
     assert bool(differences(asked, resolved.configuration)) == ignored
 
 
-def test_differences_name_what_was_rewritten():
+def test_differences_name_rewritten_knobs():
     asked = Configuration.of(
         Speculation("EAGLE3", 4, 1, 9),
         draft_tp=1,
@@ -158,19 +158,19 @@ def found(text: str, environ: dict[str, str]) -> tuple[str, ...]:
     return differences(ASKED, resolved_of(ASKED, study, INFO, environ).configuration)
 
 
-def test_only_what_the_study_varies_can_be_ignored():
+def test_production_flags_keep_the_requested_value():
     assert found(STUDY + TODAY, {"A": "2"}) == (
         "page-size: asked 64, runs 1",
         "A: asked '1', runs '2'",
     )
 
 
-def test_without_a_command_of_today_everything_counts():
+def test_without_production_command_all_flags_are_compared():
     assert len(found(STUDY, {"A": "1"})) == 4
 
 
-# As SGLang does: the started process changes its own environment, which the kernel does not show,
-# and starts its scheduler with it. Its second child is no scheduler, and has more to tell.
+# Like SGLang: the started process changes its own environment, which the kernel does not show, and
+# passes it on to its scheduler. The second child is no scheduler and has more variables.
 TREE = """
 import os, subprocess, sys
 os.environ["NCCL_CUMEM_ENABLE"] = "0"
@@ -208,7 +208,7 @@ def server(tmp_path):
 
 def test_effective_environment_is_the_schedulers_without_secrets(server):
     found = effective_environment(server.members())
-    assert found["NCCL_CUMEM_ENABLE"] == "0"  # which the started process does not show
+    assert found["NCCL_CUMEM_ENABLE"] == "0"  # not visible in the started process
     assert "NCCL_CUMEM_ENABLE" not in psutil.Process(server.identity.pid).environ()
     assert "NCCL_OTHER" not in found
     assert (found["NCCL_PROTO"], found["HF_HOME"]) == ("LL", "/cache")
@@ -223,7 +223,7 @@ def test_effective_environment_of_a_single_process(server):
 
 
 class Shown:
-    """A process as the kernel shows it."""
+    """A process as `/proc` shows it."""
 
     def __init__(self, pid, title, environ):
         self.pid, self._title, self._environ = pid, title, environ
@@ -239,7 +239,7 @@ def test_overwritten_environment_is_skipped():
     leader = Shown(1, "python", {"NCCL_PROTO": "LL", "PATH": "/bin"})
     wiped = Shown(2, "sglang::scheduler_TP0", {})
     assert effective_environment([leader, wiped]) == {"NCCL_PROTO": "LL"}
-    # One that really has nothing of interest is believed.
+    # A process without recorded variables counts.
     plain = Shown(3, "sglang::scheduler_TP1", {"PATH": "/bin"})
     assert effective_environment([leader, wiped, plain]) == {}
 

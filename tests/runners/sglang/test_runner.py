@@ -1,4 +1,4 @@
-"""The SGLang runner without SGLang: what it would need, and what it would start."""
+"""The SGLang runner without SGLang: checks and commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fake_python(folder: Path, *, version: str | None, gpus: int = 0) -> str:
-    """An interpreter that answers as one of an environment with SGLang and GPUs would."""
+    """An interpreter that answers like one with SGLang and GPUs."""
     script = folder / "python"
     facts = {"sglang": version, "gpus": gpus}
     body = (
@@ -60,7 +60,7 @@ def study_of(folder: Path, *, flags: str = "{}", model: str = "org/model"):
         (("0.5.23", 0), "{device: cpu}", "org/model", None),
     ],
 )
-def test_what_is_missing(tmp_path, found, flags, model, said):
+def test_check_names_what_is_missing(tmp_path, found, flags, model, said):
     version, gpus = found
     fake_python(tmp_path, version=version, gpus=gpus)
     study = study_of(tmp_path, flags=flags, model=model)
@@ -114,7 +114,7 @@ def test_server_without_plugin_parts_has_no_plugin(
     assert remark.endswith("cycle clock is off: TUNER_CYCLE_CLOCK=0 is set")
 
 
-def test_exported_and_launched_commands_differ_in_the_port_only(
+def test_exported_and_launched_commands_differ_only_in_the_port(
     study, tmp_path, intent, with_sglang
 ):
     with_sglang("0.5.23")
@@ -127,7 +127,7 @@ def test_exported_and_launched_commands_differ_in_the_port_only(
         launched = runner.launch_command(one, host="127.0.0.1", port=20010)
         assert launched.argv[:-2] == exported.argv[:-2], "it starts at the most steps"
         assert (exported.argv[-1], launched.argv[-1]) == ("30000", "20010")
-        # The plugin is in the environment alone, and never in the exported one.
+        # Only the launch has the plugin, in its environment.
         ours = {name: value for name, value in launched.env if name in OURS}
         assert ours.pop("PYTHONPATH").startswith(str(FOLDER))
         asked = {"TUNER_CYCLE_CLOCK": "1"} | ({"TUNER_SWITCHABLE_STEPS": word} if word else {})
@@ -146,7 +146,7 @@ def test_unusable_plugin_is_not_launched(study, tmp_path, intent, with_sglang):
 
 
 @pytest.mark.parametrize("prefix", ["[]", "[nice]"])
-def test_the_chat_template_is_rendered_with_the_servers_variables(tmp_path, monkeypatch, prefix):
+def test_chat_template_is_rendered_with_the_server_variables(tmp_path, monkeypatch, prefix):
     (tmp_path / "transformers.py").write_text(
         "import os\n"
         "class AutoTokenizer:\n"
@@ -180,7 +180,7 @@ def test_make_runner(study, tmp_path):
     ("version", "simulated", "noticed"),
     [("0.6.1", False, True), ("0.5.17", False, False), ("0.6.1", True, False)],
 )
-def test_an_unread_version_is_noticed_once(study, tmp_path, version, simulated, noticed):
+def test_unknown_version_is_remarked_once(study, tmp_path, version, simulated, noticed):
     runner = SGLangRunner(study, seed=0, log_dir=tmp_path)
     for _ in range(2):
         runner.notice_version(Resolved(eagle3(2), version, simulated=simulated))

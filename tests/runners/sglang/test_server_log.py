@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.sglang.server_log import FIRST, LogFollower, log_tail, own_kernel_in, phase_begun
-from runners.sglang.startup import PhaseClock, StartTimeouts
+from runners.sglang.server_log import LogFollower, log_tail, own_kernel_in, phase_begun
 from search_spaces.nccl.own_all_reduce import MIB, V2_LIMIT
 
 LOGS = Path(__file__).parents[1].parent / "data" / "failed"
@@ -28,7 +27,7 @@ LOGS = Path(__file__).parents[1].parent / "data" / "failed"
         ("0.5.23-cpu/unknown_flag", []),
     ],
 )
-def test_recorded_logs(log, phases):
+def test_phases_of_recorded_logs(log, phases):
     seen: list[str] = []
     for line in (LOGS / f"{log}.log").read_text().splitlines():
         phase = phase_begun(line)
@@ -52,29 +51,11 @@ def test_recorded_logs(log, phases):
         ("Disable prefill CUDA graph because cuda_graph_config resolved ...", None),
     ],
 )
-def test_lines(line, phase):
+def test_phase_begun(line, phase):
     assert phase_begun(line) == phase
 
 
-def test_repeated_phase_adds_up():
-    clock = PhaseClock(10.0)
-    assert clock.enter("weights", 15.0)
-    assert clock.enter("kv_cache", 18.0)
-    assert clock.enter("weights", 19.0)
-    assert not clock.enter("weights", 19.5)
-    assert clock.in_current(20.0) == 1.0
-    assert clock.finish(21.0) == ((FIRST, 5.0), ("weights", 5.0), ("kv_cache", 1.0))
-
-
-def test_timeouts_follow_the_time_scale_down_to_a_floor():
-    timeouts = StartTimeouts((("weights", 100.0),), floor_s=5.0)
-    assert timeouts.real_seconds("weights", 1.0) == 100.0
-    assert timeouts.real_seconds("weights", 10.0) == 10.0
-    assert timeouts.real_seconds("weights", 1000.0) == 5.0
-    assert timeouts.real_seconds("unheard of", 1.0) > 0
-
-
-def test_following_a_log_that_grows_in_pieces(tmp_path):
+def test_follower_joins_partial_lines(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"one\ntw")
     follower = LogFollower(path)
@@ -117,10 +98,10 @@ ON = ARGUMENTS.format(False)
         (ON + V2_17 + READY, "custom all-reduce v2", 16),
         (ON + V2_23 + V2_23 + READY, "custom all-reduce v2", 16),
         (ON + V1 + READY, "custom all-reduce", 8),
-        (V2_23 + PUSH_ONLY, "custom all-reduce v2", 16),  # also of a start that failed later
+        (V2_23 + PUSH_ONLY, "custom all-reduce v2", 16),  # also before a later failure
     ],
 )
-def test_a_kernel_that_runs(tmp_path, log, name, mib):
+def test_own_kernel_is_found(tmp_path, log, name, mib):
     (tmp_path / "log").write_text(log)
     kernel = own_kernel_in(tmp_path / "log")
     assert kernel is not None
@@ -131,17 +112,17 @@ def test_a_kernel_that_runs(tmp_path, log, name, mib):
     "log",
     [
         "",
-        ON + READY,  # a log level above info says nothing
+        ON + READY,  # no evidence in a log above level info
         OFF + READY,
-        OFF + V2_23 + READY,  # deterministic inference, or a kernel of another purpose
+        OFF + V2_23 + READY,  # deterministic inference, or a kernel with another purpose
         ON + PUSH_ONLY + READY,
         ON + NONE_REGISTERED + READY,
         ON + PCIE + READY,
         ON + V2_23 + FAILED + READY,
-        ON + READY + V2_23,  # a prompt that was logged, say
+        ON + READY + V2_23,  # after the start: may be a logged prompt
     ],
 )
-def test_none_that_is_known_to_run(tmp_path, log):
+def test_own_kernel_is_unknown(tmp_path, log):
     (tmp_path / "log").write_text(log)
     assert own_kernel_in(tmp_path / "log") is None
 
@@ -155,16 +136,16 @@ def test_none_that_is_known_to_run(tmp_path, log):
         (PCIE, True, False),
         (UNSUPPORTED, True, False),
         (FAILED, True, False),
-        (ON + READY, True, False),  # would have told
+        (ON + READY, True, False),  # level info would show the kernel
     ],
 )
-def test_a_log_above_info_tells_only_where_nvlink_joins_all_gpus(tmp_path, log, nvlink, runs):
+def test_log_above_info_proves_the_kernel_only_with_nvlink(tmp_path, log, nvlink, runs):
     (tmp_path / "log").write_text(log)
     assert (own_kernel_in(tmp_path / "log", nvlink=nvlink) is not None) is runs
     assert own_kernel_in(tmp_path / "missing", nvlink=True) is None
 
 
-def test_no_log_and_a_lower_limit(tmp_path):
+def test_own_kernel_limit_is_at_most_the_default(tmp_path):
     log = tmp_path / "log"
     assert own_kernel_in(log) is None
     log.write_text(V2_17)

@@ -1,4 +1,4 @@
-"""The session's own calls, against a server that closes idle connections at the worst moment."""
+"""HTTP calls of a session, to a server that closes idle connections at the worst moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 
 
 def serve(listener: socket.socket) -> None:
-    """Answers the first request of a connection, and closes on the second without a word."""
+    """Answer the first request of a connection, and close it at the second one."""
     while True:
         try:
             connection, _ = listener.accept()
@@ -40,7 +40,7 @@ def base_url():
 
 
 def test_connection_closed_between_calls_is_no_crash(base_url):
-    with ServerClient(base_url) as client:
+    with contextlib.closing(ServerClient(base_url)) as client:
         assert client.switch(Setting(2), 7) is None
         assert client.switch(Setting(3, 6), 7) is None
         assert client.healthy(5.0)

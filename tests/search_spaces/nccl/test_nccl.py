@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration
 from search_spaces.nccl.lists import ALGORITHMS, COLLECTIVES, HAS, PROTOCOLS, read, without_any
-from search_spaces.nccl.pairs import crossed_bounds, nothing_left, shadowed
-from search_spaces.nccl.values import canonical_value, unknown_variable, value_problem
+from search_spaces.nccl.values import (
+    canonical_value,
+    crossed_bounds,
+    nothing_left,
+    shadowed,
+    unknown_variable,
+    value_problem,
+)
 from search_spaces.nccl.variables import LAST_READ_BY, VARIABLES
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.space.space import Space

@@ -8,7 +8,6 @@ import pytest
 
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.nccl.allreduce import OWN_OFF
-from search_spaces.nccl.knobs import nccl_knobs, without_nccl
 from search_spaces.nccl.own_all_reduce import (
     MIB,
     V1_BYTES,
@@ -17,8 +16,10 @@ from search_spaces.nccl.own_all_reduce import (
     carries_decoding,
     hidden_size,
     may_have_own_kernel,
+    nccl_knobs,
     scope,
     token_bytes,
+    without_nccl,
 )
 from search_spaces.space.space import Space
 

@@ -24,9 +24,10 @@ import pytest
 
 from results.database import address_without_password
 from tuner.cli import app as cli
-from tuner.commands.database_check import Kind
+from tuner.commands.database import Kind
 
 from ...conftest import Tuner
+from ...quick_profile import write_quick_profile
 from ..conftest import small_text
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,9 @@ def swept(request, tmp_path_factory):
     """A sweep that was killed in its second launch, and resumed to its end."""
     folder = tmp_path_factory.mktemp(request.param)
     tuner = Tuner(folder)
-    (folder / "small.yaml").write_text(small_text(steps="[1, 2]", protos="[null]"))
+    profile = write_quick_profile(folder)
+    text = small_text(steps="[1, 2]", protos="[null]", profile=profile)
+    (folder / "small.yaml").write_text(text)
     if request.param == "sqlite":
         yield sweep_and_resume(tuner, f"sqlite:///{folder}/tuner.db")
     else:
@@ -435,7 +438,7 @@ def test_optunas_tables_out_of_step_are_told(tmp_path):
     from results.store import Store
     from results.studies import NewStudy
     from search_spaces.configuration import Configuration, Speculation
-    from tuner.commands.database_check import problems_of
+    from tuner.commands.database import problems_of
 
     with Store.open(f"sqlite:///{tmp_path}/tuner.db") as store:
         study = store.create_study(NewStudy("kept", "study: kept\n", "d", "s", "simulated", True))

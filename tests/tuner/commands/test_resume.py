@@ -15,7 +15,8 @@ import pytest
 
 from results.store import Store
 from runners.process.gpu_locks import FOLDER_VARIABLE, DeviceLocks
-from runners.simulated_server.engine.profile import PROFILES
+
+from ...quick_profile import write_quick_profile
 
 if TYPE_CHECKING:
     import subprocess
@@ -47,9 +48,7 @@ def until(happened, process: subprocess.Popen[str]) -> None:
 @pytest.fixture
 def unfinished(tuner, call, write_small):
     """A study with one launch behind it and others to come, on a profile of its own."""
-    text = (PROFILES / "kimi.yaml").read_text()
-    (tuner.folder / "machine.yaml").write_text(text)
-    path = write_small(**ONE | {"launches": 2}, profile="./machine.yaml")
+    path = write_small(**ONE | {"launches": 2}, profile=write_quick_profile(tuner.folder))
     call("sweep", "--study", path, "--launches", "1")
     reopen(tuner.folder)
     return path
@@ -67,15 +66,15 @@ def launches(tuner) -> int:
 
 def test_another_engine_or_gpu_is_refused_and_forked_without_figures(tuner, call, unfinished):
     engine = ("name: kimi\n", "name: kimi\nsglang: 0.5.17\n")
-    gpus = ("[&gpu NVIDIA RTX PRO 6000 Blackwell,", "[&gpu NVIDIA RTX PRO 6000, NVIDIA H200,")
-    edit(tuner.folder / "machine.yaml", *engine)
-    edit(tuner.folder / "machine.yaml", *gpus)
+    gpus = ("6000 Blackwell", "5000 Blackwell")
+    edit(tuner.folder / "kimi-quick.yaml", *engine)
+    edit(tuner.folder / "kimi-quick.yaml", *gpus)
     _, refused = call("resume", "--study", "small", code=2)
     assert "study small cannot continue" in refused
     assert "\n  SGLang: measured with 0.5.23, now 0.5.17\n" in refused
     assert (
-        "\n  GPUs: measured with 8 x NVIDIA RTX PRO 6000 Blackwell, now 8 x NVIDIA RTX PRO 6000 "
-        "+ 1 x NVIDIA H200" in refused
+        "\n  GPUs: measured with 8 x NVIDIA RTX PRO 6000 Blackwell, now 8 x NVIDIA RTX PRO 5000 "
+        "Blackwell" in refused
     )
     assert "`tuner resume --study small --fork NEW`" in refused
     assert launches(tuner) == 1  # nothing was started
@@ -89,8 +88,8 @@ def test_another_engine_or_gpu_is_refused_and_forked_without_figures(tuner, call
     assert [x["imported_from"] for x in report["launches"]] == [None]
     assert report["sglang_version"] == report["machine"]["sglang"] == "0.5.17"
 
-    edit(tuner.folder / "machine.yaml", *reversed(engine))
-    edit(tuner.folder / "machine.yaml", *reversed(gpus))
+    edit(tuner.folder / "kimi-quick.yaml", *reversed(engine))
+    edit(tuner.folder / "kimi-quick.yaml", *reversed(gpus))
     call("resume", "--study", "small")
     assert launches(tuner) == 3
 

@@ -8,12 +8,11 @@ import time
 import jsonschema
 import psutil
 import pytest
-import yaml
 
 from results.store import Store
-from runners.simulated_server.engine.profile import PROFILES
 from tuner.hot_switch.switching import read_switching
 
+from ...quick_profile import write_quick_profile
 from ..reports.test_report import SCHEMA
 
 pytestmark = pytest.mark.slow
@@ -21,10 +20,7 @@ pytestmark = pytest.mark.slow
 
 def plant(folder, **trouble) -> str:
     """A profile of the Kimi machine with a misbehaviour; its name for a study."""
-    profile = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
-    profile["misbehave"] = [trouble]
-    (folder / "machine.yaml").write_text(yaml.safe_dump(profile))
-    return "./machine.yaml"
+    return write_quick_profile(folder, misbehave=[trouble])
 
 
 def test_a_graph_that_is_missing_in_switched_states_costs_launches_and_no_answer(

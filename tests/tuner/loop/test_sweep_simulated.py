@@ -101,7 +101,7 @@ def test_sweep_show_export_and_the_same_server_again(tuner, write_small, call):
 
 def test_the_exported_server_runs_what_the_trial_ran(tuner, write_small, call):
     path = write_small(steps="[2]", protos='["LL,LL128,Simple"]')
-    report = json.loads(tuner.run("sweep", "--study", path, "--json").stdout)
+    report = json.loads(call("sweep", "--study", path, "--json")[0])
     trial = next(
         t for t in report["trials"] if t["configuration"]["speculation"].get("num_steps") == 2
     )
@@ -140,32 +140,32 @@ def test_the_exported_server_runs_what_the_trial_ran(tuner, write_small, call):
     assert simulated_of(info) == (True, 50.0)
 
 
-def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(tuner, write_small, call):
+def test_a_second_sweep_is_refused_and_resume_of_a_finished_study_says_so(write_small, call):
     path = write_small(steps="[1]", protos="[null]")
-    tuner.run("sweep", "--study", path)
+    call("sweep", "--study", path)
     _, refused = call("sweep", "--study", path, code=2)
     assert "tuner resume" in refused
     assert "--name" in refused
     again, said = call("resume", "--study", "small", "--json")
     assert "is finished" in said
     assert len(json.loads(again)["trials"]) == 3  # none, steps 1, and the default 3 steps
-    tuner.run("sweep", "--study", path, "--name", "second", "--launches", "1")
+    call("sweep", "--study", path, "--name", "second", "--launches", "1")
     assert json.loads(call("show", "--study", "second", "--json")[0])["study"] == "second"
 
 
 def test_unknown_studies_and_missing_storage(tuner, write_small, call):
     assert "tuner sweep" in call("resume", "--study", "small", code=2)[1]
     path = write_small(steps="[1]", protos="[null]", launches=1)
-    tuner.run("sweep", "--study", path)
+    call("sweep", "--study", path)
     assert "small" in call("show", "--study", "other", code=2)[1]
     (tuner.folder / "small.yaml").write_text((tuner.folder / "small.yaml").read_text() + "# new\n")
     assert "differs from the study file" in call("export", "--study", path, code=2)[1]
 
 
-def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner, write_small, call):
+def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(write_small, call):
     path = write_small()
-    stopped = tuner.run("sweep", "--study", path, "--launches", "3", "--no-hot-switch", "--json")
-    report = json.loads(stopped.stdout)
+    stopped, _ = call("sweep", "--study", path, "--launches", "3", "--no-hot-switch", "--json")
+    report = json.loads(stopped)
     assert report["budget"]["stopped"] == "budget"
     assert report["budget"]["launches_spent"] == 3
     assert len(report["trials"]) == 3
@@ -173,10 +173,10 @@ def test_the_budget_stops_the_sweep_and_resume_keeps_the_target(tuner, write_sma
     assert again["trials"] == report["trials"]
 
 
-def test_constraints_and_exit_code_3(tuner, write_small, call):
+def test_constraints_and_exit_code_3(write_small, call):
     path = write_small(limits="{ttft_p95_ms: 1}", steps="[1]", protos="[null]")
-    done = tuner.run("sweep", "--study", path, "--json", code=3)
-    report = check_schema(json.loads(done.stdout), "report")
+    done, _ = call("sweep", "--study", path, "--json", code=3)
+    report = check_schema(json.loads(done), "report")
     assert report["best"] is None
     assert report["verdict"]["kind"] == "infeasible"
     assert {t["state"] for t in report["trials"]} == {"infeasible"}
@@ -226,12 +226,12 @@ def test_twice_ctrl_c_ends_now(tuner, write_small):
 
 
 @pytest.mark.timeout(600)
-def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small, call):
-    path = write_small(steps="[1, 2, 3, 4]", time_scale=20)
+def test_kill_nine_at_any_moment_loses_and_repeats_nothing(tuner, write_small, call):
+    path = write_small(steps="[1, 2, 3, 4]", profile="kimi")
     process = tuner.start("sweep", "--study", path)
     finished: dict[int, dict] = {}
-    # Seconds after a launch has begun, spread over start-up, warm-up, windows and stops.
-    for moment in (0.0, 1.3, 0.3, 2.9, 0.7, 3.7, 1.9, 2.3, 1.1, 3.1):
+    # Seconds after the beginning of a launch: start-up, warm-up, windows, stop.
+    for moment in (0.0, 1.2, 0.3, 1.9, 0.8, 1.5):
         logs = set(tuner.folder.glob("tuner-logs/*"))
         wait_for(lambda logs=logs: set(tuner.folder.glob("tuner-logs/*")) - logs, process)
         try:
@@ -266,6 +266,8 @@ def test_kill_nine_ten_times_loses_and_repeats_nothing(tuner, write_small, call)
     assert [t.state.name for t in study.trials] == ["COMPLETE"] * 10
     scores = [t["score"] for t in report["trials"]]
     assert [t.value for t in study.trials] == pytest.approx(scores)
+    assert study.best_trial.user_attrs["simulated"] is True
+    assert re.search("steps|no speculation", study.best_trial.user_attrs["configuration"])
 
 
 def test_dry_run_launches_nothing(tuner, write_small):
@@ -284,30 +286,12 @@ def test_dry_run_launches_nothing(tuner, write_small):
     assert not (tuner.folder / "tuner.db").exists()
 
 
-def test_random_and_tpe_are_reproducible(tuner, write_small):
+@pytest.mark.parametrize("planner", ["random", "tpe"])
+def test_a_planner_is_chosen_and_spends_the_budget(write_small, call, planner):
     path = write_small(steps="{from: 1, to: 4}", topk="[1, 2]", requests=2, warmup=0)
-    orders = []
-    for name in ("a", "b"):
-        done = tuner.run(
-            "sweep", "--study", path, "--name", name, "--planner", "tpe", "--launches", "4",
-            "--no-hot-switch", "--json",
-        )  # fmt: skip
-        report = json.loads(done.stdout)
-        assert report["budget"]["launches_spent"] == 4  # the baselines, and two that were chosen
-        orders.append([t["configuration"] for t in report["trials"]])
-    assert orders[0] == orders[1]
-    tuner.run(
-        "sweep", "--study", path, "--name", "c", "--planner", "random", "--launches", "3", "--json"
-    )
-
-
-def test_optuna_dashboard_can_read_the_study(tuner, write_small):
-    path = write_small(steps="[1]", protos="[null]")
-    tuner.run("sweep", "--study", path)
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = f"sqlite:///{tuner.folder / 'tuner.db'}"
-    study = optuna.load_study(study_name="small", storage=storage)
-    assert study.best_trial.user_attrs["simulated"] is True
-    assert re.search("steps|no speculation", study.best_trial.user_attrs["configuration"])
+    options = ("--planner", planner, "--launches", "3", "--no-hot-switch", "--json")
+    report = json.loads(call("sweep", "--study", path, *options)[0])
+    assert report["planner"] == planner
+    assert report["budget"]["stopped"] == "budget"
+    purposes = [t["purpose"] for t in report["trials"]]
+    assert purposes == ["baseline", "baseline", "search"]

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
-from runners.simulated_server.engine.profile import PROFILES
+from ...quick_profile import write_quick_profile
 
 pytestmark = pytest.mark.slow
 
@@ -28,17 +27,14 @@ space:
 workload: {{prompts: {{chat: 1}}, output_tokens: 32, requests: 4}}
 budget: {{launches: 12}}
 runner: simulated
-simulated: {{profile: ./two.yaml, time_scale: 4}}
+simulated: {{profile: ./llama-8b-2xh200-quick.yaml, time_scale: 4}}
 """
 
 
 @pytest.fixture
 def write_two(tuner):
     """The path of the study, with the shipped profile but for its slow starts."""
-    profile = yaml.safe_load((PROFILES / "llama-8b-2xh200.yaml").read_text())
-    profile["startup"] = dict.fromkeys(profile["startup"], 0.1)
-    (tuner.folder / "two.yaml").write_text(yaml.safe_dump(profile))
-
+    write_quick_profile(tuner.folder, "llama-8b-2xh200")
     (tuner.folder / "study.yaml").write_text(STUDY)
     return "./study.yaml"
 
@@ -56,10 +52,10 @@ def place(trial):
 def test_the_fastest_is_found_and_inactive_points_are_shown_and_not_launched(
     tuner, write_two, call
 ):
-    done = tuner.run("sweep", "--study", write_two, "--json")
-    report = json.loads(done.stdout)
+    out, told = call("sweep", "--study", write_two, "--json")
+    report = json.loads(out)
     jsonschema.validate(report, json.loads((SCHEMAS / "report.schema.json").read_text()))
-    assert "2 points are inactive, not launched: SGLang's all-reduce kernel" in done.stderr
+    assert "2 points are inactive, not launched: SGLang's all-reduce kernel" in told
     inactive = [t for t in report["trials"] if t["state"] == "inactive"]
     assert {place(t) for t in inactive} == {(None, False, "Simple"), (2, False, "Simple")}
     for trial in inactive:

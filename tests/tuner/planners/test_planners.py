@@ -165,7 +165,8 @@ def test_a_launch_is_of_one_drafter_and_starts_with_room_for_all_of_it(chosen):
             assert steps < tokens <= 1 + topk + (steps - 1) * topk**2
     needed = builder.needed(chosen)
     shared = {c.speculation.drafter for group in needed.shared for c in group}
-    assert needed.launches == len(plans) + len(shared)
+    # A reference run for each drafter, and for each server whose start is not among the chosen.
+    assert len(shared) <= needed.launches - len(plans) <= len(needed.shared)
     assert needed.separate == len(chosen)
 
 

@@ -215,7 +215,7 @@ def test_what_was_not_asked_about_is_told_with_the_reason(installed, validated):
     installed()
     text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")
     told, _ = validated(text)
-    assert "not checked: the process that asked it ended with exit code 7: it hurts" in told
+    assert "not checked: the check ended with exit code 7: it hurts" in told
     text = text_of().replace("server: {", "server: {env: {SGLANG_MOOD: dying}, ")
     told, _ = validated(text)
     assert "the configurations were not checked with SGLang" in told

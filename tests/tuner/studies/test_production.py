@@ -9,6 +9,7 @@ import pytest
 from search_spaces.configuration import Configuration
 from tuner.formatting import describe_system
 
+from ...quick_profile import write_quick_profile
 from ..conftest import small_text
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,10 @@ SERVE = (
 
 
 def write(tuner, command: str, **changes: object) -> str:
-    text = f"{small_text(**changes)}production: {{command: {json.dumps(command)}}}\n"
+    profile = write_quick_profile(tuner.folder)
+    text = (
+        f"{small_text(profile=profile, **changes)}production: {{command: {json.dumps(command)}}}\n"
+    )
     (tuner.folder / "small.yaml").write_text(text)
     return "./small.yaml"
 

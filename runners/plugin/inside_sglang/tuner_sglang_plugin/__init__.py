@@ -1,10 +1,10 @@
-"""What the tuner needs inside SGLang; loaded by SGLang's own plugin mechanism.
+"""The tuner's plugin for SGLang, loaded by SGLang's plugin mechanism.
 
 SGLang (0.5.10 and later) calls `register` in every process that it starts. Without the variables of
-`asked_for` nothing happens: nothing is imported, nothing is hooked. `docs/plugin.md` describes it.
+`asked_for` the plugin imports and hooks nothing. See `docs/plugin.md`.
 
-It lives in the server's interpreter, not in the tuner's: standard library only, Python 3.10, and
-nothing of the tuner is imported.
+The plugin runs in the server's interpreter: standard library only, Python 3.10, no imports of the
+tuner.
 """
 
 import os
@@ -17,7 +17,7 @@ CLOCK_VARIABLE = "TUNER_CYCLE_CLOCK"
 
 
 def asked_for() -> bool:
-    """Whether the tuner asks for anything."""
+    """Whether the tuner requests any capability."""
     return bool(os.environ.get(STEPS_VARIABLE)) or os.environ.get(CLOCK_VARIABLE, "0") not in _OFF
 
 
@@ -25,10 +25,10 @@ _OFF = ("", "0")
 
 
 def register() -> None:
-    """The entry point.
+    """Entry point.
 
     Raises:
-        SystemExit: A capability was asked for and cannot work here; the log says why.
+        SystemExit: A requested capability cannot work here; the log has the reason.
     """
     if asked_for():
         from .loading import load  # noqa: PLC0415 - a server without the tuner pays nothing

@@ -1,12 +1,12 @@
-"""The cycle's clock: where the time of decoding goes, cycle by cycle.
+"""Clock of decoding cycles.
 
-A cycle is draft (the building of the tree to verify among it), verify (from the draft's end to the
-end of the target's forward) and draft extend, or one decode forward without speculation. What lies
-between them until the next cycle begins is the rest: sampling, scheduling, gaps. A part is time on
-the stream, so the host's work and gaps within it are in it. Where a prefill or nothing at all
-follows, the cycle has no end: its parts count, its length does not.
+A cycle is draft (including the construction of the tree), verify (from the end of the draft to the
+end of the target's forward) and draft extend; without speculation it is one decode forward. The
+time until the next cycle begins is the rest: sampling, scheduling, gaps. A part is time on the
+stream, so it includes the host's work and gaps. If a prefill or nothing follows, the cycle has no
+end: its parts count, its length does not.
 
-It is an instrument: what goes wrong in it stops it for good, never the server.
+An error in the clock stops the clock permanently and never the server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READ_AT_ONCE = 4
 
 
 class _Cycle:
-    """One cycle: its marks, until they are read."""
+    """A cycle with its marks, until they are read."""
 
     __slots__ = ("begin", "end", "last", "marks", "parts", "size")
 
@@ -50,13 +50,13 @@ class _Cycle:
         self.size = size
         self.begin = begin
         self.last = begin
-        self.end: Any = None  # the next one's begin
+        self.end: Any = None  # begin of the next cycle
         self.marks = [begin]
         self.parts: dict[str, tuple[Any, Any, bool]] = {}
 
 
 class CycleClock:
-    """The capability: hooks around the parts, and the sums so far."""
+    """The capability: hooks around the parts, and their sums."""
 
     name = NAME
     key = RUN_KEY
@@ -75,7 +75,7 @@ class CycleClock:
 
     @property
     def points(self) -> dict[str, tuple[Point, ...]]:
-        """The draft worker's two halves, the forward of every model, and whether it idles."""
+        """Both halves of the draft worker, the forward of every model, and the idle check."""
         forward = Point(_FORWARD.target, _FORWARD.signature, "around", self.forward)
         return {
             "0.5.17": (
@@ -103,7 +103,7 @@ class CycleClock:
         }
 
     def ready(self, scheduler: Any) -> str:
-        """Starts it: what ran before was warm-up and capture."""
+        """Start the clock. Earlier forwards were warm-up and graph capture."""
         device = str(scheduler.device)
         if device == "cuda":
             self._marks = CudaMarks()
@@ -120,12 +120,12 @@ class CycleClock:
         return "on"
 
     def status(self, scheduler: Any) -> dict[str, Any]:
-        """The sums so far, by batch size and part."""
+        """Sums by batch size and part."""
         self._guard(self._catch_up, scheduler)
         return {
             "running": self._runs,
             "failed": self._failed,
-            # Other workers' draft (DFLASH, multi-layer EAGLE) is in the rest.
+            # Drafts of other workers (DFLASH, multi-layer EAGLE) count as rest.
             "parts": list(self._measured),
             "batches": {
                 str(size): {part: one.to_dict() for part, one in parts.items()}
@@ -134,7 +134,7 @@ class CycleClock:
         }
 
     def change(self, scheduler: Any, asked: dict[str, Any]) -> str | None:  # noqa: ARG002
-        """Stops it, or lets it go on; why not, if it did not."""
+        """Stop or continue the clock; return the reason if that failed."""
         run = asked.pop(RUN_KEY)
         if asked:
             return f"it cannot be combined with {', '.join(sorted(asked))}"
@@ -147,7 +147,7 @@ class CycleClock:
         return None
 
     def draft(self, original: Callable[..., Any], worker: Any, batch: Any, **more: Any) -> Any:
-        """Around the draft's steps: with them a cycle begins."""
+        """Hook around the draft steps, which begin a cycle."""
         cycle = self._guard(self._drafting, batch) if self._runs else None
         result = original(worker, batch, **more)
         if cycle is not None:
@@ -157,7 +157,7 @@ class CycleClock:
     def draft_extend(
         self, original: Callable[..., Any], worker: Any, *args: Any, **more: Any
     ) -> Any:
-        """Around the draft's pass over what was accepted: the last part of a cycle."""
+        """Hook around the draft's pass over accepted tokens, the last part of a cycle."""
         cycle = self._open
         begin = self._guard(self._extending, cycle) if cycle is not None else None
         result = original(worker, *args, **more)
@@ -173,7 +173,7 @@ class CycleClock:
         *args: Any,
         **more: Any,
     ) -> Any:
-        """Around every forward: the target's are verify, or end what ran; a draft's are eager."""
+        """Hook around every forward. The target's is verify, or ends a cycle."""
         cycle = self._guard(self._verifying, runner, forward_batch) if self._runs else None
         result = original(runner, forward_batch, *args, **more)
         if cycle is not None:
@@ -192,19 +192,19 @@ class CycleClock:
 
     def _verifying(self, runner: Any, forward_batch: Any) -> _Cycle | None:
         if runner.is_draft_worker:
-            self._ran_eagerly = True  # a part that runs as a graph does not come by here
+            self._ran_eagerly = True  # a part that runs as a graph does not reach this hook
             return None
         mode = forward_batch.forward_mode
         if not (mode.is_target_verify() or mode.is_decode()):
             self.interrupt()
             return None
-        if self._open is None or "verify" in self._open.parts:  # nothing was drafted before it
+        if self._open is None or "verify" in self._open.parts:  # no draft precedes this forward
             return self._begin(int(forward_batch.batch_size))
         return self._open
 
     def _verified(self, cycle: _Cycle, result: Any) -> None:
-        # Behind a draft it begins where that ended: what prepares a forward is done before it with
-        # speculation, and within it without (`load_batch`), and is to be in verify both times.
+        # Verify begins at the end of the draft, since its preparation runs before the forward with
+        # speculation, and inside it without (`load_batch`). Verify includes it in both cases.
         self._part(cycle, "verify", cycle.last, graph=bool(result.can_run_graph))
 
     def _extending(self, cycle: _Cycle) -> Any:
@@ -215,7 +215,7 @@ class CycleClock:
         self._part(cycle, "draft_extend", begin, graph=not self._ran_eagerly)
 
     def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Does the clock's own work; what goes wrong in it stops the clock for good."""
+        """Run the clock's work; an error stops the clock permanently."""
         if self._failed is not None:
             return None
         try:
@@ -228,13 +228,13 @@ class CycleClock:
             return None
 
     def interrupt(self) -> None:
-        """Something else than the next cycle follows."""
+        """Mark that something other than the next cycle follows."""
         if self._open is not None:
             self._unread.append(self._open)
             self._open = None
 
     def _begin(self, size: int) -> _Cycle:
-        """Begins a cycle, and so ends the one before."""
+        """Begin a cycle and end the previous one."""
         begin = self._marks.mark()
         if self._open is not None:
             self._open.end = self._open.last = begin
@@ -257,7 +257,7 @@ class CycleClock:
         self._read(len(self._unread))
 
     def _read(self, most: int) -> None:
-        """Adds up cycles that the device has finished."""
+        """Add up cycles that the device has finished."""
         while most and self._unread and self._marks.is_past(self._unread[0].last):
             self._add(self._unread.popleft())
             most -= 1

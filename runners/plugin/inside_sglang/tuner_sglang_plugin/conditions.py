@@ -1,7 +1,8 @@
-"""On which servers draft steps can be switched soundly.
+"""Servers on which draft steps can be switched safely.
 
-Mostly what SGLang's `adaptive_unsupported_reason` says of its own switching (0.5.17, 0.5.23), and
-what follows from ours: all ranks must be told by one request, and find the same answer.
+Most conditions are those of SGLang's `adaptive_unsupported_reason` for its own switching (0.5.17,
+0.5.23). Further conditions follow from the tuner's switching: one request must reach all ranks and
+have the same result on each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ WORKERS = ("EAGLEWorkerV2", "StandaloneWorkerV2")
 
 
 def unsupported_reason(worker: Any, candidates: tuple[Shape, ...]) -> str | None:
-    """Why this worker's steps cannot be switched; `None` where they can."""
+    """Why this worker's steps cannot be switched; `None` if they can."""
     arguments = pkgutil.resolve_name("sglang.srt.runtime_context:get_context")()
     return (
         _of_the_worker(worker)
@@ -26,10 +27,10 @@ def unsupported_reason(worker: Any, candidates: tuple[Shape, ...]) -> str | None
 
 
 def sharing_reason(worker: Any) -> str | None:
-    """Why its states, now that they are built, are not those of launches of their own.
+    """Why the built states differ from those of separate launches.
 
-    With `--speculative-adaptive` 0.5.23 does not let this backend share indices between draft
-    extend and the draft's steps; without the flag it does, and nobody has seen that switched.
+    With `--speculative-adaptive`, 0.5.23 does not let this backend share indices between draft
+    extend and draft steps. Without the flag it does, which was never tested with switching.
     """
     backend = type(getattr(worker.draft_worker, "draft_attn_backend", None)).__name__
     if backend == "QwenSparseMultiStepDraftBackend":
@@ -86,7 +87,7 @@ def _of_the_candidates(worker: Any, candidates: tuple[Shape, ...]) -> str | None
     for one in candidates:
         if topk == 1 and not one.is_chain:
             return f"--speculative-eagle-topk is 1, and {one} is no chain"
-        # A tree with no room for a path of all its steps dies in its first verify.
+        # A tree with fewer tokens than a path of all steps crashes in its first verify.
         if topk > 1 and not one.steps < one.draft_tokens <= 1 + topk + (one.steps - 1) * topk**2:
             return f"at --speculative-eagle-topk {topk} there is no tree of {one}"
     if started not in candidates or not all(one.fits_in(started) for one in candidates):

@@ -1,4 +1,4 @@
-"""Durations by part of the cycle, in buckets, so that two readings can be subtracted."""
+"""Durations by part of the cycle in buckets, so that two readings can be subtracted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bucket_of(seconds: float) -> int:
 
 
 class Durations:
-    """Of one part, since the start."""
+    """Durations of one part since the start."""
 
     __slots__ = ("buckets", "count", "graphs", "total_s")
 
@@ -31,7 +31,7 @@ class Durations:
         self.buckets: dict[int, int] = {}
 
     def add(self, seconds: float, *, graph: bool = False) -> None:
-        """Counts one."""
+        """Count one duration."""
         self.count += 1
         self.total_s += seconds
         self.graphs += graph
@@ -39,7 +39,7 @@ class Durations:
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As `/server_info` shows it."""
+        """JSON for `/server_info`."""
         return {
             "count": self.count,
             "total_s": self.total_s,

@@ -1,8 +1,8 @@
-"""Hooks that are proven to be in place.
+"""Hooks with a check that they are in place.
 
-SGLang's registry logs an exception of a hook that cannot be applied and goes on, and it passes over
-a target that another plugin has patched before. So each function is held against the signature that
-was verified, and looked at again after it was patched.
+SGLang's registry logs the exception of a hook that cannot be applied and continues, and it skips a
+target that another plugin patched. So each function is compared with the verified signature, and
+checked again after patching.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Point:
     """A function of SGLang that a capability hooks or calls.
 
     Attributes:
-        target: Its dotted path.
-        signature: As `shape` gives it, in the version that it was verified with.
-        kind: How it is hooked.
-        hook: What is hooked to it; `None` where it is only called.
+        target: Dotted path.
+        signature: Signature in the format of `shape`, in the verified version.
+        kind: Kind of the hook.
+        hook: The hook; `None` if the function is only called.
     """
 
     target: str
@@ -39,7 +39,7 @@ class Point:
 
 
 def shape(function: Callable[..., Any]) -> str:
-    """Names and kinds of the parameters, and whether they have defaults; annotations come and go.
+    """Format names and kinds of parameters and whether they have defaults, without annotations.
 
     >>> shape(lambda self, batch, *, deep=False: None)
     '(self, batch, *, deep=)'
@@ -62,7 +62,7 @@ def shape(function: Callable[..., Any]) -> str:
 
 
 def apply(capability: str, points: Sequence[Point]) -> None:
-    """Checks all of them, then hooks those with a hook, then proves it; refuses otherwise."""
+    """Check all points, hook them, and verify the hooks; refuse if one fails."""
     originals = {point.target: _verified(capability, point) for point in points}
     registry = pkgutil.resolve_name("sglang.srt.plugins.hook_registry:HookRegistry")
     kinds = pkgutil.resolve_name("sglang.srt.plugins.hook_registry:HookType")
@@ -102,8 +102,8 @@ def _wrappers(function: Any) -> Iterator[Any]:
 
 
 def _closes_over(function: Any, hook: Any) -> bool:
-    """Whether this is the registry's wrapper of the hook: its closure holds it."""
-    with contextlib.suppress(ValueError):  # a cell that is still empty
+    """Whether the function is the registry's wrapper of the hook: its closure contains the hook."""
+    with contextlib.suppress(ValueError):  # an empty cell
         return any(
             cell.cell_contents is hook for cell in getattr(function, "__closure__", ()) or ()
         )

@@ -1,9 +1,9 @@
 """Draft steps that change while the server runs.
 
-SGLang's EAGLE workers can build "runtime states" (attention backends and CUDA graphs, one set per
-number of draft steps) and put one in force; `--speculative-adaptive` does so by acceptance. Here a
-controller of our own takes the place of SGLang's, without that flag: it builds a state for each
-candidate and holds the one that it was told, until it is told another.
+SGLang's EAGLE workers can build "runtime states" (attention backends and CUDA graphs per number of
+draft steps) and activate one; `--speculative-adaptive` does so by acceptance. The plugin replaces
+SGLang's controller, without that flag: its controller builds a state per candidate and keeps the
+requested one active.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WIDTH = "sglang.srt.speculative.spec_utils.resolve_num_tokens_per_req"
 
 
 class HeldStates:
-    """Stands in for SGLang's `AdaptiveController`: the states of one worker, one of them held.
+    """Replaces SGLang's `AdaptiveController`: states of one worker, one of them active.
 
-    Its public methods but `switch` are those that the worker calls (0.5.17, 0.5.23).
+    Its public methods, except `switch`, are those that the worker calls (0.5.17, 0.5.23).
 
     Attributes:
-        in_force: The shape of the state in force.
-        built: By shape: seconds and GiB of GPU memory that its state took; nothing beyond the
-            server's own for the one that it started with.
+        in_force: Shape of the active state.
+        built: Seconds and GiB of GPU memory of each state by shape; zero for the state of the
+            start.
     """
 
     def __init__(self, worker: Any, candidates: tuple[Shape, ...]) -> None:
@@ -55,14 +55,14 @@ class HeldStates:
         self.built: dict[Shape, dict[str, float]] = {}
 
     def register(self, state: Any, steps: int | None = None) -> None:  # noqa: ARG002
-        """Takes the state that the server started with."""
+        """Store the state with which the server started."""
         self._states[shape_of(state)] = state
         self.built[shape_of(state)] = {"build_s": 0.0, "memory_gb": 0.0}
 
     def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:  # noqa: ARG002
-        """Builds the other states, the larger first: they share their graphs' memory.
+        """Build the other states, larger ones first, because they share graph memory.
 
-        The batch sizes of the graphs are left to the worker: those of a launch of its own.
+        The worker chooses the batch sizes of the graphs, as in a separate launch.
         """
         for shape in sorted(set(self._candidates) - set(self._states), reverse=True):
             free, begun = self._free_memory(), time.perf_counter()
@@ -75,26 +75,26 @@ class HeldStates:
             }
 
     def activate_step_by_batch(self, batch_size: int) -> None:
-        """Nothing: the batch does not decide."""
+        """Do nothing: the batch does not decide."""
 
     def on_verify_complete(self, accepted: list[int], batch_size: int = 0) -> None:
-        """Nothing: acceptance does not decide."""
+        """Do nothing: acceptance does not decide."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every candidate has its state."""
+        """Whether every candidate has a state."""
         return set(self._states) == set(self._candidates)
 
     def switch(self, shape: Shape) -> None:
-        """Puts a state in force, at once."""
+        """Activate a state."""
         if shape != self.in_force:
-            # The worker passes over a state of as many steps as it has, whatever else differs.
+            # The worker skips a state with its current number of steps, whatever else differs.
             self._worker.speculative_num_steps = None
             self._worker.apply_runtime_state(self._states[shape])
             self.in_force = shape_of(self._worker)
 
     def _free_memory(self) -> float:
-        """GiB of the GPU; 0 where there is none."""
+        """Free GPU memory in GiB; 0 without a GPU."""
         if self._worker.device == "cpu":
             return 0.0
         free = pkgutil.resolve_name("sglang.srt.utils.common:get_available_gpu_memory")
@@ -102,7 +102,7 @@ class HeldStates:
 
 
 class HotSwitch:
-    """The capability: its hooks, and what it knows of this process's worker."""
+    """The capability: its hooks and the worker of this process."""
 
     name = NAME
 
@@ -117,7 +117,7 @@ class HotSwitch:
 
     @classmethod
     def from_environment(cls, steps: str) -> HotSwitch:
-        """Reads what the tuner asks for, or refuses."""
+        """Read the request of the tuner, or refuse."""
         if not os.environ.get(MARK_VARIABLE):
             refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
         try:
@@ -128,7 +128,7 @@ class HotSwitch:
 
     @property
     def points(self) -> dict[str, tuple[Point, ...]]:
-        """Where workers and the scheduler are hooked, and what is called of them."""
+        """Hooks of workers and scheduler, and functions that are called."""
         called = (
             Point(
                 f"{_EAGLE}.build_adaptive_runtime_state",
@@ -166,13 +166,13 @@ class HotSwitch:
         }
 
     def take_over(self, _result: None, worker: Any, *_: Any, **__: Any) -> None:
-        """After a worker's `__init__`: it gets our controller in place of SGLang's."""
+        """After `__init__` of a worker: replace SGLang's controller."""
         if reason := unsupported_reason(worker, self._candidates):
             refuse(NAME, reason)
         self._held = worker.adaptive_controller = HeldStates(worker, self._candidates)
 
     def ready(self, scheduler: Any) -> str:
-        """Refuses where no worker came by, or its states were not built."""
+        """Refuse if there is no worker or its states were not built."""
         if self._held is None:
             refuse(NAME, "no worker of EAGLE, EAGLE3, NEXTN or STANDALONE was started")
         if reason := sharing_reason(scheduler.draft_worker):
@@ -182,7 +182,7 @@ class HotSwitch:
         return listed(self._candidates)
 
     def status(self, scheduler: Any) -> dict[str, Any] | None:  # noqa: ARG002
-        """What is in force, and how it came about."""
+        """The active setting, and the cost of the states."""
         if self._held is None:
             return None
         in_force, built = self._held.in_force, self._held.built
@@ -196,10 +196,10 @@ class HotSwitch:
         }
 
     def change(self, scheduler: Any, asked: dict[str, Any]) -> str | None:
-        """Switches; why not, if it did not.
+        """Switch; return the reason if that failed.
 
-        Every rank comes here with the same request at the same point of its loop, so all ranks
-        come to the same answer; whether they idle, they ask each other.
+        Every rank receives the same request at the same point of its loop, so all ranks come to the
+        same result. Whether they are idle, they ask each other.
         """
         if self._held is None:
             return "there is nothing to switch yet"
@@ -220,7 +220,7 @@ class HotSwitch:
 
 
 def all_agree(answer: bool, group: Any) -> bool:
-    """Whether all ranks of a group answer yes."""
+    """Whether all ranks of a group agree."""
     import torch  # noqa: PLC0415 - the server's; in schedulers only
 
     if torch.distributed.get_world_size(group) == 1:
@@ -237,10 +237,11 @@ def width_of_the_context(
     num_draft_tokens: int | None = None,
     **others: Any,
 ) -> int:
-    """Around `resolve_num_tokens_per_req` of 0.5.17: the width of the state that is being built.
+    """Hook around `resolve_num_tokens_per_req` of 0.5.17: return the width of the current state.
 
-    0.5.17 takes it from the arguments of the start, so that the graphs of every state have the
-    width of the first one, and draft extend runs without its graph; 0.5.23 takes it from here.
+    0.5.17 reads the width from the start arguments, so the graphs of every state would have the
+    width of the first one, and draft extend would run without a graph. 0.5.23 reads it from this
+    context.
     """
     spec = pkgutil.resolve_name("sglang.srt.runtime_context:get_spec")()
     if phase == "draft_extend":

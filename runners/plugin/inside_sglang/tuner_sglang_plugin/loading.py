@@ -1,7 +1,7 @@
-"""What happens when SGLang loads the plugin in one of its processes.
+"""Loading of the plugin in a process of SGLang.
 
-The process that was started only checks what can be checked without SGLang's modules: hooks belong
-in the schedulers, and importing those modules earlier than SGLang does might change the server.
+The main process only checks what needs no SGLang modules: hooks belong into the schedulers, and
+importing those modules early might change the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEDULERS = "sglang.srt.managers.scheduler"
 
 
 class Hooked(Protocol):
-    """Something with points in SGLang."""
+    """A part of the plugin with points in SGLang."""
 
     name: str
     """As it is called in the log and in `/server_info`."""
@@ -39,7 +39,7 @@ class Hooked(Protocol):
 
 
 class Capability(Hooked, Protocol):
-    """Something that the plugin can do, each with its own conditions."""
+    """A function of the plugin with its own conditions."""
 
     key: str
     """Of `POST /set_internal_state`: a request that has it is for this capability."""
@@ -49,20 +49,20 @@ class Capability(Hooked, Protocol):
     """Why the last one was refused."""
 
     def ready(self, scheduler: Any) -> str:
-        """Checks, once the server has been built, that it works; what the ready line says of it."""
+        """Check that it works once the server is built; return text for the ready line."""
         ...
 
     def change(self, scheduler: Any, asked: dict[str, Any]) -> str | None:
-        """Does what its tuner asks for; why not, if it did not."""
+        """Carry out a request of the tuner; return the reason if that failed."""
         ...
 
     def status(self, scheduler: Any) -> Any:
-        """What `/server_info` shows of it."""
+        """Its part of `/server_info`."""
         ...
 
 
 def load() -> None:
-    """Sets up what the environment asks for, or refuses."""
+    """Set up the requested capabilities, or refuse."""
     if multiprocessing.parent_process() is None:
         os.environ[MAIN_VARIABLE] = str(os.getpid())
     capabilities: list[Capability] = []
@@ -88,7 +88,7 @@ def in_scheduler() -> bool:
 
 
 def _sglang_version() -> str:
-    """As `/server_info` states it."""
+    """Version as in `/server_info`."""
     version = getattr(sys.modules.get("sglang"), "__version__", None)
     return str(version or importlib.metadata.version("sglang"))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CpuMarks:
-    """A CPU has done the work when the call returns."""
+    """Marks of a CPU, which has done the work when the call returns."""
 
     def mark(self) -> Any:
         """Now."""
@@ -30,9 +30,9 @@ class CpuMarks:
 
 
 class CudaMarks:
-    """Events on the current stream: recorded in passing, read when the GPU has come by.
+    """Events on the current stream, read after the GPU has passed them.
 
-    Nothing waits for the GPU. Events are used again, since making one costs more than recording it.
+    Nothing waits for the GPU. Events are reused, since creating one costs more than recording it.
     """
 
     def __init__(self) -> None:

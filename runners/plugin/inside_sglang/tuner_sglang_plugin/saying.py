@@ -1,7 +1,7 @@
 """Lines in the server's log.
 
-They are written by hand, not logged: the log level of the server does not hide them, and they begin
-in the first column, also in a process whose logging is not set up yet.
+The lines are written directly, so the server's log level does not hide them. They begin in the
+first column, also in a process without logging.
 """
 
 import multiprocessing
@@ -24,20 +24,20 @@ _TOLD_S = 1.0
 
 
 def say(message: str) -> None:
-    """Writes one line, in one piece: several processes share the log."""
+    """Write one line in one piece, because several processes share the log."""
     sys.stderr.write(f"{NAME}: {message}\n")
     sys.stderr.flush()
 
 
 def refuse(capability: str, reason: str) -> NoReturn:
-    """Ends this process, and the server with it.
+    """End this process, and the server with it.
 
-    SGLang catches every `Exception` of a plugin and of a scheduler's start, and would go on without
-    what was asked for; `SystemExit` passes (0.5.17, 0.5.23). In a process that SGLang started it
-    could still wait for threads of NCCL or ZMQ for ever, so that ends at once: the main process
-    looks at the pipe and at the process itself (`_wait_for_scheduler_ready`), and raises. The
-    controller of data parallelism looks at neither: it is told as SGLang tells it, by a signal,
-    and ended where it ignores that (a job that a shell started in the background does).
+    SGLang catches every `Exception` of a plugin and of a scheduler's start and would continue
+    without the capability; `SystemExit` passes (0.5.17, 0.5.23). A process that SGLang started
+    might wait for threads of NCCL or ZMQ forever, so it ends at once: the main process watches the
+    pipe and the process (`_wait_for_scheduler_ready`) and raises. The controller of data
+    parallelism watches neither, so it gets SGLang's signal, and is killed if it ignores the signal
+    (as a background job of a shell does).
     """
     say(f"REFUSED {capability}: {reason}")
     if multiprocessing.parent_process() is not None:

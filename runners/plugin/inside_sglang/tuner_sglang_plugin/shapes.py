@@ -1,4 +1,4 @@
-"""What is switched: the shape of the draft, at the width (`topk`) of the launch."""
+"""Shape of the draft that is switched, at the launch's width (`topk`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Shape(NamedTuple):
-    """Steps, and tokens to verify: of a chain, or at `topk` > 1 of a tree.
+    """Steps and tokens to verify, of a chain or (`topk` > 1) a tree.
 
     Attributes:
         steps: Draft steps.
-        draft_tokens: Tokens that one verify looks at, the one known before among them.
+        draft_tokens: Tokens per verify, including the last known token.
     """
 
     steps: int
@@ -21,10 +21,10 @@ class Shape(NamedTuple):
 
     @classmethod
     def read(cls, word: str) -> Shape:
-        """Reads `5` (a chain) or `3/6`.
+        """Parse `5` (a chain) or `3/6`.
 
         Raises:
-            ValueError: It is neither.
+            ValueError: The text is neither.
         """
         steps, slash, draft_tokens = word.partition("/")
         if not all(part.isascii() and part.isdigit() for part in (steps, draft_tokens or "0")):
@@ -36,19 +36,19 @@ class Shape(NamedTuple):
 
     @property
     def is_chain(self) -> bool:
-        """Whether every token follows the one before."""
+        """Whether every token follows the previous one."""
         return self.draft_tokens == self.steps + 1
 
     def fits_in(self, other: Shape) -> bool:
-        """Whether what is sized for the other is large enough."""
+        """Whether buffers sized for the other are large enough."""
         return self.steps <= other.steps and self.draft_tokens <= other.draft_tokens
 
 
 def shape_of(holder: Any) -> Shape:
-    """Of a worker, or of a state of one."""
+    """Shape of a worker or of a state."""
     return Shape(holder.speculative_num_steps, holder.speculative_num_draft_tokens)
 
 
 def listed(shapes: Iterable[Shape]) -> str:
-    """As the variable and the ready line have them."""
+    """Format as in the variable and the ready line."""
     return ",".join(map(str, sorted(shapes)))

@@ -1,4 +1,4 @@
-"""How the plugin is spoken with: each rank's ready line, `/server_info`, and requests to it."""
+"""Communication with the plugin: ready lines, `/server_info`, and requests."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ TOKEN_KEY = "tuner_token"  # noqa: S105 - the name of a field
 
 
 def token_of(mark: str) -> int:
-    """What a request must carry: who did not launch this server does not know it.
+    """Token that a request must carry, known only to the process that launched this server.
 
-    `POST /set_internal_state` passes numbers only; 48 bits survive JSON in any reader.
+    `POST /set_internal_state` passes numbers only; every JSON reader keeps 48 bits.
     """
     return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16)
 
 
 class Status:
-    """Shows the capabilities to whoever asks the server, and passes on what its tuner wants.
+    """Shows the capabilities, and passes on requests of the tuner.
 
-    It is hooked and checked like a capability, and always there.
+    It is hooked and checked like a capability, and always present.
     """
 
     name = "status"
@@ -75,24 +75,24 @@ class Status:
         }
 
     def announce(self, _result: None, scheduler: Any, *_: Any, **__: Any) -> None:
-        """After `Scheduler.__init__`: the server is built, and serves nothing before this."""
+        """After `Scheduler.__init__`: the server is built and does not serve yet."""
         told = {"hot_switch": "off", "clock": "off"}
         told |= {one.name: _ready(one, scheduler) for one in self._capabilities}
         words = " ".join(f"{name}={value}" for name, value in told.items())
         say(f"ready {place()} sglang={self._sglang_version} {words}")
 
     def status(self, scheduler: Any) -> dict[str, Any]:
-        """The whole of `tuner_plugin`."""
+        """The whole `tuner_plugin` object."""
         shown = {one.name: one.status(scheduler) for one in self._capabilities}
         told = {"protocol": PROTOCOL, "plugin": VERSION, "hot_switch": None, "clock": None}
         return told | shown
 
     def show(self, result: Any, holder: Any, *_: Any, **__: Any) -> None:
-        """After `get_internal_state`: adds ours to what the scheduler answers."""
+        """After `get_internal_state`: add the plugin's status to the answer."""
         result.internal_state["tuner_plugin"] = self.status(_scheduler_of(holder))
 
     def set(self, original: Callable[..., Any], holder: Any, request: Any) -> Any:
-        """Around `set_internal_state`: ours if it is for a capability, SGLang's own otherwise."""
+        """Around `set_internal_state`: handle requests to a capability, pass on others."""
         asked = dict(request.server_args)
         one = next((each for each in self._capabilities if each.key in asked), None)
         if one is None:
@@ -109,7 +109,7 @@ class Status:
 
 
 def _ready(capability: Any, scheduler: Any) -> str:
-    """What the ready line says of a capability; one that cannot say is refused."""
+    """Text of a capability for the ready line; a capability that fails is refused."""
     try:
         words: str = capability.ready(scheduler)
     except Exception as error:  # noqa: BLE001 - whatever SGLang or torch raises
@@ -118,12 +118,12 @@ def _ready(capability: Any, scheduler: Any) -> str:
 
 
 def _scheduler_of(holder: Any) -> Any:
-    """The scheduler (0.5.17), or the one that its controller holds (0.5.23)."""
+    """The scheduler (0.5.17), or the scheduler of its controller (0.5.23)."""
     return getattr(holder, "scheduler", holder)
 
 
 def place() -> str:
-    """This process among those that serve one model: its rank, from 0, of how many."""
+    """Rank of this process among those that serve one model, and their number."""
     import torch.distributed as dist  # noqa: PLC0415 - the server's; in schedulers only
 
     if not dist.is_initialized():

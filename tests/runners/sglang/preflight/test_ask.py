@@ -1,4 +1,4 @@
-"""SGLang is asked about launches: a process with a stand-in package, and the pretended GPU."""
+"""The process that asks SGLang, with a stand-in package, and the simulated GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launch(text, **env):
 
 @pytest.fixture(params=[False, True], ids=["0.5.23", "before"])
 def asked(request, tmp_path):
-    """Asks about launches, of both ways in which SGLang resolves arguments."""
+    """Ask about launches, for both ways in which SGLang resolves arguments."""
     folder = write_sglang(tmp_path, "9.8.7", resolves_at_once=request.param)
 
     def run(*launches, seconds=30.0, **options):
@@ -42,7 +42,7 @@ def asked(request, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_would_run_is_told(asked):
+def test_resolved_values_and_rewrites(asked):
     found = asked(launch(""), launch(CHAIN), launch(f"{CHAIN} --page-size 3"))
     assert found.version == "9.8.7"
     plain, chain, paged = found.answers
@@ -50,7 +50,7 @@ def test_what_would_run_is_told(asked):
     assert plain.values["max_running_requests"] is None
     assert plain.rewritten == {}
     assert chain.values["max_running_requests"] == 48
-    assert chain.values["attention_backend"] == "fa3"  # said of the first launch, and still so
+    assert chain.values["attention_backend"] == "fa3"  # as in the first launch
     assert chain.rewritten == {"speculative_num_draft_tokens": (9, 4)}
     assert paged.rewritten["page_size"] == (3, 4)
     assert "random_seed" not in chain.values
@@ -67,55 +67,55 @@ def test_what_would_run_is_told(asked):
     ],
 )
 @pytest.mark.slow
-def test_what_would_not_start_is_told_in_its_words(asked, text, env, says):
+def test_refusal_has_sglangs_message(asked, text, env, says):
     bad, good = asked(launch(text, **env), launch("")).answers
     assert bad.refused is not None
     assert bad.refused.startswith(says)
     assert bad.unanswered is None
-    assert good.refused is None  # the variables of one launch are not those of the next
+    assert good.refused is None  # the next launch has other variables
 
 
 @pytest.mark.slow
-def test_what_is_no_word_on_the_arguments_is_no_refusal(asked):
+def test_missing_model_is_unanswered_not_refused(asked):
     model = {"argv": ["--model-path", "elsewhere/model"], "env": {}}
     [found] = asked(model).answers
     assert found.refused is None
     assert found.unanswered == "OSError: not here, and the hub is not asked"
-    # Whoever may ask the hub has said so.
+    # The launch allows the hub.
     [found] = asked({**model, "env": {"HF_HUB_OFFLINE": "0"}}).answers
     assert found.unanswered is None
 
 
 @pytest.mark.slow
-def test_it_ends_when_its_time_is_up(asked):
+def test_time_limit_ends_the_check(asked):
     launches = [launch("", SGLANG_MOOD="slow")] * 50
     found = asked(*launches, seconds=0.5)
     assert 1 <= len(found.answers) < 50
 
 
 @pytest.mark.slow
-def test_one_that_gets_nowhere_costs_no_answer_before_it(asked, monkeypatch):
+def test_hung_launch_keeps_earlier_answers(asked, monkeypatch):
     script = (files("runners.sglang.preflight") / "inside.py").read_text("utf-8")
     quick = script.replace("SLACK_S = 10", "SLACK_S = 1")
     monkeypatch.setattr("runners.sglang.preflight.ask.script", lambda: quick)
     found = asked(launch(""), launch("", SGLANG_MOOD="stuck"), launch(""), seconds=0.5)
     assert len(found.answers) == 1
-    assert found.cut_short == "the next one took too long"
+    assert found.cut_short == "the next launch took too long"
     with pytest.raises(NotAskedError, match=r"^no answer within 2 s$"):
         asked(launch("", SGLANG_MOOD="stuck"), import_s=2)
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_of_one_says_so(asked):
+def test_crash_keeps_earlier_answers(asked):
     found = asked(launch(""), launch("", SGLANG_MOOD="dying"), launch(""))
     assert len(found.answers) == 1
-    assert found.cut_short == "the process that asked it ended with exit code 7: it hurts"
+    assert found.cut_short == "the check ended with exit code 7: it hurts"
     with pytest.raises(NotAskedError, match="ended with exit code 7: it hurts"):
         asked(launch("", SGLANG_MOOD="dying"), launch(""))
 
 
 @pytest.mark.slow
-def test_odd_words_and_values_are_answers_too(asked):
+def test_odd_messages_and_values(asked):
     odd, odder, plain = asked(
         launch("", SGLANG_MOOD="odd"), launch("", SGLANG_MOOD="odder"), launch("")
     ).answers
@@ -125,7 +125,7 @@ def test_odd_words_and_values_are_answers_too(asked):
 
 
 @pytest.mark.slow
-def test_where_sglang_is_not_it_is_not_asked(tmp_path):
+def test_missing_sglang_is_an_error(tmp_path):
     with pytest.raises(NotAskedError, match="cannot be imported: ModuleNotFoundError"):
         ask(LocalEnvironment(sys.executable), [], seconds=1)
     with pytest.raises(NotAskedError, match="cannot run"):
@@ -136,7 +136,7 @@ def test_where_sglang_is_not_it_is_not_asked(tmp_path):
 
 
 @pytest.mark.slow
-def test_behind_a_prefix_it_is_asked_as_well(tmp_path):
+def test_ask_behind_a_prefix(tmp_path):
     folder = write_sglang(tmp_path, "9.8.7")
     found = ask(
         CommandPrefix(("nice",), sys.executable),
@@ -159,12 +159,12 @@ def test_behind_a_prefix_it_is_asked_as_well(tmp_path):
         ("", None),
     ],
 )
-def test_names_that_are_meant(name, known):
+def test_gpu_by_part_of_its_name(name, known):
     found = gpu_named(name)
     assert (found.name if found else None) == known
 
 
-def test_what_is_pretended():
+def test_gpu_is_simulated_only_on_machines_without_one():
     study = load_study("llama-8b")
     assert gpu_to_pretend(study, gpus_here=1, named=["h200"]) is None
     assert gpu_to_pretend(study, gpus_here=0, named=["MI300X", "b200"]) == gpu_named("b200")
@@ -172,7 +172,7 @@ def test_what_is_pretended():
     assert gpu_to_pretend(load_study("tiny"), gpus_here=0, named=["h200"]) is None
 
 
-def test_one_architecture_at_a_time():
+def test_facts_have_one_architecture():
     for gpu in GPUS:
         facts = facts_of(gpu.capability)
         kinds = [facts["is_sm90"], facts["is_sm100"], facts["is_sm120"]]

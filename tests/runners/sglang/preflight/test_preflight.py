@@ -1,11 +1,11 @@
-"""Which points SGLang is asked about."""
+"""Points that the preflight checks."""
 
 from __future__ import annotations
 
 import pytest
 
 from runners.sglang.preflight.preflight import points_to_ask, traits
-from search_spaces.nccl.knobs import without_nccl
+from search_spaces.nccl.own_all_reduce import without_nccl
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study
@@ -16,7 +16,7 @@ def kimi():
     return load_study("kimi")
 
 
-def test_those_that_differ_in_nccl_alone_are_asked_once(kimi):
+def test_points_that_differ_only_in_nccl_are_checked_once(kimi):
     space, known = Space(kimi), baselines(kimi)
     asked = points_to_ask(space, known.values(), most=10_000)
     assert len({without_nccl(point) for point in asked}) == len(asked) < len(space)
@@ -24,7 +24,7 @@ def test_those_that_differ_in_nccl_alone_are_asked_once(kimi):
     assert set(known.values()) <= set(asked)
 
 
-def test_a_sample_has_every_choice_and_is_always_the_same(kimi):
+def test_sample_has_every_value_and_is_reproducible(kimi):
     space = Space(kimi)
     whole = points_to_ask(space, (), most=10_000)
     asked = points_to_ask(space, (), most=12)
