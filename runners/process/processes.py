@@ -110,31 +110,41 @@ class ServerProcess:
         except psutil.Error:
             return {}
 
-    def stop(self, grace_s: float, kill_wait_s: float = 15.0) -> tuple[int, ...]:
-        """Send SIGTERM, then after `grace_s` SIGKILL; return the pids that survive both.
+    def stop(self, grace_s: float, kill_wait_s: float = 15.0) -> None:
+        """Send SIGTERM, then after `grace_s` SIGKILL; return once no process of the launch lives.
 
         SIGTERM goes only to the leader while it lives: the leader ends its processes and exits
         with 0. SGLang treats SIGTERM to the whole group as a scheduler crash, and ends by SIGKILL
         after its crash diagnostics (0.5.23). Processes that outlive the leader get SIGTERM next.
+
+        Raises:
+            RunnerError: A process survived SIGKILL (a fault of the host).
         """
+        try:
+            if self._terminated(grace_s):
+                return
+        except BaseException:
+            self.kill()  # a second interrupt ends the grace period
+            raise
+        self.kill()
+        if not self._gone_within(kill_wait_s, killing=True):
+            raise process_left([process.pid for process in self.members()], self.identity.mark)
+
+    def _terminated(self, grace_s: float) -> bool:
         deadline = time.monotonic() + grace_s
         if self.poll() is None:
             self._popen.terminate()
             if self._gone_within(grace_s, leader_only=True):
                 left = deadline - time.monotonic()
                 if self._gone_within(min(_ORPHANED_S, left)):
-                    return ()
+                    return True
         left = deadline - time.monotonic()
-        if left > 0 and self.poll() is not None:
-            for process in self.members():
-                with suppress(psutil.Error):
-                    process.terminate()
-            if self._gone_within(left):
-                return ()
-        self.kill()
-        if self._gone_within(kill_wait_s, killing=True):
-            return ()
-        return tuple(process.pid for process in self.members())
+        if left <= 0 or self.poll() is None:
+            return False
+        for process in self.members():
+            with suppress(psutil.Error):
+                process.terminate()
+        return self._gone_within(left)
 
     def kill(self) -> None:
         """Send SIGKILL to the group, and to processes of the launch outside of the group."""

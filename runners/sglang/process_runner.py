@@ -31,7 +31,7 @@ from runners.sglang.failure_rules import clock_refused
 from runners.sglang.failures import PostMortem
 from runners.sglang.readback import effective_environment, resolved_of
 from runners.sglang.server_log import READY
-from runners.sglang.session import ProcessSession, ServerClient, prove_port_free, stop_with_proof
+from runners.sglang.session import ProcessSession, ServerClient, prove_port_free
 from runners.sglang.startup import StartTimeouts, Startup
 from search_spaces.prompt_names import parse_prompt_name
 from search_spaces.simulated_acceptance import simulation_variables
@@ -266,7 +266,7 @@ class ProcessRunner(Runner):
         except BaseException:
             # Also for an interrupt: no process may outlive a failed start.
             client.close()
-            stop_with_proof(process, _FAILED_GRACE_S)
+            process.stop(_FAILED_GRACE_S)
             if not self.environment.sees_processes:
                 # The server may outlive the prefix command.
                 prove_port_free(port, host)

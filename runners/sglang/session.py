@@ -21,7 +21,6 @@ from runners.plugin.protocol import (
 )
 from runners.plugin.status import described, log_size, prove_switched, status_of
 from runners.process.ports import answers, is_free, listens
-from runners.process.processes import process_left
 from runners.server_info import http_client
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from results.records import CycleTimes, Measurement, Resolved
     from runners.load.generator import LoadGenerator
-    from runners.process.processes import ServerProcess
     from runners.sglang.failures import PostMortem
     from search_spaces.configuration import Setting
     from search_spaces.workload import OperatingPoint
@@ -258,24 +256,8 @@ class ProcessSession(Session):
             return
         self._closed = True
         self._client.close()
-        stop_with_proof(self._process, GRACE_S)
+        self._process.stop(GRACE_S)
         prove_port_free(self._process.identity.port, self._host)
-
-
-def stop_with_proof(process: ServerProcess, grace_s: float) -> None:
-    """Stop the server and return once none of its processes lives.
-
-    Raises:
-        RunnerError: A process survived (a fault of the host).
-    """
-    try:
-        left = process.stop(grace_s)
-    except BaseException:
-        # A second interrupt ends the grace period.
-        process.kill()
-        raise
-    if left:
-        raise process_left(left, process.identity.mark)
 
 
 def prove_port_free(port: int, host: str) -> None:
