@@ -127,7 +127,7 @@ class ScriptedServer:
             if isinstance(piece, bytes):
                 writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                 await writer.drain()
-                # One event, one packet, one moment: requests overlap, as at a server that generates.
+                # One packet per event, over time, so that requests overlap as at a real server.
                 await asyncio.sleep(0.001)
             elif piece == "drop":
                 writer.transport.abort()

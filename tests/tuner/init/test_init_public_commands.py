@@ -54,7 +54,8 @@ def test_it_becomes_a_study(path, tmp_path, monkeypatch, capsys):
         code = run(["init", "--from-command", str(path), *arguments])
         said = capsys.readouterr()
         assert code == 0, said.err
-        assert run(["validate", "--study", "./made.yaml", "--no-sglang"]) == 0, capsys.readouterr().err
+        code = run(["validate", "--study", "./made.yaml", "--no-sglang"])
+        assert code == 0, capsys.readouterr().err
         capsys.readouterr()
         study = load_study("./made.yaml")
         assert [note for note in warnings(study) if not UNAVOIDABLE.match(note)] == []
