@@ -127,8 +127,8 @@ class ScriptedServer:
             if isinstance(piece, bytes):
                 writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                 await writer.drain()
-                # One event, one packet: as a server that generates would send it.
-                await asyncio.sleep(0)
+                # One packet per event, over time, so that requests overlap as at a real server.
+                await asyncio.sleep(0.001)
             elif piece == "drop":
                 writer.transport.abort()
                 return False
