@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl.lists import BadListError, read
+from search_spaces.nccl.values import BadListError, read_list
 from search_spaces.simulated_acceptance import SERVING_WARNING, simulates_acceptance
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def safety_warnings(configuration: Configuration, study: Study) -> tuple[str, ..
 def _forces_ll128(value: str) -> bool:
     """Return whether a value of `NCCL_PROTO` names LL128 for any collective."""
     try:
-        enabled = read("NCCL_PROTO", value)
+        enabled = read_list("NCCL_PROTO", value)
     except BadListError:
         return False
     return any("LL128" in names for _, names in enabled.by_collective)

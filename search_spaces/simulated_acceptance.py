@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from search_spaces.study_file.document import KeyPath
     from search_spaces.study_file.study import Study
-    from search_spaces.study_file.yaml_nodes import Path
 
 KEY = "simulated_acceptance"
 """Study key that allows these variables."""
@@ -41,7 +41,7 @@ def simulates_acceptance(study: Study) -> bool:
     return study.simulated_acceptance or any(True for _ in _set_in(study))
 
 
-def undeclared_simulation(study: Study) -> Iterator[tuple[Path, str]]:
+def undeclared_simulation(study: Study) -> Iterator[tuple[KeyPath, str]]:
     """Find variables that simulate acceptance in a study that does not declare it."""
     if study.simulated_acceptance:
         return
@@ -53,7 +53,7 @@ def undeclared_simulation(study: Study) -> Iterator[tuple[Path, str]]:
         yield path, message
 
 
-def _set_in(study: Study) -> Iterator[tuple[Path, str]]:
+def _set_in(study: Study) -> Iterator[tuple[KeyPath, str]]:
     server, space = study.server, study.space
     for name in simulation_variables(server.env):
         if server.env[name] is not None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from search_spaces.nccl.own_all_reduce import MIB, V1_BYTES, V2_BYTES, V2_LIMIT, OwnKernel
+from search_spaces.nccl.all_reduce import MIB, V1_BYTES, V2_BYTES, V2_LIMIT, OwnKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

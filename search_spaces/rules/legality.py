@@ -9,12 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from search_spaces.algorithms import ALGORITHMS, Shape, canonical_algorithm
+from search_spaces.algorithms import (
+    ALGORITHMS,
+    Shape,
+    canonical_algorithm,
+    default_speculation,
+    model_family,
+)
 from search_spaces.configuration import Configuration, Speculation, Value
 from search_spaces.flags.flags import canonical_env_value, canonical_flags
 from search_spaces.rules import RULES
-from search_spaces.rules.candidate import Candidate
-from search_spaces.rules.defaults import default_speculation, model_family
+from search_spaces.rules.rule import Candidate
+from search_spaces.rules.speculation import VERSION_RULES
 from search_spaces.variables import canonical_env
 
 if TYPE_CHECKING:
@@ -54,6 +60,18 @@ def violations(configuration: Configuration, study: Study) -> tuple[Violation, .
     accepts configurations that break them.
     """
     return broken_rules(candidate(canonical(configuration, study), study))
+
+
+def version_violations(
+    configuration: Configuration, study: Study, version: str | None
+) -> tuple[Violation, ...]:
+    """Rules of a version that a configuration breaks in a study, without the general rules."""
+    rules = VERSION_RULES.get(version or "", ())
+    if not rules:
+        return ()
+    server = candidate(canonical(configuration, study), study)
+    found = (rule.violation(server) for rule in rules)
+    return tuple(violation for violation in found if violation is not None)
 
 
 def broken_rules(server: Candidate) -> tuple[Violation, ...]:

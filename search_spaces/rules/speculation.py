@@ -12,7 +12,7 @@ from search_spaces.rules.rule import Rules
 from search_spaces.sglang_variables import YES
 
 if TYPE_CHECKING:
-    from search_spaces.rules.candidate import Candidate
+    from search_spaces.rules.rule import Candidate
 
 _rules = Rules()
 
@@ -287,3 +287,36 @@ def _draft_tp_divides_tp(server: Candidate) -> str | None:
 
 
 SPECULATION_RULES = _rules.all
+
+
+_rules_0_5_17 = Rules("SGLang 0.5.17")
+
+_DEEPEST_0_5_17 = 7
+"""Of the candidates that it has without a file of its own
+(`speculative/adaptive_spec_params.py:22-48`)."""
+
+
+@_rules_0_5_17.add(
+    "model_executor/model_runner.py:763-767, model_executor/graph_shared_output.py:55-59: the "
+    "graphs' logits buffer has rows for the steps that it starts with"
+)
+def _adaptive_starts_deepest(server: Candidate) -> str | None:
+    if not server.flags.get("speculative-adaptive") or server.drops_adaptive:
+        return None
+    if server.flags.get("disable-cuda-graph") or server.flags.get("device") == "cpu":
+        return None
+    # Candidates in a configuration file are unknown here.
+    if "speculative-adaptive-config" in server.flags or not server.is_chain:
+        return None
+    steps = server.speculation.num_steps
+    if steps is None or steps >= _DEEPEST_0_5_17:
+        return None
+    return (
+        f"speculative-adaptive starts in 0.5.17 only at its deepest candidate, num_steps "
+        f"{_DEEPEST_0_5_17}, not at {steps}: the graphs of deeper ones find no room for their "
+        "logits"
+    )
+
+
+VERSION_RULES = {"0.5.17": _rules_0_5_17.all}
+"""By version, what it does not start with although its arguments pass."""

@@ -6,7 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING, cast
 
-from search_spaces.algorithms import ALGORITHMS, NAMES, canonical_algorithm
+from search_spaces.algorithms import (
+    ALGORITHMS,
+    NAMES,
+    canonical_algorithm,
+    default_speculation,
+    model_family,
+)
 from search_spaces.configuration import NO_SPECULATION, Configuration, Speculation
 from search_spaces.flags.flag_values import flag_problem, unknown_flag
 from search_spaces.flags.flags import canonical_flag
@@ -14,7 +20,6 @@ from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, NUMBER_FLAGS
 from search_spaces.launch_commands import UnreadableCommandError, read_launch_text
 from search_spaces.launch_commands.prefixes import prefix_here
 from search_spaces.problems import nearest
-from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.rules.legality import canonical, violations
 from search_spaces.secrets import is_export_only, is_secret, reference
 from search_spaces.variables import canonical_env

@@ -20,7 +20,7 @@ from search_spaces.variables import canonical_env
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from search_spaces.rules.candidate import Candidate
+    from search_spaces.rules.rule import Candidate
     from search_spaces.study_file.study import Condition, Pattern, SpaceSpec
     from search_spaces.study_file.values import FixedValue
 

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS
@@ -21,7 +21,7 @@ from search_spaces.rules.legality import (
     canonical_tuned_env,
     canonical_tuned_flags,
 )
-from search_spaces.space.conditions import condition_content, study_conditions
+from search_spaces.space.conditions import StudyCondition, condition_content, study_conditions
 from search_spaces.space.parameters import Parameter, SubSpaceTree, sub_space_trees
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from search_spaces.configuration import Speculation, Value
     from search_spaces.rules import Rule
-    from search_spaces.rules.candidate import Candidate
-    from search_spaces.rules.rule import Violation
+    from search_spaces.rules.rule import Candidate, Violation
     from search_spaces.space.conditions import StudyCondition
     from search_spaces.space.parameters import Assignments, Choose
     from search_spaces.study_file.study import Study
+
 
 MOST_POINTS = 50_000
 """Largest number of servers, of environments, and of servers times environments."""
@@ -333,3 +333,38 @@ def _first_of(
 
 def _texts(values: Iterable[Any]) -> list[str]:
     return sorted({json.dumps(value) for value in values})
+
+
+@dataclass(slots=True)
+class Effect:
+    """The effect of one condition alone on the configurations that obey SGLang's rules.
+
+    Attributes:
+        condition: The condition.
+        applies: Whether its `when` matches any configuration.
+        excludes: Whether it excludes any configuration.
+        keeps: Whether it keeps any configuration.
+    """
+
+    condition: StudyCondition
+    applies: bool = False
+    excludes: bool = False
+    keeps: bool = False
+
+
+def condition_effects(study: Study) -> tuple[Effect, ...]:
+    """Compute the effects; empty for a space that is too large without its conditions."""
+    effects = tuple(Effect(condition) for condition in study_conditions(study.space))
+    space = study.space.model_copy(update={"conditions": ()})
+    try:
+        points = Space(study.model_copy(update={"space": space})) if effects else ()
+    except SpaceTooLargeError:
+        return ()
+    for point in points:
+        found = candidate(point, study)
+        for effect in effects:
+            effect.applies |= effect.condition.applies(found)
+            broken = effect.condition.violation(found) is not None
+            effect.excludes |= broken
+            effect.keeps |= not broken
+    return effects

@@ -6,10 +6,12 @@ study = load_study("my-studies/qwen.yaml")
 
 from __future__ import annotations
 
+import copy
 import functools
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
@@ -17,10 +19,8 @@ from search_spaces.flags.flags import canonical_flag
 from search_spaces.problems import Problem, StudyFileError, nearest
 from search_spaces.simulated_acceptance import undeclared_simulation
 from search_spaces.space.baselines import production_problems
-from search_spaces.space.condition_effects import condition_effects
-from search_spaces.space.space import Space, SpaceTooLargeError
-from search_spaces.study_file import yaml_nodes
-from search_spaces.study_file.errors import problems_of
+from search_spaces.space.space import Space, SpaceTooLargeError, condition_effects
+from search_spaces.study_file.document import Document, KeyPath, dotted, problems_of, read_yaml
 from search_spaces.study_file.space_checks import check_space, tokens_in
 from search_spaces.study_file.study import (
     SHIPPED,
@@ -36,7 +36,9 @@ from search_spaces.study_file.workload_checks import check_objective, check_work
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
+
 
 _CHECKED: dict[str, type[Part]] = {
     "model": Model,
@@ -130,7 +132,7 @@ def parse_study(
     Raises:
         StudyFileError: The text is wrong; the error lists every problem.
     """
-    document = yaml_nodes.read(text)
+    document = read_yaml(text)
     problems = list(document.problems)
     study: Study | None = None
     if not isinstance(document.data, dict):
@@ -175,7 +177,7 @@ def _sections(study: Study | None, data: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def keep_env_as_written(document: yaml_nodes.Document) -> None:
+def keep_env_as_written(document: Document) -> None:
     """Replace numbers in environment variables by their text in the file (`1.50`)."""
     for section in ("server", "space"):
         _keep_as_written(document.data.get(section), (section,), document)
@@ -187,8 +189,8 @@ def keep_env_as_written(document: yaml_nodes.Document) -> None:
             _keep_as_written(pattern, ("space", "conditions", index, key), document)
 
 
-def _keep_as_written(part: object, at: yaml_nodes.Path, document: yaml_nodes.Document) -> None:
-    def written(value: object, path: yaml_nodes.Path) -> object:
+def _keep_as_written(part: object, at: KeyPath, document: Document) -> None:
+    def written(value: object, path: KeyPath) -> object:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return document.texts[path] if number else value
 
@@ -203,9 +205,7 @@ def _keep_as_written(part: object, at: yaml_nodes.Path, document: yaml_nodes.Doc
             env[name] = written(value, path)
 
 
-def _relations(
-    sections: dict[str, Any], document: yaml_nodes.Document, *, stored: bool
-) -> list[Problem]:
+def _relations(sections: dict[str, Any], document: Document, *, stored: bool) -> list[Problem]:
     """Check relations within and between the readable sections."""
     server, space = sections.get("server"), sections.get("space")
     workload, objective = sections.get("workload"), sections.get("objective")
@@ -217,11 +217,11 @@ def _relations(
     return [_problem(_as_written(path, document.data), text, document) for path, text in found]
 
 
-def _problem(path: yaml_nodes.Path, message: str, document: yaml_nodes.Document) -> Problem:
-    return Problem(yaml_nodes.dotted(path), document.line(path), message)
+def _problem(path: KeyPath, message: str, document: Document) -> Problem:
+    return Problem(dotted(path), document.line(path), message)
 
 
-def _as_written(path: yaml_nodes.Path, data: object) -> yaml_nodes.Path:
+def _as_written(path: KeyPath, data: object) -> KeyPath:
     """Bring the flags in a path to the spelling of the file."""
     out: list[str | int] = []
     for part in path:
@@ -238,8 +238,8 @@ def _as_written(path: yaml_nodes.Path, data: object) -> yaml_nodes.Path:
     return tuple(out)
 
 
-def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem]:
-    at: yaml_nodes.Path = ("space",)
+def _space_problems(study: Study, document: Document) -> list[Problem]:
+    at: KeyPath = ("space",)
     try:
         space = Space(study)
     except SpaceTooLargeError as error:
@@ -249,7 +249,7 @@ def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem
     effects = condition_effects(study)
     if not any(effect.keeps or effect.excludes for effect in effects):
         return [_problem(at, f"No configuration is valid: {space.why_empty}", document)]
-    conditions: yaml_nodes.Path = ("space", "conditions")
+    conditions: KeyPath = ("space", "conditions")
     message = "Excludes every configuration; correct or remove it"
     alone = [index for index, effect in enumerate(effects) if not effect.keeps]
     if alone:
@@ -258,9 +258,151 @@ def _space_problems(study: Study, document: yaml_nodes.Document) -> list[Problem
     return [_problem(conditions, message, document)]
 
 
-def problems_of_production(
-    study: Study, document: yaml_nodes.Document, *, stored: bool
-) -> list[Problem]:
+def problems_of_production(study: Study, document: Document, *, stored: bool) -> list[Problem]:
     """Find reasons why `production.command` cannot be a baseline of the study."""
     found = production_problems(study, stored=stored)
     return [_problem(("production", "command"), message, document) for message in found]
+
+
+_IN_PLACE: Final[dict[str, Any]] = {
+    "study": "stored",
+    "model": {"path": "unknown"},
+    "space": {"speculation": [{"algorithm": "none"}]},
+    "workload": {"prompts": {"chat": 1}, "output_tokens": 1},
+    "budget": {"launches": 1},
+}
+"""Placeholders of required sections that cannot be read."""
+
+_KEPT: Final = (("server", "flags"), ("server", "env"))
+"""Sections whose values are never dropped: exported commands need them."""
+
+_MOST_ROUNDS: Final = 1000
+
+_Kept = tuple[KeyPath, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """The file of a stored study.
+
+    Attributes:
+        study: The readable part.
+        problems: Problems that the current checks find.
+        unread: Problems whose values are missing in `study`; such a study must not be launched.
+    """
+
+    study: Study
+    problems: tuple[Problem, ...] = ()
+    unread: tuple[Problem, ...] = ()
+
+
+def parse_stored(
+    text: str, source: str, *, base_dir: str = "", output_spread: float = DEFAULT_OUTPUT_SPREAD
+) -> StoredFile:
+    """Read the text of a stored study, leniently if the current checks refuse it.
+
+    Violated relations and rules are ignored. Values that cannot be read are dropped, except for
+    fixed flags and variables, which keep their text.
+
+    Args:
+        text: The stored text.
+        source: Kept as `Study.source`.
+        base_dir: Folder of relative paths in the text.
+        output_spread: Spread of answer lengths for a text that states none.
+
+    Raises:
+        StudyFileError: The text is not a YAML mapping.
+    """
+    try:
+        return StoredFile(
+            parse_study(text, source, base_dir=base_dir, stored=True, output_spread=output_spread)
+        )
+    except StudyFileError as error:
+        refused = error
+    document = read_yaml(text)
+    if not isinstance(document.data, dict):
+        raise refused
+    keep_env_as_written(document)
+    unread: list[Problem] = list(document.problems)
+    kept: list[_Kept] = []
+    context = {"output_spread": output_spread}
+    study = _with_kept(_validated(document, refused, unread, kept, context), kept)
+    if study.production is not None and (
+        found := problems_of_production(study, document, stored=True)
+    ):
+        unread += found
+        study = study.model_copy(update={"production": None})
+    study.set_origin(source, text, base_dir, output_spread)
+    return StoredFile(study, refused.problems, tuple(sorted(unread, key=lambda p: p.line or 0)))
+
+
+def _validated(
+    document: Document,
+    refused: StudyFileError,
+    unread: list[Problem],
+    kept: list[_Kept],
+    context: Mapping[str, Any],
+) -> Study:
+    """Validate the document; drop unreadable values until it is valid."""
+    data: Any = document.data
+    for _ in range(_MOST_ROUNDS):
+        try:
+            return Study.model_validate(data, context=context)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        unread += [p for p in problems_of(errors, Study, document) if p not in unread]
+        paths = {_at(error) for error in errors}
+        # Last list items first, so that the indices of the others stay valid.
+        for path in sorted(paths, key=lambda path: [str(part).zfill(9) for part in path])[::-1]:
+            _remove(data, path, kept)
+    raise refused
+
+
+def _at(error: Mapping[str, Any]) -> KeyPath:
+    path = tuple(part for part in error["loc"] if part != "[key]")
+    at = (error.get("ctx") or {}).get("at")
+    return path if at is None else (*path, at)
+
+
+def _remove(
+    data: Any,  # noqa: ANN401 - YAML
+    path: KeyPath,
+    kept: list[_Kept],
+) -> None:
+    """Remove the value at a path, or the nearest existing value around it."""
+    found: list[tuple[Any, Any]] = []
+    around: Any = data
+    for part in path:
+        if not _has(around, part):
+            break
+        found.append((around, part))
+        around = around[part]
+    if len(found) > 1:
+        container, part = found[-1]
+        if path[:2] in _KEPT and len(found) > len(_KEPT[0]):
+            container, part = found[len(_KEPT[0])]
+            kept.append((path[:3], container[part]))
+        del container[part]
+        return
+    section = str(path[0]) if path else ""
+    stand_in = copy.deepcopy(_IN_PLACE.get(section))
+    if stand_in is not None:
+        data[section] = stand_in
+    else:
+        data.pop(section, None)
+
+
+def _has(around: object, part: object) -> bool:
+    if isinstance(around, dict):
+        return part in around
+    return isinstance(around, list) and isinstance(part, int) and part < len(around)
+
+
+def _with_kept(study: Study, kept: list[_Kept]) -> Study:
+    for (section, part, name), value in kept:
+        server = getattr(study, str(section))
+        written = tuple(value) if isinstance(value, list) else value
+        values = {**getattr(server, str(part)), str(name): written}
+        server = server.model_copy(update={str(part): values})
+        study = study.model_copy(update={str(section): server})
+    return study

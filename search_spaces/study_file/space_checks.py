@@ -29,11 +29,11 @@ from search_spaces.variables import value_problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from search_spaces.study_file.document import KeyPath
     from search_spaces.study_file.study import Model, Pattern, Server, SpaceSpec, SubSpace
     from search_spaces.study_file.values import FixedValue
-    from search_spaces.study_file.yaml_nodes import Path
 
-    Found = tuple[Path, str]
+    Found = tuple[KeyPath, str]
 
 _NEEDS_DRAFT = {"EAGLE", *(name for name, a in ALGORITHMS.items() if a.needs_draft)}
 _MINIMUM = {"num_steps": 1, "topk": 1, "num_draft_tokens": 2}
@@ -107,7 +107,7 @@ def _space(space: SpaceSpec) -> Iterator[Found]:
     yield from _searchable(space.flags, ("space", "flags"))
     yield from _reserved("space", space.env)
     for index, part in enumerate(space.speculation):
-        at: Path = ("space", "speculation", index)
+        at: KeyPath = ("space", "speculation", index)
         for key, least in _MINIMUM.items():
             values = getattr(part, key)
             if values is not None and min(values) < least:
@@ -123,7 +123,7 @@ def _space(space: SpaceSpec) -> Iterator[Found]:
                 yield (*at, "flags", name), "SGLang ignores it without an algorithm; remove it"
 
 
-def _searchable(flags: Iterable[str], at: Path) -> Iterator[Found]:
+def _searchable(flags: Iterable[str], at: KeyPath) -> Iterator[Found]:
     for name in flags:
         if name in BELONGS_ELSEWHERE:
             yield (*at, name), f"Not allowed here; {BELONGS_ELSEWHERE[name]}"
@@ -135,7 +135,7 @@ def _searchable(flags: Iterable[str], at: Path) -> Iterator[Found]:
             yield (*at, name), message
 
 
-def _sub_space(part: SubSpace, at: Path) -> Iterator[Found]:
+def _sub_space(part: SubSpace, at: KeyPath) -> Iterator[Found]:
     given = [key for key in _MINIMUM if getattr(part, key) is not None]
     shape = ALGORITHMS[part.canonical_algorithm].shape
     if shape is Shape.NONE:
@@ -160,7 +160,7 @@ def _sub_space(part: SubSpace, at: Path) -> Iterator[Found]:
 
 
 def _fixed_and_searched(server: Server, space: SpaceSpec) -> Iterator[Found]:
-    searched: list[tuple[str, Path]] = [
+    searched: list[tuple[str, KeyPath]] = [
         (section, ("space", section, name))
         for section in ("flags", "env")
         for name in getattr(space, section)
@@ -197,7 +197,7 @@ def _drafts(model: Model, space: SpaceSpec) -> Iterator[Found]:
 # Flag values
 
 
-def _fixed_flags(flags: Mapping[str, FixedValue], at: Path, data: object) -> Iterator[Found]:
+def _fixed_flags(flags: Mapping[str, FixedValue], at: KeyPath, data: object) -> Iterator[Found]:
     written = _written(data, at)
     for name, value in flags.items():
         if name not in BELONGS_ELSEWHERE and name not in _SERVER_NUMBERS:
@@ -207,7 +207,7 @@ def _fixed_flags(flags: Mapping[str, FixedValue], at: Path, data: object) -> Ite
 
 
 def _flag_choices(
-    flags: Mapping[str, tuple[FixedValue, ...]], at: Path, data: object
+    flags: Mapping[str, tuple[FixedValue, ...]], at: KeyPath, data: object
 ) -> Iterator[Found]:
     written = _written(data, at)
     for name, values in flags.items():
@@ -222,7 +222,7 @@ def _flag_choices(
                 yield (*at, name, index), problem
 
 
-def _written(data: Any, at: Path) -> dict[str, object]:  # noqa: ANN401 - YAML
+def _written(data: Any, at: KeyPath) -> dict[str, object]:  # noqa: ANN401 - YAML
     """The values below a path as the file spells them, by canonical flag."""
     for part in at:
         if isinstance(data, dict):
@@ -245,7 +245,7 @@ def _env_values(
             yield ("server", "env", name), problem
     for name, values in searched.items():
         for index, value in enumerate(values):
-            at: Path = ("space", "env", name, index)
+            at: KeyPath = ("space", "env", name, index)
             if (problem := value_problem(name, value)) is not None:
                 yield at, problem
             elif value in values[:index]:
@@ -312,12 +312,12 @@ def _secrets(server: Server | None, space: SpaceSpec | None) -> Iterator[Found]:
             yield from _secrets_of(part.flags, ("space", "speculation", index, "flags"))
         for index, condition in enumerate(space.conditions):
             for key in ("when", "then"):
-                at: Path = ("space", "conditions", index, key)
+                at: KeyPath = ("space", "conditions", index, key)
                 yield from _secrets_of(getattr(condition, key).flags, (*at, "flags"))
                 yield from _secrets_of(getattr(condition, key).env, (*at, "env"))
 
 
-def _secrets_of(values: Mapping[str, Any], at: Path) -> Iterator[Found]:
+def _secrets_of(values: Mapping[str, Any], at: KeyPath) -> Iterator[Found]:
     for name, value in values.items():
         several = isinstance(value, tuple)
         for index, given in enumerate(value if several else (value,)):
@@ -354,14 +354,14 @@ def tokens_in(text: str) -> Iterator[tuple[int, str]]:
 def _conditions(server: Server, space: SpaceSpec) -> Iterator[Found]:
     """Find algorithms, flags, variables and values that no configuration of the study has."""
     for index, condition in enumerate(space.conditions):
-        at: Path = ("space", "conditions", index)
+        at: KeyPath = ("space", "conditions", index)
         if not condition.then.model_fields_set:
             yield (*at, "then"), "Requires nothing; write what must hold, such as `{topk: 1}`"
         for key, pattern in (("when", condition.when), ("then", condition.then)):
             yield from _pattern(pattern, (*at, key), server, space)
 
 
-def _pattern(pattern: Pattern, at: Path, server: Server, space: SpaceSpec) -> Iterator[Found]:
+def _pattern(pattern: Pattern, at: KeyPath, server: Server, space: SpaceSpec) -> Iterator[Found]:
     algorithms = {part.canonical_algorithm: part.algorithm for part in space.speculation}
     for name in pattern.algorithm or ():
         if canonical_algorithm(name) not in algorithms:
@@ -397,7 +397,7 @@ def _pattern(pattern: Pattern, at: Path, server: Server, space: SpaceSpec) -> It
 
 
 def _condition_values(
-    at: Path,
+    at: KeyPath,
     wanted: Sequence[FixedValue],
     fixed: Mapping[str, FixedValue],
     varied: Mapping[str, Sequence[FixedValue]],

@@ -1,6 +1,6 @@
 """Types of the values in a study file, with validators.
 
-Validators raise `wrong(message)`; `search_spaces.study_file.errors` adds key and line.
+Validators raise `wrong(message)`; `search_spaces.study_file.document` adds key and line.
 """
 
 from __future__ import annotations

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.algorithms import ALGORITHMS, Shape
+from search_spaces.algorithms import ALGORITHMS, Shape, family_is_guessed, model_family
 from search_spaces.flags.flag_values import old_value, unknown_flag
 from search_spaces.launch_commands import read_launch_text
-from search_spaces.nccl.allreduce import advice as all_reduce
+from search_spaces.nccl.all_reduce import advice as all_reduce
 from search_spaces.nccl.values import crossed_bounds, shadowed
-from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.rules.legality import violations
 from search_spaces.simulated_acceptance import SERVING_WARNING, simulates_acceptance
 from search_spaces.space.baselines import baselines, default_baseline, production_warnings
-from search_spaces.space.condition_effects import ineffective_conditions
 from search_spaces.space.parameters import sub_space_trees
+from search_spaces.space.space import condition_effects
 from search_spaces.variables import unknown_variable, value_problem
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def warnings(study: Study) -> tuple[str, ...]:
         *_budget(study),
         *_unequal_defaults(study),
         *_baselines(study),
-        *ineffective_conditions(study),
+        *_ineffective_conditions(study),
         *production_warnings(study),
         *_small_windows(study),
         *_equal_answers(study),
@@ -127,6 +126,22 @@ def _baselines(study: Study) -> Iterator[str]:
             f"default draft is {numbers.num_steps} steps with topk {numbers.topk}; set "
             "model.family if the guess is wrong"
         )
+
+
+def _ineffective_conditions(study: Study) -> Iterator[str]:
+    """Warnings about conditions that exclude nothing."""
+    for effect in condition_effects(study):
+        place, when = effect.condition.place, effect.condition.when or "any value"
+        if not effect.applies:
+            yield (
+                f"{place} never applies: no configuration matches `when` ({when}); correct or "
+                "remove it"
+            )
+        elif not effect.excludes:
+            yield (
+                f"{place} excludes nothing: every match of `when` ({when}) matches `then`; "
+                "correct or remove it"
+            )
 
 
 def _wasted_numbers(study: Study) -> Iterator[str]:

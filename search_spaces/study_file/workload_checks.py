@@ -10,10 +10,10 @@ from search_spaces.study_file.values import SHAPING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from search_spaces.study_file.document import KeyPath
     from search_spaces.study_file.study import Objective, WorkloadSpec
-    from search_spaces.study_file.yaml_nodes import Path
 
-    Found = tuple[Path, str]
+    Found = tuple[KeyPath, str]
 
 _GOODPUT = "goodput_request_s"
 _EXAMPLE = "`workload: {goodput: {ttft_ms: 500, tpot_ms: 50}}`"
@@ -96,7 +96,7 @@ def _tpot_of_one_token(objective: Objective, workload: WorkloadSpec) -> Iterator
 def _limits(objective: Objective) -> Iterator[Found]:
     limits = objective.subject_to
     for name, limit in limits.items():
-        at: Path = ("objective", "subject_to", name)
+        at: KeyPath = ("objective", "subject_to", name)
         if (problem := _seconds(name, limit)) is not None:
             yield at, problem
         elif (tighter := _tighter(name, limit, limits)) is not None:

@@ -16,8 +16,7 @@ from search_spaces.simulated_acceptance import (
     simulation_variables,
 )
 from search_spaces.space.baselines import default_baseline
-from search_spaces.study_file.load import load_study, parse_study
-from search_spaces.study_file.stored import parse_stored
+from search_spaces.study_file.load import load_study, parse_stored, parse_study
 from search_spaces.study_file.warnings import warnings
 
 STUDY = """\

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.sglang.server_log import own_kernel_in
-from search_spaces.nccl.allreduce import OWN_SIZES
-from search_spaces.nccl.own_all_reduce import V1_BYTES, V2_BYTES
+from search_spaces.nccl.all_reduce import OWN_SIZES, V1_BYTES, V2_BYTES
 
 pytestmark = pytest.mark.sglang
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from results.records import Purpose
 from search_spaces.configuration import NO_SPECULATION, Speculation
 from search_spaces.metrics import OUTPUT_TOK_S
-from search_spaces.nccl.own_all_reduce import NCCL_UNUSED, without_nccl
+from search_spaces.nccl.all_reduce import NCCL_UNUSED, without_nccl
 from search_spaces.nccl.variables import VARIABLES
 from tuner.analysis.knobs import (
     SPECULATION,

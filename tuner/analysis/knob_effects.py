@@ -12,8 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.algorithms import ALGORITHMS, Shape
-from search_spaces.nccl.allreduce import OWN_OFF, PCIE_IPC
-from search_spaces.nccl.own_all_reduce import NCCL_UNUSED, may_have_own_kernel, without_nccl
+from search_spaces.nccl.all_reduce import (
+    NCCL_UNUSED,
+    OWN_OFF,
+    PCIE_IPC,
+    may_have_own_kernel,
+    without_nccl,
+)
 from search_spaces.nccl.variables import VARIABLES
 from search_spaces.sglang_variables import YES
 from tuner.analysis.knobs import DRAFT, DRAFT_TP, Kind, Knob

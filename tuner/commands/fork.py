@@ -11,7 +11,7 @@ from results.errors import StudyExists
 from results.records import Machine
 from runners.base import devices_of, machine_of
 from search_spaces.simulated_acceptance import undeclared_simulation
-from search_spaces.study_file.yaml_nodes import dotted
+from search_spaces.study_file.document import dotted
 from tuner.commands.run import check_options, holding, run_study
 from tuner.commands.show import problem_line
 from tuner.errors import CommandError, Exit
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from results.store import Store
     from results.studies import NewStudy, StoredStudy
     from runners.base import Runner
-    from search_spaces.study_file.stored import StoredFile
+    from search_spaces.study_file.load import StoredFile
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
     from tuner.studies.fork import Inheritance

@@ -22,7 +22,7 @@ from tuner.studies.differences import Difference, study_differences
 if TYPE_CHECKING:
     from results.store import Store
     from results.studies import StoredStudy
-    from search_spaces.study_file.stored import StoredFile
+    from search_spaces.study_file.load import StoredFile
     from search_spaces.study_file.study import Study
 
 _FINISHED = frozenset({"exhausted", "budget", "converged"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.nccl.allreduce import OWN_OFF, PCIE_IPC, PCIE_IPC_SIZES
+from search_spaces.nccl.all_reduce import OWN_OFF, PCIE_IPC, PCIE_IPC_SIZES
 from search_spaces.variables import canonical_value
 
 if TYPE_CHECKING:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from search_spaces.algorithms import ALGORITHMS, NGRAM_DRAFT_TOKENS, Shape, canonical_algorithm
+from search_spaces.algorithms import (
+    ALGORITHMS,
+    NGRAM_DRAFT_TOKENS,
+    Shape,
+    canonical_algorithm,
+    default_speculation,
+    model_family,
+)
 from search_spaces.configuration import NO_SPECULATION, Configuration
 from search_spaces.flags.options import options
-from search_spaces.rules.defaults import default_speculation, model_family
 from search_spaces.rules.legality import violations
 from search_spaces.space.space import Space
 from tuner.init.models import has_mtp_layers, known_draft

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from search_spaces.algorithms import canonical_algorithm
+from search_spaces.algorithms import canonical_algorithm, family_is_guessed, model_family
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.secrets import is_export_only
 from search_spaces.study_file.study import Model
 from tuner.init.questions import OPEN_REQUESTS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from results.records import Failure, LaunchState, TrialState
 from runners.sglang.machine import joined_by_nvlink
 from runners.sglang.server_log import own_kernel_in
-from search_spaces.nccl.own_all_reduce import (
+from search_spaces.nccl.all_reduce import (
     MIB,
     NCCL_UNUSED,
     V1_BYTES,

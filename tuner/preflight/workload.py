@@ -19,7 +19,7 @@ from runners.load.prompts.sources import pool_of
 from runners.registry import check_runner
 from search_spaces.problems import Problem, StudyFileError, nearest
 from search_spaces.prompt_names import parse_prompt_name
-from search_spaces.study_file import yaml_nodes
+from search_spaces.study_file.document import KeyPath, dotted, read_yaml
 from search_spaces.study_file.study import Study
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
     from search_spaces.workload import Workload
 
-    Found = tuple[yaml_nodes.Path, str]
+    Found = tuple[KeyPath, str]
     Pools = tuple[tuple[PromptPool, float], ...]
 
 
@@ -50,11 +50,8 @@ def check_prompts(study: Study) -> tuple[str, ...]:
     notes: list[str] = []
     found = list(_files(pools)) or [*_counts(pools, workload), *_arrivals(workload, notes)]
     if found:
-        document = yaml_nodes.read(study.text)
-        problems = [
-            Problem(yaml_nodes.dotted(path), document.line(path), message)
-            for path, message in found
-        ]
+        document = read_yaml(study.text)
+        problems = [Problem(dotted(path), document.line(path), message) for path, message in found]
         raise StudyFileError(study.source, problems)
     return tuple(notes)
 
@@ -115,7 +112,7 @@ def check_runner_key(study: Study) -> None:
     try:
         check_runner(study.runner)
     except ValueError as error:
-        line = yaml_nodes.read(study.text).line(("runner",))
+        line = read_yaml(study.text).line(("runner",))
         raise StudyFileError(study.source, [Problem("runner", line, str(error))]) from error
     _check_profile(study)
 
@@ -143,6 +140,6 @@ def _check_profile(study: Study) -> None:
         message = f"Cannot read the profile: {error}"
     else:
         return
-    path: yaml_nodes.Path = ("simulated", "profile")
-    line = yaml_nodes.read(study.text).line(path)
-    raise StudyFileError(study.source, [Problem(yaml_nodes.dotted(path), line, message)])
+    path: KeyPath = ("simulated", "profile")
+    line = read_yaml(study.text).line(path)
+    raise StudyFileError(study.source, [Problem(dotted(path), line, message)])

@@ -20,8 +20,7 @@ from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.baselines import PRODUCTION, default_baseline
 from search_spaces.space.baselines import baselines as baselines_of
 from search_spaces.space.space import Space, SpaceTooLargeError
-from search_spaces.study_file.load import parse_study
-from search_spaces.study_file.stored import StoredFile, parse_stored
+from search_spaces.study_file.load import StoredFile, parse_stored, parse_study
 from search_spaces.workload import DEFAULT_OUTPUT_SPREAD
 from tuner.errors import CommandError
 from tuner.formatting import counted

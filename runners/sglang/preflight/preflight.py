@@ -18,8 +18,8 @@ from runners.sglang.preflight.ask import (
     launch_arguments,
 )
 from search_spaces.flags.options import options
-from search_spaces.nccl.own_all_reduce import without_nccl
-from search_spaces.rules.versions import version_violations
+from search_spaces.nccl.all_reduce import without_nccl
+from search_spaces.rules.legality import version_violations
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -200,7 +200,7 @@ def _resolve_tree(flags: FlagState) -> None:
 def _resolve_tree_shape(flags: FlagState) -> None:
     topk, tokens = flags["speculative_eagle_topk"], flags["speculative_num_draft_tokens"]
     if flags["speculative_num_steps"] is None:
-        from search_spaces.rules.defaults import (  # noqa: PLC0415 - 20 ms, rarely needed
+        from search_spaces.algorithms import (  # noqa: PLC0415 - 20 ms, rarely needed
             default_speculation,
             family_of,
         )

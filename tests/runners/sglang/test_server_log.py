@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runners.sglang.server_log import LogFollower, log_tail, own_kernel_in, phase_begun
-from search_spaces.nccl.own_all_reduce import MIB, V2_LIMIT
+from search_spaces.nccl.all_reduce import MIB, V2_LIMIT
 
 LOGS = Path(__file__).parents[1].parent / "data" / "failed"
 

@@ -9,13 +9,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration
-from search_spaces.nccl.lists import ALGORITHMS, COLLECTIVES, HAS, PROTOCOLS, read, without_any
 from search_spaces.nccl.values import (
+    ALGORITHMS,
+    COLLECTIVES,
+    HAS,
+    PROTOCOLS,
     canonical_value,
     crossed_bounds,
     nothing_left,
+    read_list,
     shadowed,
     unknown_variable,
+    unusable_collective,
     value_problem,
 )
 from search_spaces.nccl.variables import LAST_READ_BY, VARIABLES
@@ -222,7 +227,7 @@ def test_well_formed_lists_are_read_as_nccl_reads_them(named):
     assert on is not None
     assert (value_problem(name, text) is None) == makes_sense(name, on)
     if value_problem(name, text) is None:
-        assert {c: read(name, text).of(c) for c in COLLECTIVES} == on
+        assert {c: read_list(name, text).of(c) for c in COLLECTIVES} == on
 
 
 @given(VALUES, st.integers(0, 40), st.integers(0, 2), st.text(";:,^ lsxring128", max_size=2))
@@ -232,7 +237,7 @@ def test_a_slip_in_a_list_is_refused_or_read_as_nccl_reads_it(named, at, length,
     on = nccl_reads(slipped, KNOWN[name])
     if value_problem(name, slipped) is None:
         assert on is not None
-        assert {c: read(name, slipped).of(c) for c in COLLECTIVES} == on
+        assert {c: read_list(name, slipped).of(c) for c in COLLECTIVES} == on
     if on is None:
         assert value_problem(name, slipped) is not None
 
@@ -244,9 +249,9 @@ def test_lists_have_one_spelling_each(one, other):
     spelled = canonical_value(name, text)
     assert value_problem(name, spelled) is None
     assert canonical_value(name, spelled) == spelled
-    assert read(name, spelled) == read(name, text)
+    assert read_list(name, spelled) == read_list(name, text)
     if name == second and value_problem(second, more) is None:
-        same = read(name, text) == read(second, more)
+        same = read_list(name, text) == read_list(second, more)
         assert same == (canonical_value(second, more) == spelled)
 
 
@@ -255,8 +260,8 @@ def test_a_collective_without_a_way_is_found(one, other):
     env = dict([one, other])
     assume(all(value_problem(name, value) is None for name, value in env.items()))
     found = nothing_left(env)
-    algorithms = read("NCCL_ALGO", env["NCCL_ALGO"]) if "NCCL_ALGO" in env else None
-    protocols = read("NCCL_PROTO", env["NCCL_PROTO"]) if "NCCL_PROTO" in env else None
+    algorithms = read_list("NCCL_ALGO", env["NCCL_ALGO"]) if "NCCL_ALGO" in env else None
+    protocols = read_list("NCCL_PROTO", env["NCCL_PROTO"]) if "NCCL_PROTO" in env else None
     lost = [
         c
         for c in COLLECTIVES
@@ -269,7 +274,7 @@ def test_a_collective_without_a_way_is_found(one, other):
         )
     ]
     assert (found is None) == (not lost)
-    assert without_any(None, protocols) is None
+    assert unusable_collective(None, protocols) is None
 
 
 # --- numbers -----------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.nccl.allreduce import OWN_OFF
-from search_spaces.nccl.own_all_reduce import (
+from search_spaces.nccl.all_reduce import (
     MIB,
+    OWN_OFF,
     V1_BYTES,
     V2_BYTES,
     OwnKernel,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, Speculation
 from search_spaces.rules import RULES
-from search_spaces.rules.candidate import Candidate
 from search_spaces.rules.legality import canonical, violations
+from search_spaces.rules.rule import Candidate
 from search_spaces.space.space import Space
 
 from ...examples import examples

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.rules.versions import VERSION_RULES, version_violations
+from search_spaces.rules.legality import version_violations
+from search_spaces.rules.speculation import VERSION_RULES
 
 ADAPTIVE = {"speculative-adaptive": True}
 

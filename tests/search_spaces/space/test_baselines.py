@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from search_spaces.algorithms import family_is_guessed, model_family
 from search_spaces.configuration import Configuration, Speculation
-from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study

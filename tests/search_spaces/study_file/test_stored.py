@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from search_spaces.problems import StudyFileError
 from search_spaces.space.baselines import baselines
-from search_spaces.study_file.load import parse_study, shipped_text
-from search_spaces.study_file.stored import parse_stored
+from search_spaces.study_file.load import parse_stored, parse_study, shipped_text
 
 pytestmark = pytest.mark.slow
 

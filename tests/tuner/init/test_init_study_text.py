@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from search_spaces.flags.flags import canonical_flag_value
 from search_spaces.flags.options import options
-from search_spaces.study_file import yaml_nodes
+from search_spaces.study_file.document import read_yaml
 from search_spaces.study_file.load import parse_study
 from tuner.init import collectives, speculation
 from tuner.init.hardware import Hardware
@@ -115,12 +115,12 @@ def test_every_value_is_read_back(key, value, choices, why):
     rows = [(f"{yaml_text(name)}: {yaml_text(part)}", why) for name, part in expected.items()]
     text = "\n".join(commented(rows, 0))
     assert yaml.safe_load(text) == expected, text
-    assert yaml_nodes.read(text).data == expected, text
+    assert read_yaml(text).data == expected, text
 
 
 def test_numbers_are_read_back():
     numbers = [0.5, 1e-7, 1e22, 3, -2, 0.1 + 0.2]
-    assert yaml_nodes.read(yaml_text(numbers)).data == numbers
+    assert read_yaml(yaml_text(numbers)).data == numbers
     assert yaml_text(6.0) == "6"
 
 

@@ -16,7 +16,7 @@ from results.records import (
 )
 from results.studies import NewStudy
 from search_spaces.configuration import Configuration
-from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
+from search_spaces.nccl.all_reduce import NCCL_UNUSED
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import parse_study

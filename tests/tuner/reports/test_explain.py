@@ -15,7 +15,7 @@ from rich.console import Console
 
 from results.records import BatchCycles, CycleTimes, Failure, PartTime, TrialState
 from results.store import Store
-from search_spaces.nccl.own_all_reduce import NCCL_UNUSED
+from search_spaces.nccl.all_reduce import NCCL_UNUSED
 from search_spaces.study_file.load import parse_study
 from tuner.analysis.explanation import explain
 from tuner.analysis.selected_trial import NothingToExplain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runners.sglang.preflight.preflight import points_to_ask, traits
-from search_spaces.nccl.own_all_reduce import without_nccl
+from search_spaces.nccl.all_reduce import without_nccl
 from search_spaces.space.baselines import baselines
 from search_spaces.space.space import Space
 from search_spaces.study_file.load import load_study

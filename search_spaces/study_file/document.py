@@ -1,19 +1,165 @@
-"""Turn pydantic's errors into problems with key, line and an example."""
+"""Read YAML into plain values with line numbers.
+
+The dialect is PyYAML's YAML 1.1 with three exceptions: `12:30` and `1_000` are text, and `1e-3` is
+a number. `Document.texts` keeps the original text of each scalar.
+"""
 
 from __future__ import annotations
 
 import re
 import types
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 
 from search_spaces.metrics import LATENCIES
 from search_spaces.problems import Problem, nearest
-from search_spaces.study_file.yaml_nodes import Document, Path, dotted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+KeyPath = tuple[str | int, ...]
+"""Keys and list indices from the top of a document to a value."""
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+_TAG = "tag:yaml.org,2002:"
+
+MOST_VALUES = 100_000
+"""Limit against nested aliases, which can stand for millions of values."""
+
+
+class _TooManyValuesError(Exception):
+    """The document has more than `MOST_VALUES` values."""
+
+
+@dataclass(slots=True)
+class Document:
+    """A YAML document as plain values.
+
+    Attributes:
+        data: Dictionaries, lists and scalars.
+        lines: Line of every path, from 1.
+        texts: Original text of every plain scalar.
+        problems: Syntax errors, duplicate keys, keys that are not text.
+    """
+
+    data: Any = None
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    texts: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line(self, path: KeyPath) -> int:
+        """Return the line of a path, or of the nearest value around it."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def dotted(path: KeyPath) -> str:
+    """Format a path: `space.speculation[1].topk`."""
+    out = ""
+    for part in path:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        else:
+            out += f".{part}" if out else part
+    return out
+
+
+def read_yaml(text: str) -> Document:
+    """Read one YAML document; errors go to `problems`."""
+    document = Document()
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError:
+        document.problems.append(Problem("", None, "Nested too deeply"))
+        return document
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        message = f"Not YAML: {what}"
+        begun = getattr(error, "context_mark", None)
+        if mark is not None and begun is not None and begun.line != mark.line:
+            message += f", {error.context} that begins on line {begun.line + 1}"  # type: ignore[attr-defined]
+        if re.search(r"\btabs?\b|'\\t'", message):
+            message += "; indent with spaces"
+        document.problems.append(Problem("", mark.line + 1 if mark else None, message))
+        return document
+    if node is not None:
+        try:
+            document.data = _value(node, (), document, ())
+        except _TooManyValuesError:
+            message = f"Aliases expand to more than {MOST_VALUES:,} values; write fewer"
+            document.problems[:] = [Problem("", None, message)]
+    return document
+
+
+def _value(
+    node: yaml.Node, path: KeyPath, document: Document, around: tuple[yaml.Node, ...]
+) -> object:
+    if len(document.lines) > MOST_VALUES:
+        raise _TooManyValuesError
+    document.lines.setdefault(path, node.start_mark.line + 1)
+    if any(node is outer for outer in around):
+        document.problems.append(
+            Problem(dotted(path), node.start_mark.line + 1, "This alias contains itself; remove it")
+        )
+        return None
+    around = (*around, node)
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, path, document, around)
+    if isinstance(node, yaml.SequenceNode):
+        return [
+            _value(item, (*path, index), document, around) for index, item in enumerate(node.value)
+        ]
+    return _scalar(node, path, document)
+
+
+def _mapping(
+    node: yaml.MappingNode, path: KeyPath, document: Document, around: tuple[yaml.Node, ...]
+) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.problems.append(
+                Problem(dotted(path), line, "A key must be text, not a list or a mapping")
+            )
+            continue
+        key = str(key_node.value)
+        here = (*path, key)
+        if key in out:
+            first = document.lines[here]
+            document.problems.append(
+                Problem(dotted(here), line, f"Duplicate key (first on line {first}); remove one")
+            )
+            continue
+        document.lines[here] = line
+        out[key] = _value(value_node, here, document, around)
+    return out
+
+
+def _scalar(node: yaml.Node, path: KeyPath, document: Document) -> object:
+    text = str(node.value)
+    if getattr(node, "style", None) in {"'", '"', "|", ">"}:
+        return text
+    document.texts[path] = text
+    kind = node.tag.removeprefix(_TAG)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() in {"yes", "true", "on"}
+    if kind == "int" and _INT.fullmatch(text):
+        return int(text)
+    if (kind == "float" and _FLOAT.fullmatch(text)) or _EXPONENT.fullmatch(text):
+        return float(text)
+    return text
+
 
 _HINTS = {
     "budget.trials": "write `launches`: the budget counts launches",
@@ -120,7 +266,7 @@ def problems_of(
     for error in errors:
         if error["type"] == "too_short" and error["loc"] in deeper:
             continue  # the list only looks empty because all its items are wrong
-        path: Path = tuple(part for part in error["loc"] if part != "[key]")
+        path: KeyPath = tuple(part for part in error["loc"] if part != "[key]")
         if (at := (error.get("ctx") or {}).get("at")) is not None:
             path = (*path, at)
         if document is not None:
@@ -130,7 +276,7 @@ def problems_of(
     return out
 
 
-def _written(path: Path, data: object) -> Path:
+def _written(path: KeyPath, data: object) -> KeyPath:
     """Shorten a path to the value in the file: a number may stand for `{mean: N}`."""
     for depth, part in enumerate(path):
         if isinstance(data, dict):
@@ -149,7 +295,7 @@ _BOUNDS = {
 }
 
 
-def _message(error: Mapping[str, Any], path: Path, root: type[BaseModel]) -> str:
+def _message(error: Mapping[str, Any], path: KeyPath, root: type[BaseModel]) -> str:
     kind, context, value = error["type"], error.get("ctx") or {}, error.get("input")
     pattern = dotted(tuple("[]" if isinstance(part, int) else part for part in path))
     pattern = pattern.replace(".[]", "[]")
@@ -192,7 +338,7 @@ def _suggestion(value: object, context: Mapping[str, Any]) -> str:
     return f"; {hint}" if hint.startswith("did you mean") else ""
 
 
-def _keys_at(root: type[BaseModel], path: Path) -> tuple[str, ...]:
+def _keys_at(root: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
     model: Any = root
     for part in path:
         if isinstance(part, int):

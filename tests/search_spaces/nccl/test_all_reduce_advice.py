@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.nccl.allreduce import OWN_OFF, PCIE_IPC, advice
+from search_spaces.nccl.all_reduce import OWN_OFF, PCIE_IPC, advice
 
 PROTO = {"NCCL_PROTO": [None, "LL"]}
 
