@@ -18,9 +18,12 @@ from runners.plugin.inside_sglang.tuner_sglang_plugin import (
     saying,
     status,
 )
-from runners.plugin.inside_sglang.tuner_sglang_plugin.clock import CycleClock
-from runners.plugin.inside_sglang.tuner_sglang_plugin.durations import Durations, bucket_of
-from runners.plugin.inside_sglang.tuner_sglang_plugin.marks import CudaMarks
+from runners.plugin.inside_sglang.tuner_sglang_plugin.clock import (
+    CudaMarks,
+    CycleClock,
+    Durations,
+    bucket_of,
+)
 
 
 class Stream:
