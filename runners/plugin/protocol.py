@@ -34,7 +34,7 @@ BUSY: Final = "requests are waiting or running"
 """Reason of a refused switch that is worth a retry."""
 
 CYCLE: Final = "cycle"
-"""The clock's name for a whole cycle, beside its parts (`results.records.PARTS`)."""
+"""Key of whole cycles in the clock, beside the parts (`results.records.PARTS`)."""
 
 _FIRST_BUCKET_S: Final = 1e-6
 _GROWTH: Final = 1.02
