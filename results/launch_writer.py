@@ -1,4 +1,4 @@
-"""Write launches, from intent to end, and their trials."""
+"""Write launches, measurements and trials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import bindparam, insert, select, update
 
 from results import rows, tables
-from results.connection import Connected, insert_row, lock_study, next_number, row_id
+from results.database import Connected, insert_row, lock_study, next_number, row_id
 from results.errors import StoreError
 from results.records import Launch, LaunchState, TrialState
 

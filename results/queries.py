@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import and_, func, not_, or_, select
 
 from results import rows, tables
-from results.connection import Connected
+from results.database import Connected
 from results.errors import StoreError, StudyNotFound
-from results.ownership import Owner
 from results.records import LOSING_FAULTS, LaunchState, Purpose, Trial, TrialState
 from results.studies import StoredMeasurement, StoredStudy, Unfinished
+from results.study_writer import Owner
 from search_spaces.configuration import Configuration
 
 if TYPE_CHECKING:

@@ -1,19 +1,21 @@
-"""Create studies, claim and stop them."""
+"""Create, fork, claim and stop studies."""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 import uuid
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import psutil
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from results import rows, tables
-from results.connection import Connected, lock_study, no_study
+from results.database import Connected, lock_study, no_study
 from results.errors import StudyBusy, StudyExists
-from results.ownership import Owner
 from results.records import LaunchState
 from results.studies import ForkedTrial
 from results.study_copy import copy_finished
@@ -210,3 +212,53 @@ def _judged(trial: ForkedTrial) -> dict[str, object]:
         "configuration_key": trial.configuration.key,
         "state": trial.state.value,
     }
+
+
+# The kernel reports start times in hundredths of a second since boot, and the boot time changes a
+# little when the clock is set. A pid is not reused within this time.
+_SAME_START_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A tuner process, identified so that a reused pid is not confused with it.
+
+    Attributes:
+        pid: Process id.
+        started: Start time, seconds since the epoch.
+        host: Name of its machine.
+    """
+
+    pid: int
+    started: float
+    host: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """The current process."""
+        return cls(os.getpid(), psutil.Process().create_time(), socket.gethostname())
+
+    def is_same(self, other: Owner) -> bool:
+        """Whether both are the same process."""
+        return (
+            self.host == other.host
+            and self.pid == other.pid
+            and abs(self.started - other.started) < _SAME_START_S
+        )
+
+    def may_live(self) -> bool:
+        """Whether the process may be alive.
+
+        A process on another machine always may.
+        """
+        if self.host != socket.gethostname():
+            return True
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            return abs(process.create_time() - self.started) < _SAME_START_S
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True

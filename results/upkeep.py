@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect, text
 
-from results.connection import Connected
+from results.database import Connected
 from results.errors import StoreError
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ BUSY: Final = "requests are waiting or running"
 """Why a switch is refused that is worth another try."""
 
 CYCLE: Final = "cycle"
-"""The clock's name for a whole cycle, beside its parts (`results.measurement.PARTS`)."""
+"""The clock's name for a whole cycle, beside its parts (`results.records.PARTS`)."""
 
 _FIRST_BUCKET_S: Final = 1e-6
 _GROWTH: Final = 1.02

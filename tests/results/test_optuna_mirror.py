@@ -23,8 +23,8 @@ from results.optuna_mirror import (
     OptunaMirror,
     SyncReport,
     distribution,
+    optuna_at_work,
 )
-from results.optuna_storage import optuna_at_work
 from results.records import TrialState
 from results.store import Store
 

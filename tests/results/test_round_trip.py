@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from results.measurement import PARTS
 from results.records import (
+    PARTS,
     BatchCycles,
     CycleTimes,
     LaunchIntent,

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from results.errors import StudyBusy, StudyExists, StudyNotFound
-from results.ownership import Owner
+from results.study_writer import Owner
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,6 @@ import re
 import pytest
 
 from results.errors import StoreError
-from results.ownership import Owner
 from results.queries import Questions
 from results.records import (
     Failure,
@@ -23,6 +22,7 @@ from results.records import (
     TrialState,
 )
 from results.store import Store
+from results.study_writer import Owner
 from search_spaces.configuration import Setting
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A server that is started by a line for the shell, as a user starts it."""
+"""A server that a shell command starts, as a user would."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ START_S = 400
 
 
 OF_ONE_START = {"port", "random_seed", "startup_time", "internal_states", "launch_command"}
-"""What differs in `/server_info` between two starts of one server: the command's spelling, too."""
+"""Fields of `/server_info` that differ between two starts of the same server."""
 
 
 def resolved(info: dict[str, Any]) -> dict[str, Any]:
-    """What `/server_info` says of the server, whichever start of it answers."""
+    """Fields of `/server_info` that are equal in all starts of the same server."""
     return {name: value for name, value in info.items() if name not in OF_ONE_START}
 
 
@@ -39,14 +39,14 @@ def free_port() -> int:
 def started(
     tuner: Any, line: str, port: int, *, api_key: str = ""
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Its `/server_info`, and the variables that its scheduler has. Ended by SIGTERM."""
+    """`/server_info` and the environment of the scheduler. SIGTERM ends the server."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     log_file = tuner.folder / "by-hand.log"
     with log_file.open("wb") as log:
         server = subprocess.Popen(
             ["sh", "-c", f"exec {line}"],
             cwd=tuner.folder,
-            # SGLang's processes rename themselves, and would wipe out what the kernel shows.
+            # SGLang's processes rename themselves, which would overwrite `/proc/PID/environ`.
             env={**tuner.env, "SPT_NOENV": "1"},
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -68,4 +68,4 @@ def started(
     finally:
         server.terminate()
         code = server.wait(timeout=120)
-    assert code == 0  # the line is the server: no orphan is left
+    assert code == 0  # the shell became the server, so no process is left

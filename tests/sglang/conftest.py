@@ -1,4 +1,4 @@
-"""The real SGLang on a CPU; without it these tests are skipped, with the reason."""
+"""The real SGLang on a CPU; its tests are skipped if it is not installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def cpu_server() -> CpuServer:
-    """The installed SGLang; `TUNER_SGLANG_CPU` names its folder, else `.sglang-cpu`."""
+    """The installed SGLang, in the folder `TUNER_SGLANG_CPU` (default: `.sglang-cpu`)."""
     server = CpuServer(Path(os.environ.get("TUNER_SGLANG_CPU") or ROOT / DEFAULT_DIR).absolute())
     if not server.python.exists():
         pytest.skip(f"no SGLang in {server.root}: make sglang-cpu installs it")
@@ -36,13 +36,13 @@ def cpu_server() -> CpuServer:
 
 @pytest.fixture
 def tiny(cpu_server: CpuServer) -> Study:
-    """The shipped study `tiny`, at this server, with a smaller load."""
+    """The shipped study `tiny` for this server, with a smaller load."""
     return study_of(cpu_server, "standalone")
 
 
 @pytest.fixture(scope="session")
 def live(cpu_server: CpuServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """Live servers by their kind; see `servers.py`."""
+    """Live servers by kind; see `servers.py`."""
     servers = Live(cpu_server, tmp_path_factory.mktemp("live"))
     yield servers
     servers.discard()
@@ -52,14 +52,14 @@ def live(cpu_server: CpuServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def server(live: Live, request: pytest.FixtureRequest) -> LiveServer:
     """The live server of the test's marker `kind`."""
     kind = kind_of(request.node)
-    assert kind is not None, "mark the test with the kind of server that it needs"
+    assert kind is not None, "mark the test with its kind of server"
     return live(kind)
 
 
 # First: `--dist loadgroup` reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each kind of live server, and what a file's tests share, is started in one worker only."""
+    """Run all tests of one kind, or of one file without kinds, in one worker."""
     for item in items:
         if item.get_closest_marker("sglang") is not None:
             kind = kind_of(item)

@@ -1,7 +1,7 @@
-"""Starts that the real SGLang refuses or dies of, by the name of their recording.
+"""Starts on which the real SGLang fails, by the name of their recording.
 
-What the tuner must say of each stands in `tests/data/failed/expected.json`, for the fast suite as
-well. `models` is the folder of the tiny models, `broken` the folder of those that are made here.
+`tests/data/failed/expected.json` has the expected failures, also for the fast suite. `models` is
+the folder of the tiny models, `broken` the folder of the broken models that are made here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class FailedStart:
     """One start.
 
     Attributes:
-        flags: Beyond those of the study `tiny`.
-        model: The target.
+        flags: Flags in addition to those of the study `tiny`.
+        model: Target model.
         without: Flags of the study that are left out.
-        limit: What the shell's `ulimit` is told before it.
-        whoever_is_first: Both the launcher and its scheduler die of it: the exit code is 1 or 137.
+        limit: Arguments of the shell's `ulimit` before the start.
+        whoever_is_first: Launcher and scheduler both fail, so the exit code is 1 or 137.
     """
 
     flags: dict[str, Any] = field(default_factory=dict)

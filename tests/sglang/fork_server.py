@@ -1,15 +1,15 @@
-"""Starts SGLang servers from one process that has imported SGLang: a fork each, no second import.
+"""Start SGLang servers by forks of one process that has imported SGLang.
 
     python fork_server.py SOCKET        (in the server's environment; ends with its stdin)
 
-Most of a start on a CPU is imports, three times over: the launcher's, the scheduler's and the
-detokenizer's. A start from here runs the same `sglang.launch_server`, with the caller's arguments,
-variables, folder, limits and output, in a session of its own; what differs is that the imports are
-done, and that SGLang's own processes are forked instead of spawned. What is read from the
-environment at import (`HF_HUB_OFFLINE`, `SGLANG_USE_CPU_ENGINE`) is this process's own.
+Most of a start on a CPU is imports, in the launcher, the scheduler and the detokenizer. A fork runs
+the same `sglang.launch_server` with the caller's arguments, variables, folder, limits and output,
+in a separate session. Differences: the imports are done, SGLang's processes are forked instead of
+spawned, and variables that SGLang reads at import (`HF_HUB_OFFLINE`, `SGLANG_USE_CPU_ENGINE`) are
+those of this process.
 
-`forked_python` writes the program that is called in place of the interpreter: it hands over what
-it was called with, and ends as the server ended.
+`forked_python` writes a program that replaces the interpreter: it passes its arguments on and ends
+with the exit code of the server.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ sys.exit(code)
 
 
 def forked_python(path: Path, address: Path, python: str) -> Path:
-    """Writes the program to call in place of the interpreter of the server's environment."""
+    """Write the program that replaces the interpreter of the server's environment."""
     path.write_text(_CLIENT.format(python=python, address=str(address), limits=LIMITS))
     path.chmod(0o755)
     return path
@@ -87,7 +87,7 @@ def main(address: str) -> None:
 
 
 def attend(connection: socket.socket) -> None:
-    """Starts one server, and tells the caller how it ended; ends it if the caller is gone."""
+    """Start one server and report its exit code; end it if the caller is gone."""
     _, outputs, _, _ = socket.recv_fds(connection, 1, 2)
     start = json.loads(connection.makefile().readline())
     child = os.fork()
@@ -114,7 +114,7 @@ def end_session(leader: int) -> None:
 
 
 def serve(start: dict, outputs: list[int]) -> None:
-    """What the interpreter does with `-m sglang.launch_server ...`, imports aside."""
+    """Run `-m sglang.launch_server ...` like the interpreter, without the imports."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, descriptor in enumerate(outputs, 1):
@@ -143,7 +143,7 @@ def serve(start: dict, outputs: list[int]) -> None:
 
 
 def leave(code: int) -> None:
-    """Ends a fork at once: taking down all that it has inherited would take seconds."""
+    """End a fork at once, because a normal exit would take seconds."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def marked(folder: Path) -> set[int]:
-    """Servers of the tuner in this folder; others may run theirs on this machine."""
+    """Servers of the tuner in this folder, without those of other tests."""
     found = set()
     for process in psutil.process_iter():
         try:
@@ -30,7 +30,7 @@ def marked(folder: Path) -> set[int]:
 
 
 def swept_with_a_kill(tuner: Any, file: str, study: str, launches: int) -> dict[str, Any]:
-    """The last report of a sweep of `launches` launches, killed in the second one."""
+    """Report of a sweep of `launches` launches that is killed in the second one and resumed."""
     folder = tuner.folder
     process = tuner.start("sweep", "--study", file)
     for line in process.stderr:
@@ -55,7 +55,7 @@ def swept_with_a_kill(tuner: Any, file: str, study: str, launches: int) -> dict[
 
 
 def check_against_the_samples(tuner: Any, report: dict[str, Any]) -> None:
-    """Accept length and tok/s in the database, from the server's replies and the client's clock."""
+    """Recompute accept length and tok/s in the database from the samples."""
     with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}", create=False) as store:
         study = store.study(report["study"])
         for number in (t["number"] for t in report["trials"] if t["state"] == "complete"):
@@ -67,7 +67,7 @@ def check_against_the_samples(tuner: Any, report: dict[str, Any]) -> None:
             lengths = {s.completion_tokens for s in samples}
             assert len(lengths) == m.requests
             assert m.output_tokens == sum(lengths) == m.requests * 48
-            # One after the other: the window is the requests' own times and the gaps between.
+            # Requests run one after the other, so the window is their times and the gaps.
             assert sum(s.e2e_s for s in samples) <= m.window_s
             assert m.window_s == pytest.approx(samples[-1].sent_s + samples[-1].e2e_s, rel=0.02)
             assert m.output_tok_s == pytest.approx(m.output_tokens / m.window_s)

@@ -1,8 +1,8 @@
 """Live servers: the real SGLang on the tiny models, one kind at a time, each started once.
 
-A start takes 20 s of a quiet core, so tests of one kind share a server: they carry the marker
-`kind("eagle3")`, by which `conftest.py` sorts them, and ask for `server` (or for `live(kind)`).
-Whoever harms its server says `live.discard()` afterwards, and comes last of its kind (`harms`).
+A start takes 20 s of a quiet core, so tests of one kind share a server: they have the marker
+`kind("eagle3")`, by which `conftest.py` sorts them, and request `server` (or `live(kind)`). Tests
+that harm their server have the marker `harms`, run last of their kind, and call `live.discard()`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 VERSION = "0.5.23"
 
 MOST_PROMPTS = 64 + 4
-"""Of the largest window of these tests, its warm-up's among them."""
+"""Prompts of the largest window of these tests, with its warm-up."""
 
 HEALTH_TIMEOUT_S = "4"
-"""Until `/health` gives up its scheduler (SGLang's own: 20)."""
+"""Seconds until `/health` reports a silent scheduler (SGLang's default: 20)."""
 
 TOKENS = 32
 """Length of the answers under load."""
@@ -48,11 +48,11 @@ class Kind:
     """One kind of server.
 
     Attributes:
-        speculation: What it runs.
-        draft: The draft model, by its folder's name.
-        env: Variables of its own.
-        steps: Among which its draft steps can be switched; empty where they cannot.
-        beside: The kind that its tests compare it with: one worker runs both.
+        speculation: Its speculation.
+        draft: Folder name of the draft model.
+        env: Additional variables.
+        steps: Switchable draft steps; empty if not switched.
+        beside: Kind with which its tests compare it: the same test worker runs both.
     """
 
     speculation: Speculation = field(default_factory=Speculation)
@@ -69,9 +69,9 @@ class Kind:
 
 KINDS = {
     "plain": Kind(),
-    # A tree; the head is random, so nothing it drafts is accepted.
+    # A tree; the head is random, so no draft is accepted.
     "eagle3": Kind(Speculation("EAGLE3", 3, 2, 6), draft="eagle3"),
-    # A chain; the draft is the target with noise, so part of what it drafts is accepted.
+    # A chain; the draft is the target with noise, so some drafts are accepted.
     "standalone": Kind(Speculation("STANDALONE", 3, 1, 4), draft="noisy"),
     # The same with states for other steps.
     "switchable": Kind(
@@ -80,7 +80,7 @@ KINDS = {
         steps=(1, 2, 3, 5),
         beside="standalone",
     ),
-    # Its scheduler is made to stand still, until `/health` says so.
+    # A test suspends its scheduler until `/health` reports it.
     "ngram": Kind(
         Speculation("NGRAM", None, None, 8), env={"SGLANG_HEALTH_CHECK_TIMEOUT": HEALTH_TIMEOUT_S}
     ),
@@ -91,13 +91,13 @@ KINDS = {
 
 
 def generation(text: str, tokens: int) -> dict[str, Any]:
-    """The body of a request for exactly so many tokens."""
+    """Body of a request for exactly this many tokens."""
     sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
     return {"text": text, "sampling_params": sampling}
 
 
 def metric(server: LiveServer, name: str) -> float:
-    """The sum of a metric's series: tokens have one for streams and one for whole answers."""
+    """Sum of a metric's series: tokens have one for streams and one for whole answers."""
     lines = re.findall(
         rf"^sglang:{name}(?:{{.*}})? (\S+)$", server.get("/metrics").text, re.MULTILINE
     )
@@ -112,28 +112,28 @@ def wait_until_it_runs(server: LiveServer) -> None:
 
 
 def of_kinds(*kinds: str) -> pytest.MarkDecorator:
-    """For tests that hold for several kinds: `@of_kinds("plain", "ngram") def test_it(server)`."""
+    """Run a test on several kinds: `@of_kinds("plain", "ngram") def test_flush(server)`."""
     each = [pytest.param(kind, marks=pytest.mark.kind(kind)) for kind in kinds]
     return pytest.mark.parametrize("server", each, indirect=True)
 
 
 THROUGHOUT = [name for name, kind in KINDS.items() if not kind.steps]
-"""Those that are what they were started as to the end."""
+"""Kinds that keep the settings of their start."""
 
 every_kind = of_kinds(*THROUGHOUT)
 speculating = of_kinds(*(kind for kind in THROUGHOUT if kind != "plain"))
 
 
 _GRAPHS: dict[bool, dict[str, bool]] = {True: {"disable-cuda-graph": True}, False: {}}
-"""On a CPU there are none, but SGLang tries to capture some for the states of a switch."""
+"""A CPU has none, but SGLang would try to capture some for the switchable states."""
 
 
-# An idle scheduler polls, and would take a core from the other worker's tests.
+# An idle scheduler would poll and take a core from the other worker's tests.
 _FLAGS = {"enable-metrics": True, "sleep-on-idle": True}
 
 
 def study_of(cpu: CpuServer, kind: str) -> Study:
-    """The shipped study `tiny`, at this server, with the models of `kind` and a smaller load."""
+    """The shipped study `tiny` for this server, with the models of `kind` and a smaller load."""
     study, own = load_study("tiny"), KINDS[kind]
     draft = str(cpu.models / own.draft) if own.draft else None
     model = {"path": str(cpu.models / "tiny"), "draft": draft}
@@ -155,16 +155,16 @@ def study_of(cpu: CpuServer, kind: str) -> Study:
 
 @dataclass(frozen=True, slots=True)
 class LiveServer:
-    """A server that our own runner started.
+    """A server that the tuner's runner started.
 
     Attributes:
-        kind: Which of `KINDS`.
-        study: The study that it was started for.
+        kind: Key in `KINDS`.
+        study: Study of the launch.
         session: The runner's session; a test that closes it must discard the server.
-        command: Its command line.
-        identity: Its process: port, pid, mark.
-        log: Its log.
-        progress: What the runner told of its start.
+        command: Command line.
+        identity: Process: port, pid, mark.
+        log: Log file.
+        progress: Progress reports of the start.
     """
 
     kind: str
@@ -197,18 +197,18 @@ class LiveServer:
 
     @property
     def process(self) -> ServerProcess:
-        """The process as the runner holds it: `poll()` is its exit code, once it has ended."""
+        """The runner's process object: `poll()` is the exit code after its end."""
         return self.session._process
 
     def get(self, path: str, *, timeout: float = 120) -> httpx.Response:
-        """Asks it; its neighbours may have the cores, so time-outs are long."""
+        """GET; timeouts are long because other tests share the cores."""
         return httpx.get(self.url + path, timeout=timeout, trust_env=False)
 
     def post(self, path: str, body: Any = None, *, timeout: float = 120) -> httpx.Response:
         return httpx.post(self.url + path, json=body, timeout=timeout, trust_env=False)
 
     def generate(self, text: str, tokens: int, **more: Any) -> dict[str, Any]:
-        """One answer of exactly so many tokens, in one piece."""
+        """One answer of exactly this many tokens, without streaming."""
         answer = self.post("/generate", generation(text, tokens) | more)
         assert answer.status_code == httpx.codes.OK, answer.text
         return answer.json()
@@ -218,15 +218,15 @@ class LiveServer:
         return self.get("/server_info").json()
 
     def flush(self) -> None:
-        """Waits until it idles, and empties its cache."""
+        """Wait until the server idles, and empty its cache."""
         deadline = time.monotonic() + 60
         while self.post("/flush_cache").status_code != httpx.codes.OK:
-            assert time.monotonic() < deadline, "it does not come to rest"
+            assert time.monotonic() < deadline, "the server does not become idle"
             time.sleep(0.1)
 
 
 class Live:
-    """Gives a server of a kind; at most one runs at any time."""
+    """Servers by kind; at most one runs at a time."""
 
     def __init__(self, cpu: CpuServer, folder: Path) -> None:
         self._cpu = cpu
@@ -235,14 +235,14 @@ class Live:
         self._renderer: Renderer | None = None
 
     def __call__(self, kind: str) -> LiveServer:
-        """The running server of this kind; started if there is none."""
+        """Server of this kind; start it if needed."""
         if self._running is None or self._running.kind != kind:
             self.discard()
             self._running = self._start(kind)
         return self._running
 
     def discard(self) -> None:
-        """Ends the running server, whatever state it is in: the next one is a fresh one."""
+        """End the running server, whatever its state."""
         running, self._running = self._running, None
         if running is not None:
             running.session.close()
@@ -253,7 +253,7 @@ class Live:
         begun: list[tuple[ProcessIdentity, LaunchCommand]] = []
         progress: list[StartProgress] = []
         runner = SGLangRunner(study, seed=0, log_dir=self._folder)
-        # All kinds have one target and one set of prompts: rendered at once, in one process.
+        # All kinds have the same target and prompts, so one process renders them once.
         if self._renderer is None:
             self._renderer = runner.renderer()
             self._renderer.render(runner.prompts.select(MOST_PROMPTS, 0))
@@ -269,15 +269,15 @@ class Live:
 
 
 def kind_of(item: pytest.Item) -> str | None:
-    """The kind of server that a test asks for by its marker."""
+    """Kind of server in a test's marker."""
     marker = item.get_closest_marker("kind")
     return None if marker is None else str(marker.args[0])
 
 
 def by_kind(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests with those of one kind together, the harmful ones last; others first, as before.
+    """Sort tests: those without a kind first, then kind by kind, the harmful ones last.
 
-    What takes minutes in one piece (`long`) is the very first, so that nobody waits for it alone.
+    A test of minutes (`long`) is the very first, so that no worker waits for it alone.
     """
     order = {kind: place for place, kind in enumerate(KINDS, 1)}
 

@@ -1,10 +1,9 @@
-"""`sglang.bench_serving` and our definitions, on one run of the real server.
+"""`sglang.bench_serving` and the tuner's definitions, on one run of the real server.
 
-Its requests go through a tap (`benchmarks/tap.py`), and our reader makes our figures of the very
-streams that it reports on: so nothing is compared but the definitions, and a busy machine slows
-both sides alike. What is counted of it must agree exactly. Times are of two clocks in two
-processes that share two cores with the server, so only a wide band is asserted here;
-`benchmarks/agreement.py` measures how close they are.
+The requests of `bench_serving` go through a tap (`benchmarks/tap.py`), and the tuner computes its
+figures from the same streams, so only definitions are compared. Counts must be equal. Times come
+from two processes that share two cores with the server, so they are compared in a wide band;
+`benchmarks/agreement.py` measures the difference.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ CONCURRENCY = 8
 REQUESTS = 24
 OUTPUT_TOKENS = 48
 BAND = 0.25
-"""Of speeds: a client that does not get a core for a while notes chunks late."""
+"""Allowed difference of speeds: a client without a core notes chunks late."""
 
 TEXTS = [f"{n:03d}{999 - n} is a number; what is it good for?" for n in range(REQUESTS)]
 
 
 class Texts(PromptSource):
-    """Those prompts, in the order in which the other client sends them."""
+    """The prompts in the order in which `bench_serving` sends them."""
 
     def select(self, count, seed):
         return tuple(Prompt(text, text) for text in order_of_sending(TEXTS)[:count])
 
 
 def accounts(samples):
-    """What the server says of each prompt's drafts."""
+    """Draft counts by prompt."""
     return {s.prompt: (s.verify_calls, s.correct_drafts, s.histogram) for s in samples}
 
 
 @pytest.fixture
 def one_run(server: LiveServer, cpu_server):
-    """What `bench_serving` says of a run, and the requests of it that the tap saw."""
+    """Result of `bench_serving`, and the tap with its requests."""
     client = BenchServing(server.python, server.url, str(cpu_server.models / "tiny"), OUTPUT_TOKENS)
     with Tap(server.port) as tap:
         said = client.at(tap.url).run(TEXTS, CONCURRENCY)
@@ -63,11 +62,11 @@ def one_run(server: LiveServer, cpu_server):
     ],
     indirect=True,
 )
-def test_one_run_seen_by_both(server: LiveServer, one_run):
+def test_bench_serving_and_tuner_agree_on_one_run(server: LiveServer, one_run):
     said, tap = one_run
     samples = tap.samples()
     assert all(sample.error is None for sample in samples)
-    # The load is the one that was asked for, in the order that we know beforehand.
+    # The load is as requested, in the known order.
     assert sorted(sample.prompt for sample in samples) == sorted(TEXTS)
     counts = {sample.prompt: sample.prompt_tokens for sample in samples}
     assert [counts[text] for text in order_of_sending(TEXTS)] == list(said.prompt_tokens)
@@ -76,16 +75,16 @@ def test_one_run_seen_by_both(server: LiveServer, one_run):
 
     end = max(sample.sent_s + sample.e2e_s for sample in samples)
     speed = said.output_tokens / end
-    # Its clock goes on until the server has told of itself, of which the tap saw a little more.
+    # The clock of `bench_serving` includes its final `/server_info`.
     assert said.duration_s > end + tap.info_s / 2
     assert said.output_tok_s == pytest.approx(speed, rel=BAND)
     paces = [(s.e2e_s - s.ttft_s) / (s.completion_tokens - 1) for s in samples]
     assert said.tpot_p50_ms == pytest.approx(1000 * statistics.median(paces), rel=BAND)
-    # Its TTFT begins before its client connects: on a busy machine that is much, and never less.
+    # The TTFT of `bench_serving` includes the connection, so it is never shorter.
     assert said.ttft_p50_ms > 1000 * (1 - BAND) * statistics.median(s.ttft_s for s in samples)
 
-    # The same load by our own client. Which requests run together is another time's chance, and the
-    # numerics of a batch depend on it a little: a prompt here and there goes another way.
+    # The same load by the tuner's client. Other requests run together, which changes the numerics
+    # of a batch a little, so a few answers differ.
     point = OperatingPoint(CONCURRENCY, requests=REQUESTS)
     load = Workload((("texts", 1.0),), OUTPUT_TOKENS, (point,), warmup_requests=0)
     measured = bench(server.url, load, point, prompts=Texts(), burst=True)
@@ -94,7 +93,7 @@ def test_one_run_seen_by_both(server: LiveServer, one_run):
     assert sum(ours[text] == theirs[text] for text in ours) > REQUESTS / 2
     if server.speculation.enabled:
         assert measured.accept_length == pytest.approx(tap.accept_length(), rel=0.1)
-        # The server's own average lacks the iterations since the last line of its log.
+        # The server's average lacks the iterations since its last log line.
         assert said.accept_length == pytest.approx(measured.accept_length, rel=0.1)
         assert measured.accept_length > 1.2
     else:

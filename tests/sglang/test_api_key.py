@@ -1,4 +1,4 @@
-"""A real server that asks for a key, and our client with and without it."""
+"""A real server with an API key, and the client with and without the key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "today-key"
 WORKLOAD = Workload((("chat", 1.0),), 16, (OperatingPoint(1),), requests=2)
 
 
-def test_health_and_metrics_are_open_everything_else_wants_the_key(cpu_server, tuner):
+def test_api_key_is_required_except_for_health_and_metrics(cpu_server, tuner):
     port = free_port()
     line = (
         "env SGLANG_USE_CPU_ENGINE=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 "

@@ -1,9 +1,9 @@
-"""The contract between the simulated server and the real one: neither may drift from the other.
+"""The simulated server must behave like the real one.
 
-Both are started with the same flags and asked the same things, in the same order: bodies, streams,
-headers, refusals, `/metrics`, `/server_info` and the log are compared, and their numbers must keep
-the same rules (`tests/contract/`). What the two cannot have in common is named there, with the
-reason, and nowhere else. How starts fail and servers end is in `tests/contract/ends.py`.
+Both start with the same flags and get the same requests in the same order. Bodies, streams,
+headers, refusals, `/metrics`, `/server_info` and the log are compared, and numbers must follow the
+same rules (`tests/contract/`, which also lists the allowed differences with their reasons). Failing
+starts and ends of servers are in `tests/contract/ends.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
 EVERYTHING = "standalone"
-"""The kind that is asked everything; the others what they could answer otherwise."""
+"""Kind with all requests; others get the requests whose answers can differ."""
 
 Pair = tuple[Observation, Observation]
 
@@ -44,15 +44,15 @@ def depth_of(server: LiveServer) -> Depth | None:
 
 
 def observed(server: LiveServer, folder: Path) -> Pair:
-    """Both servers, one after the other."""
+    """Observe both servers, one after the other."""
     argv = server.command.argv
     flags = argv[argv.index("sglang.launch_server") + 1 :]
     asked = exchanges(every=server.kind == EVERYTHING)
     depth = depth_of(server)
     real = observe(server.url, server.log.read_text, depth, asked)
-    # The simulated server reads no model's files, which say this of the tiny model.
+    # The simulated server does not read the context length from the model's files.
     flags = (*flags, "--context-length", "2048")
-    # Both keep the clock of their cycles, as every server that the tuner measures.
+    # Both record cycle times, like every server that the tuner measures.
     clock = {CLOCK_VARIABLE: dict(server.command.env)[CLOCK_VARIABLE]}
     with simulated(flags, folder, KINDS[server.kind].env | clock) as other:
         other.wait_ready()
@@ -61,24 +61,24 @@ def observed(server: LiveServer, folder: Path) -> Pair:
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """What was seen so far, by kind."""
+    """Observations so far, by kind."""
     return {}
 
 
 @of_kinds("plain", "standalone", "ngram")
-def test_the_simulated_server_answers_and_counts_as_the_real_one(server, pairs, tmp_path):
+def test_simulated_server_answers_and_counts_like_the_real_one(server, pairs, tmp_path):
     pairs[server.kind] = observed(server, tmp_path)
     assert breaches(*pairs[server.kind]) == []
 
 
 @pytest.mark.sglang_long
 @of_kinds("eagle3", "simulated_acceptance")
-def test_so_it_does_where_drafts_are_not_the_models_own(server, tmp_path):
+def test_simulated_server_answers_like_the_real_one_with_other_drafts(server, tmp_path):
     assert breaches(*observed(server, tmp_path)) == []
 
 
 @pytest.mark.kind(EVERYTHING)
-def test_every_planted_drift_is_caught_beside_the_real_one(server, pairs, tmp_path):
+def test_planted_drifts_are_found(server, pairs, tmp_path):
     real, same = pairs.get(EVERYTHING) or observed(server, tmp_path)
     for drift in DRIFTS:
         found = breaches(real, same.changed(drift.change))

@@ -1,12 +1,11 @@
-"""Starts that fail, for real: exit code, and what our runner says of it.
+"""Failing starts of the real SGLang: exit code and reported failure.
 
-Most are forked from one process that has imported SGLang (`fork_server.py`): the same code refuses
-them, without the imports that are most of a start. A few are started as they are, by the
-interpreter of SGLang's environment (`sglang_long`: all of them are).
+Most starts are forked from one process that has imported SGLang (`fork_server.py`), because imports
+take most of a start. One runs in the interpreter of SGLang's environment (`sglang_long`: all).
 
     RECORD_FAILED_STARTS=1 pytest tests/sglang/test_failed_starts.py -k forked
 
-writes their logs to `tests/data/failed`, for the fast suite.
+writes the logs to `tests/data/failed` for the fast suite.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 RECORDINGS = Path(__file__).parents[1] / "data" / "failed"
 EXPECTED = json.loads((RECORDINGS / "expected.json").read_text())
 STARTED_AS_THEY_ARE = ("bad_draft_path",)
-"""In the short form: one that dies in the launcher, before two more processes import SGLang."""
+"""One that fails in the launcher, before two more processes import SGLang."""
 
 DONE_ELSEWHERE = {
     "port_in_use": "test_port_taken.py",
@@ -59,7 +58,7 @@ LOG_LINES = 150
 
 
 def place_of(name: str) -> str:
-    """Where its recording is, without `.log`."""
+    """Path of the recording, without `.log`."""
     return f"0.5.23-cpu{'' if name in RECORDED_BEFORE else '-own'}/{name}"
 
 
@@ -74,9 +73,9 @@ def folders(cpu_server: CpuServer, tmp_path_factory: pytest.TempPathFactory) -> 
 def forked_python(
     cpu_server: CpuServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """What is called in place of the interpreter; a start through it takes a second or two."""
+    """Replacement of the interpreter; a start takes a second or two."""
     folder = tmp_path_factory.mktemp("fork")
-    # Read at import, so the same for all starts.
+    # SGLang reads these at import, so they are the same for all starts.
     env = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with (folder / "fork-server.log").open("wb") as log:
         server = subprocess.Popen(
@@ -100,7 +99,7 @@ def forked_python(
 
 
 class Attempt:
-    """One start through our runner that must fail."""
+    """One start by the tuner's runner that must fail."""
 
     def __init__(self, tiny, intent, tmp_path, monkeypatch, folders):
         self._tiny, self._intent, self._tmp_path = tiny, intent, tmp_path
@@ -115,7 +114,7 @@ class Attempt:
         monkeypatch.setattr(PostMortem, "of", noting)
 
     def __call__(self, start, python, *, env=None, on_progress=None):
-        """Its failure."""
+        """Start the server; return the failure."""
         flags = {k: v for k, v in self._tiny.server.flags.items() if k not in start.without}
         flags |= {flag: self._placed(value) for flag, value in start.flags.items()}
         if start.limit is not None:
@@ -127,7 +126,7 @@ class Attempt:
             update={
                 "flags": flags,
                 "python": str(python),
-                # The warm-up of a drafting server compiles, which is no part of any of this.
+                # Without this the warm-up of a draft model would compile.
                 "env": self._tiny.server.env | {"TORCH_COMPILE_DISABLE": "1"} | (env or {}),
             }
         )
@@ -156,7 +155,7 @@ class Attempt:
         return value
 
     def record(self, name, code):
-        """Writes the log to where the fast suite finds it, without the paths of this machine."""
+        """Write the log for the fast suite, without the paths of this machine."""
         text = self.log.read_text()
         venv = self._folders["{models}"].parent / "venv"
         shown = {str(folder): place.strip("{}") for place, folder in self._folders.items()}
@@ -189,7 +188,7 @@ def check(name, attempt, failure):
     stated = re.search(r"^### exit_code=(\d+)", recorded, re.MULTILINE)
     code = int(stated[1]) if stated else 137
     codes = {1, -9} if STARTS[name].whoever_is_first else {code if code < 128 else 128 - code}
-    # None where it said that it ends itself, and took longer than we wait.
+    # None if SGLang announced its end but took longer than the runner waits.
     assert set(attempt.codes) <= codes
 
 
@@ -199,22 +198,22 @@ def test_forked(name, attempt, forked_python):
 
 
 @pytest.mark.parametrize("name", STARTED_AS_THEY_ARE)
-def test_started_as_it_is(name, attempt, cpu_server):
+def test_start_without_fork_server(name, attempt, cpu_server):
     check(name, attempt, attempt(STARTS[name], cpu_server.python))
 
 
 @pytest.mark.sglang_long
 @pytest.mark.parametrize(
     "name",
-    # A limit that a start from the fork server meets late is met at the imports.
+    # Without the fork server the imports would already hit the limits.
     [name for name in STARTS if name not in STARTED_AS_THEY_ARE and STARTS[name].limit is None],
 )
-def test_each_started_as_it_is(name, attempt, cpu_server):
+def test_other_starts_without_fork_server(name, attempt, cpu_server):
     check(name, attempt, attempt(STARTS[name], cpu_server.python))
 
 
 def _scheduler_that_writes(log: Path) -> psutil.Process:
-    """The launcher's first child; forked, it cannot rename itself."""
+    """The launcher's first child; a forked scheduler cannot rename itself."""
     writers = []
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
@@ -224,8 +223,8 @@ def _scheduler_that_writes(log: Path) -> psutil.Process:
     return min(children, key=psutil.Process.create_time)
 
 
-def test_a_scheduler_killed_while_it_starts(attempt, forked_python):
-    """As the kernel's out-of-memory killer does it; not to be provoked on a shared machine."""
+def test_killed_scheduler_while_starting(attempt, forked_python):
+    """Kill it like the kernel's out-of-memory killer, which a test must not provoke."""
 
     def kill(progress):
         if progress.phase == "distributed":
@@ -234,13 +233,13 @@ def test_a_scheduler_killed_while_it_starts(attempt, forked_python):
     failure = attempt(FailedStart(), forked_python, on_progress=kill)
     assert (failure.kind, failure.fault) == ("scheduler_killed", "host"), failure.message
     assert "dmesg" in failure.message
-    # 1 until the launcher has heard that it is ready, then as in `crash_scheduler_killed`.
+    # 1 until the launcher knows that the scheduler is ready, then as in `crash_scheduler_killed`.
     assert set(attempt.codes) <= {1, -9}
 
 
 @pytest.mark.sglang_long
-def test_a_hub_that_is_not_reached(attempt, cpu_server):
-    """Without HF_HUB_OFFLINE its client tries again for the better part of a minute."""
+def test_unreachable_hub(attempt, cpu_server):
+    """Without HF_HUB_OFFLINE the client retries for most of a minute."""
     env = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     failure = attempt(STARTS["hf_repo_offline"], cpu_server.python, env=env)
     assert (failure.kind, failure.phase, failure.fault) == (
@@ -251,7 +250,7 @@ def test_a_hub_that_is_not_reached(attempt, cpu_server):
     assert attempt.codes == [1]
 
 
-def test_every_recording_is_of_a_start_that_is_done_here_or_elsewhere():
+def test_every_recording_has_a_start():
     recorded = {path.stem for path in RECORDINGS.glob("0.5.23-cpu*/*.log")}
     assert recorded == STARTS.keys() | DONE_ELSEWHERE.keys()
     assert len(OF_OUR_OWN_FINDING) >= 10

@@ -1,4 +1,4 @@
-"""Many settings in one launch of the real SGLang: the session's proofs, and a whole sweep."""
+"""Several settings in one launch of the real SGLang: session and sweep."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FORWARDS = {"draft", "draft_extend", "verify"}
 
 
 @pytest.mark.kind("switchable")
-def test_a_session_switches_measures_and_knows_what_was_in_force(server):
-    """Of windows of the same prompts: deeper drafts are accepted more often, and cycles differ."""
+def test_session_measures_after_each_switch(server):
+    """Deeper drafts of the same prompts have longer accepted runs."""
     session = server.session
     lengths = {}
     for steps in (2, 5):
@@ -41,8 +41,8 @@ def test_a_session_switches_measures_and_knows_what_was_in_force(server):
         (batch,) = measurement.cycle.batches
         assert batch.size == 1
         assert set(batch.parts) == {*FORWARDS, "rest"}
-        # No warm-up is in it: the verifies of the window's requests, and what begins before the
-        # last answer of each is seen to be complete.
+        # The clock has the verifies of the window without its warm-up, and up to two cycles that
+        # begin before an answer is known to be complete.
         verifies = sum(sample.verify_calls for sample in measurement.samples)
         assert verifies <= batch.parts["verify"].count <= verifies + 2 * len(measurement.samples)
         for name in FORWARDS:
@@ -56,7 +56,7 @@ def test_a_session_switches_measures_and_knows_what_was_in_force(server):
 
 
 @pytest.mark.kind("switchable")
-def test_steps_without_a_state_are_refused_and_change_nothing(server):
+def test_steps_without_a_state_are_refused(server):
     session = server.session
     before = session.resolved.configuration
     with pytest.raises(RunnerError) as caught:
@@ -106,7 +106,7 @@ TREES = "{algorithm: STANDALONE, num_steps: [2, 3], topk: 2, num_draft_tokens: [
 
 
 def accept_lengths(report: dict[str, Any]) -> dict[tuple[int, int, int], float]:
-    """By topk, steps and draft tokens."""
+    """Accept lengths by topk, steps and draft tokens."""
     names = ("topk", "num_steps", "num_draft_tokens")
     return {
         tuple(speculation[name] for name in names): trial["accept_length"]
@@ -119,14 +119,14 @@ def accept_lengths(report: dict[str, Any]) -> dict[tuple[int, int, int], float]:
 @pytest.mark.parametrize(
     ("speculation", "trials", "drafts"),
     [
-        # No speculation, SGLang's default (3 steps; the anchor), and one launch for the other four.
+        # No speculation, SGLang's default (3 steps; the reference run), one launch for the others.
         (CHAINS, [1, 1, 5], {(1, steps, steps + 1) for steps in range(1, 6)}),
-        # The default is a chain and tells nothing of trees: one of them is launched first.
+        # The default is a chain, so one of the trees is launched as reference run.
         (TREES, [1, 1, 1, 4], {(1, 3, 4), (2, 2, 4), (2, 2, 6), (2, 3, 4), (2, 3, 6)}),
     ],
     ids=["chains", "trees"],
 )
-def test_a_sweep_with_few_launches_accepts_what_launches_of_their_own_do(
+def test_hot_switching_and_separate_launches_accept_the_same(
     cpu_server, tuner, speculation, trials, drafts
 ):
     (tuner.folder / "hot.yaml").write_text(
@@ -144,7 +144,7 @@ def test_a_sweep_with_few_launches_accepts_what_launches_of_their_own_do(
     )
     for report in (hot, alone):
         assert report["budget"]["stopped"] == "exhausted"
-        # A busy machine may make a window unsteady; what was accepted does not depend on it.
+        # A busy machine may make a window unsteady; acceptance does not depend on it.
         assert {trial["state"] for trial in report["trials"]} <= {"complete", "invalid"}
     assert [len(launch["trials"]) for launch in hot["launches"]] == trials
     assert [len(launch["trials"]) for launch in alone["launches"]] == [1] * len(alone["trials"])

@@ -12,7 +12,7 @@ from runners.sglang_cpu import install
 pytestmark = pytest.mark.sglang
 
 
-def test_a_second_installation_does_nothing(cpu_server):
+def test_second_installation_does_nothing(cpu_server):
     said: list[str] = []
     server = install(cpu_server.root, said.append)
     assert said == []
@@ -20,7 +20,7 @@ def test_a_second_installation_does_nothing(cpu_server):
     assert {path.name for path in server.models.iterdir()} == {"tiny", "noisy", "draft", "eagle3"}
 
 
-def test_its_interpreter_finds_sglang_and_the_kernels_by_itself(cpu_server):
+def test_interpreter_finds_sglang_and_the_kernels(cpu_server):
     facts = LocalEnvironment(str(cpu_server.python)).facts((str(cpu_server.models / "tiny"),))
     assert facts.sglang_version == "0.5.23"
     assert facts.missing_paths == ()

@@ -1,4 +1,4 @@
-"""What is said of SGLang where a launch is made cheaper, held to SGLang itself."""
+"""SGLang's cache folders, which the launch-cost report uses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ask(server: CpuServer, script: str) -> str:
 
 
 @pytest.mark.sglang
-def test_caches_are_where_sglang_puts_them(cpu_server, monkeypatch):
+def test_cache_folders_equal_sglangs(cpu_server, monkeypatch):
     for name in [n for n in os.environ if n.endswith(("_CACHE_DIR", "_CACHE_PATH"))]:
         monkeypatch.delenv(name)
     its: dict[str, Any] = json.loads(ask(cpu_server, _CACHES))

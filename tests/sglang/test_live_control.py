@@ -1,4 +1,4 @@
-"""Flush and abort on the real server: idle, busy, and what our client makes of them."""
+"""Flush and abort on the real server, idle and busy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .servers import every_kind, generation, metric, wait_until_it_runs
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
 
 LONG = 1800
-"""Tokens of an answer that is not through before the test is: 10 s and more on a quiet machine."""
+"""Tokens of an answer that outlasts the test: 10 s and more on a quiet machine."""
 
 
 def settings(server) -> ClientSettings:
@@ -40,7 +40,7 @@ def flight(tokens: int) -> InFlightRequest:
 
 @contextlib.contextmanager
 def busy(server):
-    """A long request is being decoded; what it was answered is in the list."""
+    """Run a long request; its answer is in the list afterwards."""
     answers = []
     with ThreadPoolExecutor(1) as pool:
         body = generation("Once upon a time", LONG)
@@ -54,7 +54,7 @@ def busy(server):
 
 
 @every_kind
-def test_an_idle_server_is_flushed(server):
+def test_idle_server_is_flushed(server):
     server.flush()
 
     async def flush() -> None:
@@ -65,7 +65,7 @@ def test_an_idle_server_is_flushed(server):
 
 
 @pytest.mark.kind("plain")
-def test_a_flush_empties_the_prefix_cache(server):
+def test_flush_empties_the_prefix_cache(server):
     text = "A prompt that is asked twice. " * 8
     server.flush()
     server.generate(text, 4)
@@ -75,7 +75,7 @@ def test_a_flush_empties_the_prefix_cache(server):
 
 
 @pytest.mark.kind("plain")
-def test_a_busy_server_refuses_the_flush_and_keeps_its_answer(server):
+def test_busy_server_refuses_the_flush(server):
     async def flush() -> None:
         async with LoadClient(settings(server)) as client:
             await client.flush_cache(timeout_s=0.5)
@@ -97,7 +97,7 @@ def test_a_busy_server_refuses_the_flush_and_keeps_its_answer(server):
 
 
 @every_kind
-def test_an_aborted_request_is_a_failed_one_and_leaves_the_server_at_rest(server):
+def test_abort_fails_the_request_and_leaves_the_server_idle(server):
     async def abort() -> InFlightRequest:
         long = flight(LONG)
         async with LoadClient(settings(server)) as client:
@@ -105,7 +105,7 @@ def test_an_aborted_request_is_a_failed_one_and_leaves_the_server_at_rest(server
             while long.tokens == 0:
                 await asyncio.sleep(0.01)
                 assert not request.done()
-            # Its own connection: the other one carries the stream.
+            # The abort has a separate connection.
             await client.abort_all()
             await request
             await client.flush_cache(timeout_s=60)
@@ -118,8 +118,8 @@ def test_an_aborted_request_is_a_failed_one_and_leaves_the_server_at_rest(server
 
 
 @pytest.mark.kind("plain")
-def test_a_client_that_goes_away_frees_the_server(server):
-    """A closed connection ends the request: no abort is needed where none can be sent."""
+def test_closed_connection_ends_the_request(server):
+    """No abort request is needed."""
     body = generation("Once upon a time", LONG) | {"stream": True}
     before = metric(server, "generation_tokens_total")
     with httpx.stream(
@@ -131,8 +131,8 @@ def test_a_client_that_goes_away_frees_the_server(server):
 
 
 @pytest.mark.kind("standalone")
-def test_an_interrupt_in_a_window_leaves_the_server_at_rest(server):
-    """Ctrl-C while it measures: what is in flight is aborted before the interrupt leaves."""
+def test_interrupt_in_a_window_leaves_the_server_idle(server):
+    """Ctrl-C aborts requests in flight before the exception passes."""
 
     def interrupt() -> None:
         wait_until_it_runs(server)

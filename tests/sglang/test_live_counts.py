@@ -1,4 +1,4 @@
-"""What an answer of the real server says of its drafts, and what we make of it."""
+"""Draft counts in answers of the real server, and their interpretation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TEXT = "def sum_of(numbers):\n    total = 0\n    for number in numbers:\n"
 
 
 @speculating
-def test_accept_length_is_of_verifies_alone(server):
-    """SGLang divides all tokens by the verify calls: also the prefill's, which none verified."""
+def test_accept_length_counts_verified_tokens_only(server):
+    """SGLang divides all tokens by the verify calls, including the token of the prefill."""
     event = server.generate(TEXT, TOKENS)
     meta = event["meta_info"]
     accepted = acceptance_of(meta)
@@ -26,8 +26,8 @@ def test_accept_length_is_of_verifies_alone(server):
     assert (accepted.verify_calls, accepted.correct_drafts) == (verify, correct)
     assert meta["completion_tokens"] == TOKENS
     assert meta["spec_accept_length"] == pytest.approx(TOKENS / verify)
-    # The prefill's token, one of each verify, and its correct drafts: those of the last verify
-    # count in full, even where they are past the length that was asked for.
+    # Counted: the prefill's token, one of each verify, and correct drafts. Those of the last verify
+    # count even if they exceed the requested length.
     surplus = 1 + verify + correct - TOKENS
     assert 0 <= surplus < server.speculation.num_draft_tokens
     ours = 1 + correct / verify
@@ -35,17 +35,17 @@ def test_accept_length_is_of_verifies_alone(server):
 
 
 @pytest.mark.kind("eagle3")
-def test_a_draft_that_is_hardly_ever_right(server):
+def test_accept_length_of_a_random_draft(server):
     meta = server.generate(TEXT, TOKENS)["meta_info"]
     accepted = acceptance_of(meta)
-    # A random head guesses right now and then. Ours is 1 where it never does, SGLang's is not.
+    # A random head is right now and then. If never, ours is 1 and SGLang's is more.
     assert accepted.verify_calls == TOKENS - 1 - accepted.correct_drafts
     ours = 1 + accepted.correct_drafts / accepted.verify_calls
     assert 1 <= ours < meta["spec_accept_length"] < 2
 
 
 @speculating
-def test_the_histogram_counts_verifies_by_their_correct_drafts(server):
+def test_histogram_counts_verifies_by_correct_drafts(server):
     meta = server.generate(TEXT, TOKENS)["meta_info"]
     accepted = acceptance_of(meta)
     assert accepted.histogram == tuple(meta["spec_correct_drafts_histogram"])
@@ -54,10 +54,10 @@ def test_the_histogram_counts_verifies_by_their_correct_drafts(server):
 
 
 @speculating
-def test_the_rate_is_of_proposed_tokens_not_of_steps(server):
+def test_accept_rate_is_relative_to_proposed_tokens(server):
     meta = server.generate(TEXT, TOKENS)["meta_info"]
     accepted = acceptance_of(meta)
-    # Of a tree all its nodes count, though at most `num_steps` of them can be right.
+    # All nodes of a tree count, although at most `num_steps` of them can be right.
     width = server.speculation.num_draft_tokens
     assert accepted.proposed_drafts == accepted.verify_calls * (width - 1)
     assert meta["spec_accept_rate"] == pytest.approx(
@@ -66,7 +66,7 @@ def test_the_rate_is_of_proposed_tokens_not_of_steps(server):
 
 
 @pytest.mark.kind("plain")
-def test_without_speculation_it_says_nothing_of_drafts(server):
+def test_no_draft_counts_without_speculation(server):
     meta = server.generate(TEXT, TOKENS)["meta_info"]
     assert not [name for name in meta if name.startswith("spec_")]
     accepted = acceptance_of(meta)
@@ -74,8 +74,8 @@ def test_without_speculation_it_says_nothing_of_drafts(server):
 
 
 @every_kind
-def test_a_stream_repeats_all_ids_and_ends_with_the_counts(server):
-    """Cumulative events; the client reads the last in full and only a number of the others."""
+def test_stream_ends_with_all_ids_and_the_counts(server):
+    """Events are cumulative; the client reads only a number from all but the last."""
     body = generation(TEXT, TOKENS) | {"stream": True}
     reader, counts, raw = GenerateReader(), [], b""
     with httpx.stream(
@@ -95,15 +95,15 @@ def test_a_stream_repeats_all_ids_and_ends_with_the_counts(server):
     assert answer.finish_reason == "length"
     whole = answer_of(server.generate(TEXT, TOKENS))
     if server.kind != "simulated_acceptance":
-        # Acceptance by chance; else the same text, and the same way there.
+        # Simulated acceptance is random.
         assert whole.output_ids == answer.output_ids
         assert whole.text == answer.text
     assert (whole.verify_calls > 0) == (answer.verify_calls > 0) == (server.kind != "plain")
 
 
 @pytest.mark.kind("simulated_acceptance")
-def test_simulated_acceptance_is_what_was_asked_for(server):
-    """`SGLANG_SIMULATE_ACC_LEN` means the bonus token too; each verify draws its floor or ceil."""
+def test_simulated_acceptance_has_the_requested_length(server):
+    """`SGLANG_SIMULATE_ACC_LEN` includes the bonus token; each verify draws its floor or ceil."""
     verify = correct = 0
     seen = set()
     for n in range(8):

@@ -1,6 +1,6 @@
-"""How a real server ends, or hangs, and what our client and runner say of it.
+"""Ends and hangs of a real server, and the reported failures.
 
-Each of these spoils its server, so they come last of their kind.
+Each test harms its server, so these run last of their kind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .servers import HEALTH_TIMEOUT_S, generation, wait_until_it_runs
 pytestmark = [pytest.mark.sglang, pytest.mark.harms, pytest.mark.timeout(600)]
 
 SIGKILLED = -9
-"""137 as a shell shows it."""
+"""137 in a shell."""
 
 LONG = Workload((("chat", 1.0),), 900, (OperatingPoint(concurrency=2),), requests=2)
 
@@ -46,7 +46,7 @@ def process_of(server, name: str) -> psutil.Process:
 
 @contextlib.contextmanager
 def while_it_serves(server, act):
-    """Calls `act` as soon as a request runs, beside what the block does."""
+    """Call `act` in a thread as soon as a request runs."""
 
     def wait_and_act() -> None:
         wait_until_it_runs(server)
@@ -63,23 +63,23 @@ def while_it_serves(server, act):
 def exit_code(server) -> int:
     deadline = time.monotonic() + 120
     while (code := server.process.poll()) is None:
-        assert time.monotonic() < deadline, "it does not end"
+        assert time.monotonic() < deadline, "the server does not end"
         time.sleep(0.1)
     return code
 
 
 @pytest.mark.kind("plain")
-def test_told_to_end_it_ends_in_good_order(live, server):
+def test_sigterm_ends_an_idle_server_with_code_0(live, server):
     server.session.close()
     live.discard()
     assert exit_code(server) == 0
     assert marked_pids(server.identity.mark) == []
     assert is_free(server.port)
-    assert "crashed" not in server.log.read_text(), "it was asked to end, not shot"
+    assert "crashed" not in server.log.read_text(), "SIGTERM is not a crash"
 
 
 @pytest.mark.kind("eagle3")
-def test_told_to_end_while_it_serves_it_answers_first(live, server):
+def test_sigterm_lets_a_busy_server_answer_first(live, server):
     with ThreadPoolExecutor(1) as pool:
         body = generation("Once upon a time", 400)
         request = pool.submit(server.post, "/generate", body, timeout=300)
@@ -87,7 +87,7 @@ def test_told_to_end_while_it_serves_it_answers_first(live, server):
         os.kill(server.pid, signal.SIGTERM)
         answer = request.result(300).json()
     assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 400}
-    # A fault of nobody: it ended in good order, and not because we told it to.
+    # The server ended with code 0, but not by the tuner.
     assert exit_code(server) == 0
     with pytest.raises(RunnerError) as caught:
         server.session.measure(OperatingPoint(1, requests=4))
@@ -98,8 +98,8 @@ def test_told_to_end_while_it_serves_it_answers_first(live, server):
 
 
 @pytest.mark.kind("standalone")
-def test_a_scheduler_that_is_killed_while_it_serves(live, server):
-    """SGLang notices, and ends itself by killing its own group: 137 says nothing of memory."""
+def test_killed_scheduler_while_serving(live, server):
+    """SGLang then kills its process group: exit code 137 does not mean out of memory."""
     with (
         while_it_serves(server, lambda: process_of(server, "sglang::scheduler").kill()),
         pytest.raises(RunnerError) as caught,
@@ -116,13 +116,13 @@ def test_a_scheduler_that_is_killed_while_it_serves(live, server):
 
 
 @pytest.mark.kind("ngram")
-def test_a_scheduler_that_stands_still(live, server):
-    """The process lives and listens, and nothing comes: every one of our watches says so."""
+def test_suspended_scheduler_is_detected(live, server):
+    """The process lives and listens but does not answer; every watch reports it."""
     scheduler = process_of(server, "sglang::scheduler")
     with while_it_serves(server, scheduler.suspend), pytest.raises(RunnerError) as caught:
         bench(server.url, LONG, LONG.points[0], stall_timeout_s=5)
     assert caught.value.failure.kind == "stall"
-    # `/metrics` is the HTTP process's own, what asks the scheduler hangs.
+    # The HTTP process answers `/metrics`; requests to the scheduler hang.
     assert server.get("/metrics").status_code == httpx.codes.OK
     with pytest.raises(RunnerError) as caught:
         read_server_info(server.url, timeout_s=2)
@@ -136,7 +136,7 @@ def test_a_scheduler_that_stands_still(live, server):
         refuse_unready(server.url, timeout_s=60)
     assert (caught.value.failure.kind, "HTTP 503" in str(caught.value)) == ("not_ready", True)
     assert time.monotonic() - begin >= float(HEALTH_TIMEOUT_S) - 1
-    # Going on it is the same server as before: nothing of it was lost.
+    # After resuming, the server works as before.
     scheduler.resume()
     deadline = time.monotonic() + 120
     while server.get("/health").status_code != httpx.codes.OK:
@@ -149,8 +149,8 @@ def test_a_scheduler_that_stands_still(live, server):
 
 @pytest.mark.sglang_long
 @pytest.mark.kind("ngram")
-def test_a_server_that_stands_still_is_ended_all_the_same(live, server):
-    """It takes the whole grace: SGLang waits 15 s for its scheduler (0.5.23)."""
+def test_suspended_server_is_ended(live, server):
+    """This takes the whole grace period: SGLang waits 15 s for its scheduler (0.5.23)."""
     process_of(server, "sglang::scheduler").suspend()
     server.session.close()
     live.discard()
@@ -159,8 +159,8 @@ def test_a_server_that_stands_still_is_ended_all_the_same(live, server):
 
 
 @pytest.mark.kind("simulated_acceptance")
-def test_what_outlives_a_killed_leader_is_found_without_it(live, server):
-    """By its mark: neither names nor parents lead from one process of a launch to another."""
+def test_children_of_a_killed_leader_are_ended(live, server):
+    """They are found by the mark of the launch, not by names or parents."""
     others = set(marked_pids(server.identity.mark)) - {server.pid}
     assert len(others) >= 2, "scheduler and detokenizer"
     os.kill(server.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Every endpoint of the real server that we use, through what we use it with."""
+"""All endpoints of the real server that the tuner uses, with the functions that use them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WORKLOAD = Workload((("chat", 1.0),), 32, (OperatingPoint(concurrency=2),), requ
 
 
 @every_kind
-def test_server_info_tells_version_speculation_and_arguments(server):
+def test_server_info_has_version_speculation_and_arguments(server):
     facts = read_server(server.url)
     assert facts.version == VERSION
     assert facts.is_sglang
     assert not facts.simulated
-    # NGRAM's steps and topk are the server's own; the runner's canonical form leaves them out.
+    # The server chooses NGRAM's steps and topk, so the canonical form omits them.
     asked, told = server.speculation, facts.speculation
     assert told.algorithm == asked.algorithm
     assert told.num_draft_tokens == asked.num_draft_tokens
@@ -47,7 +47,7 @@ def test_server_info_tells_version_speculation_and_arguments(server):
 
 
 @every_kind
-def test_the_older_spelling_of_server_info_says_the_same(server):
+def test_get_server_info_equals_server_info(server):
     new, old = read_server_info(server.url), server.get("/get_server_info").json()
     assert identity_of(old) == identity_of(new)
     assert speculation_of(old) == speculation_of(new)
@@ -55,8 +55,8 @@ def test_the_older_spelling_of_server_info_says_the_same(server):
 
 
 @pytest.mark.kind("plain")
-def test_health_is_a_generation_and_says_nothing(server):
-    """Of an idle server: it looks once a second for the token that it asked itself for (0.5.23)."""
+def test_health_generates_and_has_an_empty_body(server):
+    """An idle server checks once a second for the token of its own request (0.5.23)."""
     begin = time.monotonic()
     answer = server.get("/health")
     assert (answer.status_code, answer.content) == (httpx.codes.OK, b"")
@@ -65,19 +65,19 @@ def test_health_is_a_generation_and_says_nothing(server):
     refuse_unready(server.url)
     with closing(ServerClient(server.url)) as client:
         assert client.healthy(60)
-        assert not client.healthy(0.5), "an answer takes a second, also from the best of servers"
+        assert not client.healthy(0.5), "an answer always takes a second"
 
 
 @pytest.mark.kind("plain")
-def test_a_first_generation_is_whole(server):
+def test_first_generation_is_complete(server):
     with closing(ServerClient(server.url)) as client:
         assert client.generates("a mark", 120) is None
         assert client.model_names() == read_models(server.url) == (server.study.model.path,)
 
 
 @pytest.mark.kind("standalone")
-def test_stock_sglang_takes_no_other_steps_while_it_runs(server):
-    """It answers 200 and `[false]`: whoever believes the status measures the old steps."""
+def test_server_without_hot_switching_refuses_other_steps(server):
+    """The answer is 200 and `[false]`, so the status alone would mean the old steps."""
     body = {"server_args": {"speculative_num_steps": 2}}
     answer = server.post("/set_internal_state", body)
     assert (answer.status_code, answer.json()) == (200, [False])
@@ -90,8 +90,8 @@ def test_stock_sglang_takes_no_other_steps_while_it_runs(server):
 
 
 @pytest.mark.kind("standalone")
-def test_every_endpoint_under_load_tells_the_same_acceptance(server):
-    """The OpenAI ones too, in their last event: `return_spec_tokens_details` (0.5.23)."""
+def test_all_endpoints_report_the_same_acceptance(server):
+    """OpenAI endpoints report it in their last event: `return_spec_tokens_details` (0.5.23)."""
     lengths = {}
     for endpoint in ("generate", "completions", "chat"):
         target = find_target(server.url, endpoint)
@@ -101,13 +101,13 @@ def test_every_endpoint_under_load_tells_the_same_acceptance(server):
         assert not [sample.error for sample in measurement.samples if sample.error]
         assert {sample.completion_tokens for sample in measurement.samples} == {32}
         lengths[endpoint] = measurement.accept_length
-    # The same prompts, decoded greedily; a chat has its template around them.
+    # The prompts are the same and greedy, but chat adds its template.
     assert lengths["completions"] == pytest.approx(lengths["generate"])
     assert 1 < lengths["chat"] <= 4
 
 
 @pytest.mark.kind("standalone")
-def test_chat_tells_of_acceptance_only_when_asked_and_whole(server):
+def test_chat_reports_acceptance_on_request_without_streaming(server):
     body = {
         "model": "any name will do",
         "messages": [{"role": "user", "content": "Count."}],
@@ -125,7 +125,7 @@ def test_chat_tells_of_acceptance_only_when_asked_and_whole(server):
 
 
 @pytest.mark.kind("plain")
-def test_what_it_refuses_is_a_failed_request_and_no_failed_server(server):
+def test_refused_request_does_not_harm_the_server(server):
     refused = {
         "too long": generation("word " * 4000, 8),
         "bad parameter": {"text": "x", "sampling_params": {"temperature": -1}},
@@ -135,7 +135,7 @@ def test_what_it_refuses_is_a_failed_request_and_no_failed_server(server):
         answer = server.post("/generate", body)
         assert answer.status_code == httpx.codes.BAD_REQUEST, name
         streamed = server.post("/generate", body | {"stream": True})
-        # A stream has begun before it is found out: the status is 200, the event an error.
+        # A stream begins before the check: the status is 200, the event an error.
         assert streamed.status_code == 400 or '"error"' in streamed.text, name
     assert server.get("/nothing").status_code == httpx.codes.NOT_FOUND
     assert server.generate("still there", 4)["meta_info"]["completion_tokens"] == 4

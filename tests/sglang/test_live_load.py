@@ -1,4 +1,4 @@
-"""The real server under our load, at several concurrencies, through the runner's session."""
+"""The real server under load at several concurrencies, measured by the runner's session."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from .servers import THROUGHOUT, TOKENS
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
 
 LARGEST = {"eagle3": 4, "standalone": 4, "ngram": 8, "simulated_acceptance": 5}
-"""Of a chain or tree its steps and the bonus token; an n-gram's verify takes the whole block."""
+"""Maximal accept length: steps and the bonus token; NGRAM verifies the whole block."""
 
 OF_THE_MACHINE = ("unsteady:", "silent:", "client_saturated:", "client_paused:", "lock_step:")
-"""Rightly not believed where others use the cores meanwhile, as they may in a test; or where all
-answers are equally long, as they are here, and lanes fall into lock-step."""
+"""Allowed reasons: other tests use the cores, and answers of equal length fall into lock-step."""
 
 EMPTY = "empty_window:"
-"""On a busy machine the first lane can end before the load is steady: measured again."""
+"""On a busy machine the first lane can end before the load is steady; measured again."""
 
 LOADS = [(1, 4), (4, 16), (16, 64)]
 """Concurrency and requests."""
@@ -41,7 +40,7 @@ def window(server, concurrency: int, requests: int):
     ],
     indirect=["server"],
 )
-def test_a_window_is_believed_and_adds_up(server, concurrency, requests):
+def test_window_is_valid_and_adds_up(server, concurrency, requests):
     measurement = window(server, concurrency, requests)
     assert [why for why in measurement.invalid if not why.startswith(OF_THE_MACHINE)] == []
     samples = measurement.samples
@@ -65,7 +64,7 @@ def test_a_window_is_believed_and_adds_up(server, concurrency, requests):
 
 
 @pytest.mark.kind("plain")
-def test_one_at_a_time_the_requests_fill_the_window(server):
+def test_sequential_requests_fill_the_window(server):
     measurement = server.session.measure(OperatingPoint(1, requests=4))
     assert measurement.output_tokens == 4 * TOKENS
     last = measurement.samples[-1]
@@ -74,8 +73,8 @@ def test_one_at_a_time_the_requests_fill_the_window(server):
 
 
 @pytest.mark.kind("standalone")
-def test_partial_acceptance_does_not_depend_on_the_batch(server):
-    """The same prompts, greedy: what is accepted is the draft's doing, not the load's."""
+def test_acceptance_does_not_depend_on_the_batch(server):
+    """Greedy answers to the same prompts: acceptance depends on the draft, not on the load."""
     one, four = (window(server, concurrency, 16) for concurrency in (1, 4))
     assert 1.5 < one.accept_length < 4, "partial acceptance"
     assert four.accept_length == pytest.approx(one.accept_length, rel=0.1)
@@ -83,15 +82,15 @@ def test_partial_acceptance_does_not_depend_on_the_batch(server):
 
 
 @pytest.mark.kind("eagle3")
-def test_drafts_that_are_never_accepted_are_warned_of(server):
+def test_low_acceptance_warning(server):
     measurement = server.session.measure(OperatingPoint(1, requests=4))
     assert measurement.accept_length < 1.05
     assert [w for w in measurement.warnings if w.startswith("low_acceptance")]
 
 
 @pytest.mark.kind("simulated_acceptance")
-def test_the_dummy_tokens_of_simulated_acceptance_are_warned_of(server):
-    """Believed, since its figures are what was asked for; its text is one token throughout."""
+def test_degenerate_output_warning_with_simulated_acceptance(server):
+    """The window is valid, but its text is one repeated token."""
     measurement = server.session.measure(OperatingPoint(1, requests=4))
     assert measurement.accept_length == pytest.approx(3.3, abs=0.4)
     assert [w for w in measurement.warnings if w.startswith("degenerate_output")]

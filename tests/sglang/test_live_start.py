@@ -1,4 +1,4 @@
-"""A start of the real server by our runner: phases, readiness, what it says it runs."""
+"""Start of the real server by the runner: phases, readiness, configuration."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
 
 
 @every_kind
-def test_it_is_ready_and_ours(server):
+def test_started_server_is_marked_and_ready(server):
     assert server.session.ready_s > 0
-    # Renamed by SGLang (`sglang::scheduler`), and still known by the mark in their environment.
+    # SGLang renames its processes; the mark in their environment still finds them.
     marked = {psutil.Process(pid).name() for pid in marked_pids(server.identity.mark)}
     assert {"sglang::scheduler", "sglang::detokenizer"} <= marked
     assert not is_free(server.port)
 
 
 @pytest.mark.kind("standalone")
-def test_before_a_launch_nothing_is_missing(server, tmp_path):
+def test_check_before_a_launch_passes(server, tmp_path):
     assert SGLangRunner(server.study, seed=0, log_dir=tmp_path).check() is None
 
 
 @every_kind
-def test_its_phases_follow_each_other_and_fill_the_start(server):
+def test_start_up_phases_are_complete_and_ordered(server):
     phases = [step.phase for step in server.progress]
     loads = 2 if KINDS[server.kind].draft else 1
     begun = ["arguments", "distributed", *["weights", "kv_cache"] * loads, "warmup"]
-    # SGLang may call itself ready after we have had a generation from it.
+    # SGLang may log that it is ready after the runner's first generation.
     assert phases in (begun, [*begun, "ready"])
     elapsed = [step.elapsed_s for step in server.progress]
     assert elapsed == sorted(elapsed)
@@ -43,7 +43,7 @@ def test_its_phases_follow_each_other_and_fill_the_start(server):
 
 
 @every_kind
-def test_it_runs_what_was_asked_for(server):
+def test_server_runs_the_requested_configuration(server):
     asked, resolved = KINDS[server.kind].configuration, server.session.resolved
     assert differences(asked, resolved.configuration) == ()
     assert resolved.configuration == asked

@@ -1,6 +1,6 @@
-"""What we say of SGLang's own all-reduce kernel, held against the installed one's source.
+"""The tuner's facts about SGLang's all-reduce kernel, compared with the installed source.
 
-It does not run on a CPU, so its limits are asked for as another GPU would see them.
+The kernel does not run on a CPU, so its limits are computed for simulated GPUs.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def told(cpu_server):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_limits(told):
+def test_limits_of_sglangs_all_reduce(told):
     assert told["v1"] == V1_BYTES
     assert told["v2"] == V2_BYTES
     assert tuple(told["sizes"]) == OWN_SIZES
-    # What is below the workspace's limit is below every tuned threshold too
+    # Sizes below the workspace's limit are below every tuned threshold.
     assert min(told["least"].values()) >= V2_BYTES
     assert len(told["least"]) > 30
 
 
-def test_its_words_are_those_that_we_read(told, tmp_path):
+def test_log_lines_of_sglang_are_recognized(told, tmp_path):
     older, newer = (Path(file).read_text(encoding="utf-8") for file in told["files"])
     assert 'f"Registering {len(offset)} cuda graph addresses"' in older
     assert '"All Reduce config: symmetric_memory = %.2f MB, "' in newer

@@ -1,7 +1,7 @@
-"""The plugin inside the real SGLang: one launch at several depths, and the cycle's clock.
+"""The plugin inside the real SGLang: several settings in one launch, and the cycle clock.
 
-One server serves nearly all of it; what a launch of its own says at 3 steps comes from the server
-of kind `standalone`, which runs before. (`test_plugin_long.py` holds the other depths.)
+One server serves nearly all tests. The answers of a separate launch at 3 steps come from the server
+of kind `standalone`, which runs before (`test_plugin_long.py` has the other steps).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def status(server: LiveServer) -> dict[str, Any]:
 
 
 def ask(server: LiveServer, token: int | None = None, **asked: float) -> bool:
-    """Asks as the tuner does; whether it was granted."""
+    """Send a request like the tuner; return whether it was accepted."""
     token = token_of(server.identity.mark) if token is None else token
     body = {"server_args": asked | {"tuner_token": token}}
     (granted,) = server.post("/set_internal_state", body).json()
@@ -37,22 +37,19 @@ def ask(server: LiveServer, token: int | None = None, **asked: float) -> bool:
 
 
 def switch(server: LiveServer, steps: int) -> None:
-    """Switches once it has come to rest."""
+    """Switch after the server has become idle."""
     server.flush()
     assert ask(server, speculative_num_steps=steps), status(server)["hot_switch"]["refused"]
 
 
 def answer(server: LiveServer) -> dict[str, Any]:
-    """What a greedy request yields, and what it took.
-
-    Behind an empty cache: where a prefix was cached by another text, other drafts are accepted.
-    """
+    """Result of a greedy request after a flush: a cached prefix would change the drafts."""
     server.flush()
     return seen_of(server.generate(TEXT, TOKENS))
 
 
 def seen_of(got: dict[str, Any]) -> dict[str, Any]:
-    """Of an answer, what must not depend on the way to a setting."""
+    """Parts of an answer that must not depend on the way to a setting."""
     meta = got["meta_info"]
     return {
         "output_ids": got["output_ids"],
@@ -64,19 +61,19 @@ def seen_of(got: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def own_launch() -> dict[int, dict[str, Any]]:
-    """Answers of servers that were started with their steps, by these."""
+    """Answers of separate launches, by steps."""
     return {}
 
 
 @pytest.mark.kind("standalone")
-def test_a_launch_of_its_own_at_3_steps(server, own_launch):
+def test_separate_launch_at_3_steps(server, own_launch):
     own_launch[3] = answer(server)
     assert status(server)["hot_switch"] is None
-    assert 1 < own_launch[3]["accept_length"] < 4, "or there is nothing to compare"
+    assert 1 < own_launch[3]["accept_length"] < 4, "otherwise there is nothing to compare"
 
 
 @pytest.mark.kind("switchable")
-def test_every_switched_setting_is_what_a_launch_of_its_own_is(live, own_launch):
+def test_switched_settings_answer_like_separate_launches(live, own_launch):
     if 3 not in own_launch:
         own_launch[3] = answer(live("standalone"))
     server = live("switchable")
@@ -96,7 +93,7 @@ def test_every_switched_setting_is_what_a_launch_of_its_own_is(live, own_launch)
 
 
 @pytest.mark.kind("switchable")
-def test_the_rank_said_that_it_is_ready(server):
+def test_ready_line_and_status_list_the_states(server):
     log = server.log.read_text()
     assert f"{NAME}: ready rank=0/1 sglang=0.5.23 hot_switch=1,2,3,5 clock=on\n" in log
     told = status(server)["hot_switch"]
@@ -105,7 +102,7 @@ def test_the_rank_said_that_it_is_ready(server):
 
 
 @pytest.mark.kind("switchable")
-def test_another_tuner_and_an_unknown_depth_are_refused(server):
+def test_wrong_token_and_unknown_steps_are_refused(server):
     switch(server, 2)
     before = status(server)["hot_switch"]
     assert not ask(server, token_of("another-launch"), speculative_num_steps=5)
@@ -118,7 +115,7 @@ def test_another_tuner_and_an_unknown_depth_are_refused(server):
 
 
 @pytest.mark.kind("switchable")
-def test_no_request_straddles_a_switch(server):
+def test_busy_server_refuses_a_switch(server):
     switch(server, 5)
     got: list[dict[str, Any]] = []
     running = threading.Thread(target=lambda: got.append(server.generate(TEXT, 400)))
@@ -134,7 +131,7 @@ def test_no_request_straddles_a_switch(server):
 
 
 @pytest.mark.kind("switchable")
-def test_the_clock_counts_every_verify(server):
+def test_clock_counts_every_verify(server):
     switch(server, 3)
     before = status(server)["clock"]["batches"].get("1", {})
     verifies = answer(server)["verifies"]
@@ -144,7 +141,7 @@ def test_the_clock_counts_every_verify(server):
     def grown(part: str, key: str = "count") -> float:
         return after[part][key] - before.get(part, {}).get(key, 0)
 
-    # What begins before the last answer is seen to be complete counts too.
+    # Cycles that begin before the last answer is known to be complete count too.
     assert verifies <= grown("verify") <= verifies + 2
     assert grown("draft") == grown("verify") == grown("draft_extend")
     assert grown("cycle") == grown("rest") == grown("verify") - 1, "the last one has no end"
@@ -157,7 +154,7 @@ def test_the_clock_counts_every_verify(server):
 
 
 @pytest.mark.kind("switchable")
-def test_the_clock_can_be_stopped(server):
+def test_clock_can_be_stopped(server):
     switch(server, 3)
     assert ask(server, tuner_clock=0)
     before = status(server)["clock"]
@@ -168,7 +165,7 @@ def test_the_clock_can_be_stopped(server):
 
 
 @pytest.mark.kind("plain")
-def test_the_clock_without_speculation(server):
+def test_clock_without_speculation(server):
     before = status(server)["clock"]["batches"].get("1", {}).get("verify", {}).get("count", 0)
     server.generate(TEXT, 16)
     server.flush()

@@ -1,4 +1,4 @@
-"""The plugin, the long form: every switched depth beside a launch of its own, and EAGLE-3."""
+"""The plugin, long form: every switched setting compared with a separate launch, and EAGLE-3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.sglang_long, pytest.mark.timeout(3600)]
 def answers(
     study: Study, folder: Path, speculation: Speculation, settings: Sequence[Setting] = ()
 ) -> list[dict[str, Any]]:
-    """What a launch says at its own setting, or after a switch to each of these."""
+    """Answers of a launch at its setting, or after a switch to each of `settings`."""
     configuration = Configuration.of(speculation, draft_tp=1)
     runner = SGLangRunner(study, seed=0, log_dir=folder)
     mark = uuid.uuid4().hex
@@ -57,7 +57,7 @@ def answers(
 
 
 @pytest.mark.kind("switchable")
-def test_each_switched_depth_is_what_its_own_launch_is(live, cpu_server, tmp_path):
+def test_switched_chains_answer_like_separate_launches(live, cpu_server, tmp_path):
     server = live("switchable")
     switched = {}
     for steps in (1, 2, 5):
@@ -75,11 +75,11 @@ def with_the_head(study: Study, cpu: CpuServer) -> Study:
 
 
 TREES = tuple(Setting(*shape) for shape in ((1, 3), (2, 4), (2, 6), (3, 4)))
-"""None of them has room for all the others, so the server starts at one more: 3/6."""
+"""None of them is the largest in both, so the server starts at 3/6."""
 
 
-def test_each_switched_tree_is_what_its_own_launch_is(cpu_server, tmp_path):
-    """Forward and back; the draft is the target with noise, so part of each tree is accepted."""
+def test_switched_trees_answer_like_separate_launches(cpu_server, tmp_path):
+    """The draft is the target with noise, so part of each tree is accepted."""
     study = study_of(cpu_server, "switchable")
 
     def tree(setting: Setting) -> Speculation:
@@ -92,7 +92,7 @@ def test_each_switched_tree_is_what_its_own_launch_is(cpu_server, tmp_path):
     for setting, seen in zip(TREES, switched, strict=False):
         assert 1 < seen["accept_length"] <= setting.num_steps + 1
         assert answers(study, tmp_path, tree(setting)) == [seen]
-    assert len({one["verifies"] for one in switched}) > 1, "or there is nothing to compare"
+    assert len({one["verifies"] for one in switched}) > 1, "otherwise there is nothing to compare"
 
 
 def test_eagle_3_trees(cpu_server, tmp_path):

@@ -1,4 +1,4 @@
-"""Two ranks with the server's own torch: they switch together or not at all."""
+"""Two ranks with the server's torch switch together or not at all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ dist.destroy_process_group()
 """
 
 
-def test_a_rank_that_is_busy_keeps_all_of_them(cpu_server, tmp_path):
+def test_busy_rank_stops_the_switch_on_all_ranks(cpu_server, tmp_path):
     processes = [
         subprocess.Popen(
             [str(cpu_server.python), "-c", RANK, str(FOLDER), str(tmp_path / "store"), str(rank)],

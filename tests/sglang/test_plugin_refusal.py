@@ -1,4 +1,4 @@
-"""What the plugin refuses ends the real server, from the main process and from a scheduler."""
+"""A refusal of the plugin ends the real server, in the main process and in a scheduler."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runners.sglang.command import sglang_command
 
 from .servers import KINDS
 
-pytestmark = pytest.mark.timeout(1000)  # a start may take minutes where others have the cores
+pytestmark = pytest.mark.timeout(1000)  # a start may take minutes on a busy machine
 
 
 def ended(study, **variables: str) -> tuple[int, str]:
-    """Starts the server of kind `standalone` (3 steps) by its command; its code and its log."""
+    """Start a server of kind `standalone` by its command; return exit code and log."""
     asked = KINDS["standalone"].configuration
     command = sglang_command(study, asked, python=study.server.python, port=free_port_block())
     process = subprocess.Popen(
@@ -43,7 +43,7 @@ def refusals(log: str) -> list[str]:
 
 
 @pytest.mark.sglang_long
-def test_the_main_process_ends_before_anything_is_loaded(tiny):
+def test_main_process_refuses_before_loading(tiny):
     code, log = ended(tiny, TUNER_SWITCHABLE_STEPS="1,3")
     assert code == EXIT_CODE
     (line,) = refusals(log)
@@ -51,8 +51,8 @@ def test_the_main_process_ends_before_anything_is_loaded(tiny):
 
 
 @pytest.mark.sglang
-def test_a_schedulers_refusal_ends_the_server(tiny):
-    """On a CPU without `--disable-cuda-graph`, known only once the draft is loaded."""
+def test_refusal_of_a_scheduler_ends_the_server(tiny):
+    """A CPU without `--disable-cuda-graph` is refused after the draft is loaded."""
     code, log = ended(tiny, TUNER_SWITCHABLE_STEPS="1,3", TUNER_LAUNCH="a-mark")
     assert code != 0
     (line,) = refusals(log)

@@ -25,7 +25,7 @@ CAPABILITIES = (HotSwitch(()), CycleClock(), Status(VERSION, ()))
 
 
 def shape(function: ast.FunctionDef) -> str:
-    """As `hooks.shape` writes a signature."""
+    """Format a signature like `hooks.shape`."""
     given = function.args
     positional = [*given.posonlyargs, *given.args]
     bare = len(positional) - len(given.defaults)
@@ -42,7 +42,7 @@ def shape(function: ast.FunctionDef) -> str:
 
 
 def find(sglang: Path, target: str) -> ast.FunctionDef:
-    """The definition of a dotted path."""
+    """Definition of a dotted path."""
     words = target.split(".")[1:]
     place = 1
     while not (path := sglang.joinpath(*words[:place]).with_suffix(".py")).exists():
@@ -68,7 +68,7 @@ def sources(cpu_server) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda one: one.name)
-def test_every_point_is_as_it_was_verified(cpu_server, capability):
+def test_hooked_functions_have_the_verified_signatures(cpu_server, capability):
     for version, sglang in sources(cpu_server).items():
         points = capability.points[version]
         found = {point.target: shape(find(sglang, point.target)) for point in points}

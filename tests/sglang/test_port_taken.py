@@ -1,4 +1,4 @@
-"""A launch on a port that another SGLang server listens on."""
+"""Launch on the port of another SGLang server."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ pytestmark = [pytest.mark.sglang, pytest.mark.timeout(600)]
 
 
 @pytest.mark.kind("plain")
-def test_a_taken_port_is_the_hosts_fault_whatever_the_log_says(
-    server, tmp_path, intent, monkeypatch
-):
-    """SGLang 0.5.23 binds last, and calls itself ready when its warm-up reached the other one."""
+def test_taken_port_is_a_fault_of_the_host(server, tmp_path, intent, monkeypatch):
+    """SGLang 0.5.23 binds last, and logs that it is ready if its warm-up reached another server."""
     before = identity_of(server.info())
     monkeypatch.setattr("runners.sglang.process_runner.free_port_block", lambda: server.port)
     wanted = intent(KINDS["plain"].configuration)
@@ -30,6 +28,6 @@ def test_a_taken_port_is_the_hosts_fault_whatever_the_log_says(
     assert (failure.kind, failure.fault) == ("port_taken", "host")
     assert marked_pids(wanted.mark) == []
     assert "fired up and ready to roll" in Path(wanted.log).read_text()
-    # The other server is none of ours: it was asked for a generation by SGLang, and that is all.
+    # The other server only got a generation from SGLang's warm-up.
     assert identity_of(server.info()) == before
     assert server.session.resolved.server_info["port"] == server.port

@@ -1,4 +1,4 @@
-"""A whole space on the real SGLang: sweep, kill, resume, export, and the same server again."""
+"""A whole space on the real SGLang: sweep, kill, resume, export, and a start of the export."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ runner: sglang
 
 
 def start_again(tuner, port: int, trial: dict) -> None:
-    """The exported script, started, runs what the trial ran."""
+    """The exported script starts the server of the trial."""
     number = str(trial["number"])
     tuner.run("export", "--study", "tiny", "--output", "best.sh", "--force", "--trial", number)
     with started(tuner, "sh best.sh", port) as (info, _):
@@ -70,10 +70,10 @@ def test_the_whole_space(cpu_server, tuner):
     assert report["baselines"] == {"none": 0, "default": 1, "production": None}
     check_against_the_samples(tuner, report)
     speculative = [t for t in report["trials"] if t["accept_length"] is not None]
-    # The best speculative one: without speculation there is little to get wrong.
+    # Without speculation there is little to get wrong.
     start_again(tuner, port, max(speculative, key=lambda t: t["score"]))
     assert report["budget"]["stopped"] == "exhausted"
-    # A tree of fewer tokens than steps + 1 passes SGLang's checks and dies in its warm-up (0.5.23).
+    # A tree with fewer tokens than steps + 1 passes the checks and crashes in warm-up (0.5.23).
     narrow = {"algorithm": "STANDALONE", "num_steps": 4, "topk": 2, "num_draft_tokens": 4}
     dead = [t for t in report["trials"] if t["state"] != "complete"]
     assert [(t["configuration"]["speculation"], t["state"]) for t in dead] == [
@@ -85,6 +85,6 @@ def test_the_whole_space(cpu_server, tuner):
         for t in report["trials"]
         if (s := t["configuration"]["speculation"])["algorithm"] != "none"
     }
-    # On one draft, more steps accept more.
+    # More steps of one draft accept more.
     chain = [accept[steps, 1] for steps in (1, 2, 3, 4)]
     assert chain == sorted(chain)

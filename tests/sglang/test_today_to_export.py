@@ -1,7 +1,7 @@
-"""The main job on the real SGLang: from today's command to the exported one, with a kill between.
+"""The main job on the real SGLang, from today's command to the exported one.
 
 `tuner init` makes a study of a command, a sweep measures its baselines, is killed and resumed, and
-what it exports is started as a user would start it: all of them are one server.
+its export is started by a shell. All of them must be the same server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REWRITTEN = {
     "NCCL_NVLS_ENABLE": "0",
     "CUDA_DEVICE_MAX_CONNECTIONS": "8",
 }
-"""What SGLang 0.5.23 sets by itself where nobody did (entrypoints/engine.py)."""
+"""Defaults that SGLang 0.5.23 sets (entrypoints/engine.py)."""
 
 
 def todays_command(cpu: CpuServer, port: int) -> str:
@@ -38,14 +38,14 @@ def todays_command(cpu: CpuServer, port: int) -> str:
         f"{cpu.python} -m sglang.launch_server --model-path {models}/tiny --device cpu "
         "--dtype float32 --max-total-tokens 20000 --max-running-requests 16 "
         "--chunked-prefill-size 512 --speculative-algorithm STANDALONE "
-        # The default, too: two baselines in one launch.
+        # This is also the default: two baselines in one launch.
         f"--speculative-draft-model-path {models}/noisy --speculative-num-steps 3 "
         f"--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --port {port}"
     )
 
 
 def exported(tuner: Any, number: int) -> dict[str, str]:
-    """The lines for the shell that start what a trial ran, by the form of the export."""
+    """Shell commands that start the server of a trial, by export format."""
     export = ("export", "--study", "today", "--trial", str(number))
     tuner.run(*export, "--output", "best.sh")
     tuner.run(*export, "--format", "sglang-config", "--output", "best.yaml")
@@ -58,7 +58,7 @@ def exported(tuner: Any, number: int) -> dict[str, str]:
 
 
 def what_is_started_again(tuner: Any, cpu: CpuServer, forms: set[str]) -> None:
-    """The whole job; then each of `forms` (`"today"` is the command itself) is started by hand."""
+    """Run the whole job; then start each of `forms` (`"today"` is the command itself)."""
     port = free_port()
     today = todays_command(cpu, port)
     tuner.run(
@@ -86,7 +86,7 @@ def what_is_started_again(tuner: Any, cpu: CpuServer, forms: set[str]) -> None:
     with Store.open(f"sqlite:///{tuner.folder / 'tuner.db'}", create=False) as store:
         measured = resolved(store.server_info(store.study("today").id, number))
         launches = {launch.id: launch for launch in store.launches(store.study("today").id)}
-    # What the scheduler had in the end: what was asked for, and what SGLang made of the rest.
+    # The scheduler has the requested variables and SGLang's defaults.
     effective = dict(launches[trial["launches"][-1]].effective_environment)
     variables = {**REWRITTEN, "NCCL_PROTO": "LL,Simple", "OMP_NUM_THREADS": "1"}
     assert variables.items() <= effective.items()
@@ -99,10 +99,10 @@ def what_is_started_again(tuner: Any, cpu: CpuServer, forms: set[str]) -> None:
             assert variables.items() <= environment.items(), form
 
 
-def test_what_runs_today_is_measured_exported_and_started_again(cpu_server, tuner):
+def test_todays_command_is_measured_exported_and_started_again(cpu_server, tuner):
     what_is_started_again(tuner, cpu_server, {"script"})
 
 
 @pytest.mark.sglang_long
-def test_every_form_of_the_command_starts_the_same_server(cpu_server, tuner):
+def test_every_export_starts_the_same_server(cpu_server, tuner):
     what_is_started_again(tuner, cpu_server, {"today", "script", "sglang-config"})

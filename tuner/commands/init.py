@@ -15,23 +15,15 @@ from search_spaces.study_file.load import parse_study
 from search_spaces.study_file.values import study_name_problem
 from tuner.errors import CommandError, Exit
 from tuner.init import collectives, speculation
-from tuner.init.hardware import Hardware, parse_gpus
-from tuner.init.legal import without_illegal
-from tuner.init.load import ask_load
-from tuner.init.machine import ask_gpus, hardware_of
+from tuner.init.hardware import Hardware, ask_gpus, hardware_of, parse_gpus
 from tuner.init.models import short_name
-from tuner.init.questions import Asker
-from tuner.init.server import (
-    MODEL,
-    ask_server,
-    command_text,
-    read_command,
-    with_draft,
-)
+from tuner.init.questions import Asker, ask_load
+from tuner.init.server import MODEL, ask_server, command_text, read_command, with_draft
 from tuner.init.study_text import Proposal, study_text
-from tuner.init.summary import Plan, Written, print_json, print_words
-from tuner.init.versions import version_that_runs
+from tuner.init.summary import Summary, print_json, print_text
+from tuner.init.today import version_that_runs
 from tuner.preflight.workload import check_prompts
+from tuner.studies.assembly import build_problem, make_servers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,20 +94,23 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
     )
     text = study_text(proposal)
     study = _checked(text, path, folder)
-    if (legal := without_illegal(proposal, study)) is not proposal:
-        proposal, text = legal, study_text(legal)
+    legal = speculation.without_illegal(proposal.speculations, study)
+    if legal is not proposal.speculations:
+        proposal = replace(proposal, speculations=legal)
+        text = study_text(proposal)
         study = _checked(text, path, folder)
-    plan = Plan.of(study)
+    servers = make_servers(study.runner, study, seed=0)
+    problem = build_problem(study, servers, hot_switch=True)
     if path is None:
         sys.stdout.write(text)
     else:
         write(path, text, force=options.force)
     shown = str(path) if path is not None else STDOUT
-    written = Written(shown, study, plan, proposal, launch, notes)
+    summary = Summary(shown, proposal, problem, launch, notes)
     if as_json:
-        print_json(written)
+        print_json(summary)
     else:
-        print_words(written, sys.stderr if path is None else sys.stdout)
+        print_text(summary, sys.stderr if path is None else sys.stdout)
     return Exit.DONE
 
 

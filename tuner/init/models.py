@@ -1,4 +1,4 @@
-"""Facts about models by name: models with MTP layers, public drafts."""
+"""Facts about models by name: MTP layers, public drafts, and short names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import re
 from pathlib import Path
 
-# Architectures for which SGLang 0.5.23 uses the MTP layers if no draft is given
-# (configs/model_config.py:1010-1210), by published names. Distilled models have the name of
-# their teacher, but not its MTP layers.
+# Names of published models with MTP layers. A distilled model has its teacher's name, but not its
+# layers.
 _MTP_NAMES = re.compile(
     r"deepseek-(v3|r1|v4|chat-v3)(?!.*(distill|qwen|llama))"
     r"|glm-(4\.[5-9]|5)(?!\.?\d*v\b)"
@@ -16,33 +15,20 @@ _MTP_NAMES = re.compile(
     r"|ling-(mini|flash)-2|ling-2\.5|ring-2\.5|step-3\.5|exaone-moe|k-exaone|nemotron-3-(super|ultra)"
 )
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+# SGLang 0.5.23 uses the MTP layers of these as the draft (configs/model_config.py:1010-1210).
+# fmt: off
 _MTP_ARCHITECTURES = {
-    "DeepseekV3ForCausalLM",
-    "DeepseekV32ForCausalLM",
-    "DeepseekV4ForCausalLM",
-    "Glm4MoeForCausalLM",
-    "Glm4MoeLiteForCausalLM",
-    "GlmMoeDsaForCausalLM",
-    "MiMoForCausalLM",
-    "MiMoV2ForCausalLM",
-    "MiMoV2FlashForCausalLM",
-    "Qwen3NextForCausalLM",
-    "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration",
-    "Qwen3_5ForCausalLM",
-    "Qwen3_5MoeForCausalLM",
-    "BailingMoeV2ForCausalLM",
-    "BailingMoeV2_5ForCausalLM",
-    "Ernie4_5_MoeForCausalLM",
-    "ExaoneMoEForCausalLM",
-    "ExaoneMoeForCausalLM",
-    "Glm5NextForConditionalGeneration",
-    "HYV3ForCausalLM",
-    "HYV4ForCausalLM",
-    "LongcatFlashForCausalLM",
-    "Step3p5ForCausalLM",
+    "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM",
+    "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmMoeDsaForCausalLM", "MiMoForCausalLM",
+    "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Qwen3NextForCausalLM",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "BailingMoeV2ForCausalLM",
+    "BailingMoeV2_5ForCausalLM", "Ernie4_5_MoeForCausalLM", "ExaoneMoEForCausalLM",
+    "ExaoneMoeForCausalLM", "Glm5NextForConditionalGeneration", "HYV3ForCausalLM",
+    "HYV4ForCausalLM", "LongcatFlashForCausalLM", "Step3p5ForCausalLM",
     "Step3p7ForConditionalGeneration",
 }
+# fmt: on
 
 _DRAFTS = {
     "kimi-k2-instruct": "AQ-MedAI/Kimi-K2-Instruct-eagle3",
@@ -68,26 +54,15 @@ _DRAFTS = {
     "gpt-oss-20b": "zhuyksir/EAGLE3-gpt-oss-20b-bf16",
     "gpt-oss-120b": "lmsys/EAGLE3-gpt-oss-120b-bf16",
 }
-"""Public EAGLE-3 drafts by the model's own name: those of the shipped studies, and of SGLang's
-table of SpecBundle (docs, `supported_models`). Models with MTP layers need none."""
+"""Public EAGLE-3 drafts by model name, from the shipped studies and from SGLang's SpecBundle table
+(docs, `supported_models`). Models with MTP layers need no draft."""
 
-_GENERIC = {
-    "model",
-    "models",
-    "weights",
-    "checkpoint",
-    "snapshots",
-    "data",
-    "hf",
-    "merged",
-    "",
-    ".",
-}
+_GENERIC = {"model", "models", "weights", "checkpoint", "snapshots", "data", "hf", "merged", "."}
 _TAIL = re.compile(r"-(instruct|chat|it|hf|base)$")
 
 
-def last_name(path: str) -> str:
-    """Short form of a model path: from `org/Name`, a folder, or the Hugging Face cache."""
+def model_name(path: str) -> str:
+    """Return a model's name, from `org/Name`, a folder, or a Hugging Face cache folder."""
     parts = [part for part in path.split("/") if part]
     for part in parts:
         if part.startswith("models--"):
@@ -97,15 +72,15 @@ def last_name(path: str) -> str:
 
 
 def short_name(path: str) -> str:
-    """Name of a study for a model: `kimi-k2.5`, `llama-3.1-8b`."""
-    name = re.sub(r"[^a-z0-9._-]+", "-", last_name(path).lower()).strip("-._")
+    """Return a study name for a model: `kimi-k2.5`, `llama-3.1-8b`."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", model_name(path).lower()).strip("-._")
     name = _TAIL.sub("", name.removeprefix("meta-"))
     name = name.removesuffix(".yaml").removesuffix(".yml")[:60].strip("-._")
     return name or "model"
 
 
 def has_mtp_layers(path: str) -> str | None:
-    """Reason to assume that a model has MTP layers (`NEXTN` without a draft); `None` otherwise."""
+    """Return why a model seems to have MTP layers (`NEXTN` without a draft), or `None`."""
     config = _config(path)
     if config is not None:
         layers = [config[key] for key in _MTP_KEYS if isinstance(config.get(key), int)]
@@ -113,20 +88,20 @@ def has_mtp_layers(path: str) -> str | None:
         architecture = found[0] if isinstance(found, list) and found else ""
         if architecture not in _MTP_ARCHITECTURES or (layers and not any(layers)):
             return None
-        return f"its config.json says {architecture}, which has MTP layers"
-    name = last_name(path).lower().replace("_", "-")
+        return f"the architecture in config.json, {architecture}, has MTP layers"
+    name = model_name(path).lower().replace("_", "-")
     return "models of this name have MTP layers" if _MTP_NAMES.search(name) else None
 
 
 def known_draft(path: str) -> str | None:
-    """A public EAGLE-3 draft for a model, if known."""
-    name = last_name(path).lower().removeprefix("meta-")
-    # The same model in 8 bits takes the same draft, as in SGLang's own tests.
+    """Return a public EAGLE-3 draft of a model, or `None`."""
+    name = model_name(path).lower().removeprefix("meta-")
+    # The FP8 model uses the same draft, as in SGLang's own tests.
     return _DRAFTS.get(name.removesuffix("-fp8"))
 
 
 def guess_draft_algorithm(draft: str) -> str:
-    """Most likely algorithm of a draft, judged by its name."""
+    """Guess the algorithm of a draft by its name."""
     name = draft.lower().replace("_", "-")
     for word, algorithm in (
         ("dflash", "DFLASH"),

@@ -1,44 +1,57 @@
-"""Text of the study file with its comments."""
+"""Text of a study file: `study.yaml.template` with the values of a proposal."""
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from string import Template
 from typing import TYPE_CHECKING
+
+import yaml
 
 from search_spaces.algorithms import canonical_algorithm
 from search_spaces.configuration import NO_SPECULATION
 from search_spaces.rules.defaults import family_is_guessed, model_family
 from search_spaces.secrets import is_export_only
 from search_spaces.study_file.study import Model
-from tuner.init.commented_yaml import Block, Choices, Entry, Folded, Items, Remark, render
-from tuner.init.load import OPEN_REQUESTS
+from tuner.init.questions import OPEN_REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tuner.init.collectives import Choice, Collectives
     from tuner.init.hardware import Hardware
-    from tuner.init.load import Load
-    from tuner.init.speculation import Speculations, SubSpace
+    from tuner.init.questions import Load
+    from tuner.init.speculation import Speculations
     from tuner.init.today import Today
+
+WIDTH = 100
+"""Maximum line length of comments and of folded commands."""
 
 RUNNING = "max-running-requests"
 _LEAST_RUNNING = 64
+_LAST_COLUMN = 46
+"""Comments beside values share a column, up to this one."""
+
+# Starts unlike a number, and has no character with a meaning in YAML.
+_PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_/.+@$~-]*")
+_YAML_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Content of a study file.
+    """Everything that a study file is written from.
 
     Attributes:
         name: Name of the study.
-        origin: Origin of the study, for the head of the file.
-        today: The server.
-        hardware: Its GPUs.
-        speculations: Sub-spaces of speculation.
-        collectives: Settings of all-reduce.
+        origin: Source of the study, for the head of the file.
+        today: Today's server.
+        hardware: GPUs of the server.
+        speculations: Speculation sub-spaces.
+        collectives: Settings to vary between GPUs.
         load: Workload, objective and budget.
-        runner: `"sglang"` or `"simulated"`.
+        runner: Registered name of the runner.
     """
 
     name: str
@@ -51,217 +64,235 @@ class Proposal:
     runner: str
 
     @property
-    def speculates(self) -> bool:
-        """Whether the study searches any algorithm."""
-        return any(part.algorithm != NO_SPECULATION for part in self.speculations.parts)
-
-    @property
     def running(self) -> int | None:
-        """Value of `max-running-requests`; `None` if no limit is needed.
+        """Fixed `max-running-requests`; `None` if the study does not fix the flag.
 
-        Twice the requests of the workload, and at least the batches for which today's command
-        captures CUDA graphs. SGLang captures no graphs above this limit (0.5.23,
-        `memory_hook.py:184`).
+        The limit is twice the workload, and at least the largest CUDA graph batch of today's
+        command: SGLang makes no larger graphs than the limit (0.5.23, `memory_hook.py:184`).
         """
-        if not self.speculates or self.today.flags.get(RUNNING) is not None:
+        speculates = any(part.algorithm != NO_SPECULATION for part in self.speculations.parts)
+        if not speculates or self.today.flags.get(RUNNING) is not None:
             return None
         return max(_LEAST_RUNNING, 2 * self.load.most, *self.today.graph_batches)
 
 
 def study_text(proposal: Proposal) -> str:
-    """Return the text of the file."""
-    load = proposal.load
-    hours = {} if load.hours is None else {"hours": _plain(load.hours)}
-    entries: list[Entry | Remark] = [
-        Remark(
-            f"Made by `tuner init` from {proposal.origin}, for {proposal.hardware.describe()}.\n"
-            "Change what you like: docs/study-files.md has every key, and `tuner validate` checks "
-            "it."
+    """Return the text of the study file."""
+    template = resources.files("tuner.init") / "study.yaml.template"
+    values = {**_server(proposal), **_space(proposal), **_workload(proposal.load)}
+    values |= {
+        "head": _lines(
+            comment(
+                f"Made by `tuner init` from {proposal.origin}, for {proposal.hardware.describe()}."
+            )
         ),
-        Entry("study", proposal.name),
-        Entry("model", _model(proposal)),
-        Entry("server", _server(proposal), above="In every launch, baselines included."),
-    ]
-    if proposal.today.command is not None:
-        command = Entry("command", Folded(proposal.today.command))
-        said = "Today's command: the third baseline, measured as it is."
-        if proposal.today.renamed:
-            version = proposal.today.version
-            said += f" (Flags have their names of SGLang {version}, which has no others.)"
-        entries.append(
-            Entry(
-                "production",
-                Block((command,)),
-                above=said,
-            )
-        )
-    entries += [
-        Entry("space", _space(proposal)),
-        Entry("workload", _workload(load)),
-        Entry("objective", _objective(load), above=_why_objective(load)),
-        Entry("budget", {"launches": load.launches, **hours}, beside="baselines included"),
-        Entry("runner", proposal.runner),
-    ]
+        "study": yaml_text(proposal.name),
+        "runner": yaml_text(proposal.runner),
+        "profile": None,
+    }
     if proposal.runner == "simulated":
-        profile = "llama-8b-h200" if proposal.today.gpus == 1 else "kimi"
-        entries.append(
-            Entry(
-                "simulated",
-                {"profile": profile, "time_scale": 10},
-                above="A simulated machine, not yours: good to try the tuner, not for an answer.",
-            )
+        values["profile"] = "llama-8b-h200" if proposal.today.gpus == 1 else "kimi"
+    return fill(template.read_text(encoding="utf-8"), values)
+
+
+def fill(template: str, values: Mapping[str, str | None]) -> str:
+    """Replace the `$names` of a template.
+
+    A line whose value is `None` is left out, and so are a section without lines, and comments whose
+    next line is left out. Further lines of a value get the indentation of the first.
+    """
+    out: list[str] = []
+    kept = True
+    for line in reversed(template.splitlines()):
+        text = line.lstrip()
+        indent = line.removesuffix(text)
+        if names := Template(line).get_identifiers():
+            kept = all(values[name] is not None for name in names)
+        elif text.endswith(":"):
+            kept = bool(out) and out[-1].startswith(f"{indent} ")
+        elif not text:
+            kept = bool(out) and out[-1] != ""
+        if kept:
+            out.append(Template(line).substitute(values).replace("\n", f"\n{indent}"))
+    return "\n".join(reversed(out)) + "\n"
+
+
+def yaml_text(value: object) -> str:
+    """Return a value as one line that YAML 1.1 and 1.2 read alike: `{concurrency: 8}`."""
+    if isinstance(value, Mapping):
+        pairs = (f"{yaml_text(str(key))}: {yaml_text(part)}" for key, part in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(yaml_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return repr(int(value) if value == int(value) else value)
+    text = str(value)
+    if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS:
+        return text
+    style = "'" if text.isprintable() and "'" not in text and re.search(r'["\\]', text) else '"'
+    return str(
+        yaml.safe_dump(text, default_style=style, width=float("inf"), allow_unicode=True)
+    ).rstrip("\n")
+
+
+def comment(text: str, width: int = WIDTH) -> list[str]:
+    """Return a text as comment lines; line breaks of the text are kept."""
+    return [
+        line
+        for paragraph in text.splitlines()
+        for line in textwrap.wrap(
+            paragraph,
+            width,
+            initial_indent="# ",
+            subsequent_indent="# ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-    return render(Block(entries))
+    ]
 
 
-def _model(proposal: Proposal) -> Block:
+def commented(rows: Iterable[tuple[str, str]], indent: int) -> list[str]:
+    """Return lines with their comments beside them in a column, or above if a line is too long.
+
+    Args:
+        rows: Lines of YAML with their comments (empty without one).
+        indent: Indentation that the lines will get.
+    """
+    rows = tuple(rows)
+    lengths = [len(code) for code, why in rows if why and indent + len(code) <= _LAST_COLUMN]
+    column = max(lengths, default=0)
+    out: list[str] = []
+    for code, why in rows:
+        line = f"{code.ljust(column)}  # {why}" if why else code
+        if why and indent + len(line) > WIDTH:
+            lead = " " * (len(code) - len(code.lstrip()))
+            out += [lead + part for part in comment(why, WIDTH - indent - len(lead))]
+            line = code
+        out.append(line)
+    return out
+
+
+def _lines(lines: Iterable[str]) -> str | None:
+    return "\n".join(lines) or None
+
+
+def _optional(value: object) -> str | None:
+    return yaml_text(value) if value else None
+
+
+def _server(proposal: Proposal) -> dict[str, str | None]:
     today = proposal.today
-    entries = [Entry("path", today.model)]
-    if today.draft is not None:
-        entries.append(Entry("draft", today.draft))
     model = Model(path=today.model, draft=today.draft)
     algorithms = {canonical_algorithm(part.algorithm) for part in proposal.speculations.parts}
-    if algorithms & {"EAGLE", "EAGLE3"} and family_is_guessed(model):
-        entries.append(
-            Entry(
-                "family",
-                model_family(model),
-                above="Guessed from the name, and decides SGLang's default draft (0.5.23): 5 "
-                "steps, topk 4, 8 tokens for llama (Llama and Grok-1), 3/1/4 for other.",
-            )
-        )
-    return Block(entries)
-
-
-def _server(proposal: Proposal) -> Block:
-    today, collectives = proposal.today, proposal.collectives
-    tuned_flags = {choice.name for choice in collectives.flags}
-    tuned_env = {choice.name for choice in collectives.env}
-    flags: list[Entry | Remark] = []
-    exported = False
-    for name, value in today.flags.items():
-        if value is None or value is False or name in tuned_flags:
-            continue
-        above = ""
-        if is_export_only(name) and not exported:
-            above = "For the exported command: servers of trials listen on ports of their own."
-            exported = True
-        _, why = collectives.pinned.get(name, (None, ""))
-        if (old := today.renamed.get(name)) is not None:
-            why = f"today's --{old}, by its name in SGLang {today.version}"
-        flags.append(Entry(name, list(value) if isinstance(value, tuple) else value, above, why))
-    for name, (pinned, why) in collectives.pinned.items():
-        if not today.flags.get(name):
-            flags.append(Entry(name, pinned, beside=why))
-    flags += _running(proposal)
-    env: list[Entry | Remark] = [
-        Entry(name, value) for name, value in today.env.items() if name not in tuned_env
-    ]
+    guessed = bool(algorithms & {"EAGLE", "EAGLE3"}) and family_is_guessed(model)
+    tuned = {choice.name for choice in proposal.collectives.env}
+    env = [(name, value) for name, value in today.env.items() if name not in tuned]
+    secrets, renamed = [], None
     if today.inherited:
-        names = ", ".join(today.inherited)
-        where = "the server's side must have it" if today.prefix else "export it in your shell"
-        env.append(Remark(f"{names}: secret, so not written here; {where}"))
-    entries = [Entry("flags", Block(flags)), Entry("env", Block(env))]
-    if today.python is not None:
-        entries.append(Entry("python", today.python))
-    if today.prefix:
-        entries.append(Entry("prefix", list(today.prefix)))
-    return Block(entries)
+        where = "set them on the server's side" if today.prefix else "export them in your shell"
+        secrets = comment(f"Secrets are not written; {where}: {', '.join(today.inherited)}")
+    if today.command is not None and today.renamed:
+        renamed = f"# Renamed flags have their names of SGLang {today.version}."
+    return {
+        "model": yaml_text(today.model),
+        "draft": _optional(today.draft),
+        "family": model_family(model) if guessed else None,
+        "fixed_flags": _lines(commented(_fixed_flags(proposal), 4)),
+        "running": _optional(proposal.running),
+        "fixed_env": _lines(f"{yaml_text(name)}: {yaml_text(value)}" for name, value in env),
+        "secrets": _lines(secrets),
+        "python": _optional(today.python),
+        "prefix": _optional(today.prefix),
+        "renamed": renamed,
+        "command": None if today.command is None else _folded(today.command),
+    }
 
 
-def _running(proposal: Proposal) -> Iterator[Entry]:
-    if proposal.running is None:
-        return
-    above = (
-        "Held, so that all run alike: unset, SGLang caps it at 48 with speculation and not without "
-        "(0.5.23). Raise it if you serve more at a time."
-    )
-    yield Entry(RUNNING, proposal.running, above=above)
+def _fixed_flags(proposal: Proposal) -> list[tuple[str, str]]:
+    today, pinned = proposal.today, dict(proposal.collectives.pinned)
+    tuned = {choice.name for choice in proposal.collectives.flags}
+    rows = []
+    for name, value in today.flags.items():
+        if value is None or value is False or name in tuned:
+            continue
+        _, why = pinned.pop(name, (None, ""))
+        if is_export_only(name):
+            why = "only for exported commands"
+        if (old := today.renamed.get(name)) is not None:
+            why = f"today's --{old}, renamed in SGLang {today.version}"
+        rows.append((f"{yaml_text(name)}: {yaml_text(value)}", why))
+    rows += [(f"{name}: {yaml_text(value)}", why) for name, (value, why) in pinned.items()]
+    return rows
 
 
-def _space(proposal: Proposal) -> Block:
-    speculations, collectives = proposal.speculations, proposal.collectives
-    parts: list[Block | Remark] = [_sub_space(part) for part in speculations.parts]
-    parts += [Remark(text) for text in speculations.remarks]
-    entries: list[Entry | Remark] = [Entry("speculation", Items(parts))]
-    if collectives.remark:
-        entries.append(Remark(f"{collectives.remark[0].upper()}{collectives.remark[1:]}."))
-    if collectives.flags:
-        entries.append(Entry("flags", Block([_choice(choice) for choice in collectives.flags])))
-    if collectives.env:
-        entries.append(Entry("env", Block([_choice(choice) for choice in collectives.env])))
-    if collectives.conditions:
-        conditions = [
-            Block((Entry("when", when, above=why), Entry("then", then)))
-            for when, then, why in collectives.conditions
-        ]
-        entries.append(Entry("conditions", Items(conditions)))
-    return Block(entries)
+def _folded(text: str) -> str:
+    """Return a command as a folded block, or quoted if folding would change the command."""
+    if not text or not text.isprintable() or "  " in text or text != text.strip():
+        return yaml_text(text)
+    lines: list[str] = []
+    # A flag and its values share a line if they fit.
+    for part in re.split(r" (?=--)", text):
+        if lines and len(lines[-1]) + 5 + len(part) <= WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return "\n  ".join((">-", *lines))
 
 
-def _choice(choice: Choice) -> Entry:
-    return Entry(choice.name, Choices(choice.values), above=choice.why)
+def _space(proposal: Proposal) -> dict[str, str | None]:
+    collectives = proposal.collectives
+    parts: list[str] = []
+    for part in proposal.speculations.parts:
+        keys = {"algorithm": part.algorithm, **part.keys}
+        rows = [(f"  {key}: {yaml_text(v)}", part.comments.get(key, "")) for key, v in keys.items()]
+        (first, why), *others = rows
+        parts += commented([(first.replace("  ", "- ", 1), why), *others], 4)
+    for remark in proposal.speculations.remarks:
+        parts += comment(remark, WIDTH - 4)
+    conditions: list[str] = []
+    for when, then, why in collectives.conditions:
+        conditions += comment(why, WIDTH - 4)
+        conditions += [f"- when: {yaml_text(when)}", f"  then: {yaml_text(then)}"]
+    return {
+        "speculation": _lines(parts),
+        "remark": _lines(comment(collectives.remark, WIDTH - 2)),
+        "tuned_flags": _choices(collectives.flags),
+        "tuned_env": _choices(collectives.env),
+        "conditions": _lines(conditions),
+    }
 
 
-def _sub_space(part: SubSpace) -> Block:
-    entries = [Entry("algorithm", part.algorithm, beside=part.why)]
-    if part.steps is not None:
-        first, last = part.steps
-        steps = first if first == last else {"from": first, "to": last}
-        entries.append(Entry("num_steps", steps, beside=part.why_steps))
-    if part.topk:
-        topk = part.topk[0] if len(part.topk) == 1 else part.topk
-        entries.append(Entry("topk", topk, beside=part.why_topk))
-    if part.tokens:
-        tokens = part.tokens[0] if len(part.tokens) == 1 else part.tokens
-        entries.append(Entry("num_draft_tokens", tokens, beside=part.why_tokens))
-    if part.flags:
-        flags = [Entry(name, [value]) for name, value in part.flags.items()]
-        entries.append(Entry("flags", Block(flags)))
-    return Block(entries)
+def _choices(choices: Iterable[Choice]) -> str | None:
+    lines: list[str] = []
+    for choice in choices:
+        lines += [*comment(choice.why, WIDTH - 4), f"{choice.name}:"]
+        lines += commented([(f"  - {yaml_text(value)}", why) for value, why in choice.values], 4)
+    return _lines(lines)
 
 
-def _workload(load: Load) -> Block:
+def _workload(load: Load) -> dict[str, str | None]:
     points: list[dict[str, object]] = [{"concurrency": c} for c in load.concurrencies]
-    points += [{"request_rate": _plain(r), "requests": OPEN_REQUESTS} for r in load.rates]
-    many = "each configuration is measured at each; gains are averaged (geometric mean)"
-    entries = [
-        Entry(
-            "prompts",
-            {name: _plain(share) for name, share in load.prompts.items()},
-            beside="the best settings depend on them: put yours here",
-        ),
-        Entry(
-            "output_tokens",
-            load.output_tokens,
-            beside="mean; lengths of answers differ by up to half of it",
-        ),
-        Entry("points", points, beside=many if len(points) > 1 else ""),
-    ]
+    points += [{"request_rate": rate, "requests": OPEN_REQUESTS} for rate in load.rates]
+    many = "# Every configuration is measured at every point. The score is the geometric mean."
+    objective: dict[str, object] = {"maximize": "output_tok_s"}
+    why = None
     if load.goodput:
-        limits = {name: _plain(value) for name, value in load.goodput.items()}
-        entries.append(Entry("goodput", limits, beside="what makes an answer good"))
-    return Block(entries)
-
-
-def _objective(load: Load) -> dict[str, object]:
-    if load.goodput:
-        what: dict[str, object] = {"maximize": "goodput_request_s"}
+        objective = {"maximize": "goodput_request_s"}
     elif load.rates:
-        what = {"minimize": "e2e_p95_ms"}
-    else:
-        what = {"maximize": "output_tok_s"}
+        objective = {"minimize": "e2e_p95_ms"}
+        why = "# With a request rate, tok/s depends on the arrivals, not on the settings."
     if load.ttft_ms is not None:
-        what["subject_to"] = {"ttft_p95_ms": _plain(load.ttft_ms)}
-    return what
-
-
-def _why_objective(load: Load) -> str:
-    if load.rates and not load.goodput:
-        return "With a rate of requests tok/s is what arrives, whatever the settings."
-    return ""
-
-
-def _plain(number: float) -> float | int:
-    """Write a whole number without `.0`."""
-    return int(number) if float(number).is_integer() else number
+        objective["subject_to"] = {"ttft_p95_ms": load.ttft_ms}
+    hours = {} if load.hours is None else {"hours": load.hours}
+    return {
+        "prompts": yaml_text(load.prompts),
+        "output_tokens": yaml_text(load.output_tokens),
+        "points_comment": many if len(points) > 1 else None,
+        "points": yaml_text(points),
+        "goodput": _optional(load.goodput),
+        "objective_comment": why,
+        "objective": yaml_text(objective),
+        "budget": yaml_text({"launches": load.launches, **hours}),
+    }

@@ -1,14 +1,20 @@
-"""Content of today's launch command, by its place in a study."""
+"""Today's launch command, sorted by the keys of a study, with the flag names of one version."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import re
+import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from runners.process.environment import PYTHON_VARIABLE
 from search_spaces.algorithms import ALGORITHMS, NAMES
 from search_spaces.configuration import NO_SPECULATION
-from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag_value
+from search_spaces.flags.flag_values import flag_problem
+from search_spaces.flags.flags import BELONGS_ELSEWHERE, canonical_flag, canonical_flag_value
+from search_spaces.flags.options import REPLACED, VERSIONS, options
 from search_spaces.flags.speculation_flags import ALGORITHM, DRAFT, speculation_numbers
 from search_spaces.gpus import gpus_of_server, nodes_of
 from search_spaces.nccl.values import crossed_bounds, nothing_left
@@ -24,7 +30,6 @@ if TYPE_CHECKING:
     from search_spaces.study_file.values import FixedValue
 
 _VARIABLE = r"\$(?:\{NAME\}|NAME(?![A-Za-z0-9_]))"
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+=,-]+")
 _AMD_VARIABLES = ("ROCM_", "HSA_", "HIP_", "RCCL_", "AITER_", "SGLANG_USE_AITER")
 _GRAPH_BATCHES = (
     "cuda-graph-max-bs",
@@ -33,32 +38,34 @@ _GRAPH_BATCHES = (
     "cuda-graph-bs-decode",
 )
 _ADAPTIVE = ("speculative-adaptive", "speculative-adaptive-config")
+_VERSION = re.compile(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)")
+_SUCCESSOR = re.compile(r"`--([\w-]+)(?: ([\w-]+))?`")
+_ASK_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 
 
 @dataclass(frozen=True, slots=True)
 class Today:
-    """Today's server.
+    """Today's server, from its launch command or from answers.
 
     Attributes:
-        model: Path of the model.
-        draft: Path of the draft; `None` without a draft.
-        algorithm: Name in a study: `"none"` without speculation, `"NEXTN"` for EAGLE without a
-            draft.
-        why_algorithm: Origin of the algorithm, for the study's comment.
+        model: Model path.
+        draft: Path of the draft model.
+        algorithm: Spelling of a study: `"none"`, or `"NEXTN"` for EAGLE without a draft.
+        why_algorithm: Source of the algorithm, for the study's comment.
         num_steps: Draft steps; `None` if SGLang decides.
-        topk: topk.
-        num_draft_tokens: Draft tokens.
+        topk: Topk; `None` if SGLang decides.
+        num_draft_tokens: Draft tokens; `None` if SGLang decides.
         adaptive: Flags of adaptive speculation, if on.
-        flags: All other flags, in the command's order.
-        env: Variables, in the command's order; `None` removes one.
-        inherited: Variables with secrets, whose values come from the shell.
-        python: Interpreter, if the command names one by path.
+        flags: Other flags in the order of the command.
+        env: Variables in the order of the command; `None` removes one.
+        inherited: Secret variables, whose values the command takes from the shell.
+        python: Interpreter, if the command names a certain one.
         prefix: Words before the command.
-        command: The whole command; `None` if the server was described by answers.
-        image: Container image; empty without a container.
-        notes: Notes for the user.
-        version: SGLang version of the study, if known.
-        renamed: Today's flag names by their new names in that version.
+        command: The whole command, if it is a baseline.
+        image: Container image; empty without one.
+        notes: Sentences for the user.
+        version: SGLang version that will run, if known.
+        renamed: Today's flag names by the names in `version`, if different.
     """
 
     model: str
@@ -81,30 +88,30 @@ class Today:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str, default: int) -> int:
-        """Value of a flag if it is a whole number."""
-        value = self.flags.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else default
+        """Return the value of a flag if it is a whole number, else the default."""
+        value = _number(self.flags.get(name))
+        return default if value is None else value
 
     @property
     def graph_batches(self) -> tuple[int, ...]:
-        """Batch sizes for which the command captures CUDA graphs of decoding."""
+        """CUDA graph batch sizes for decoding that the command names."""
         values = (self.flags.get(name) for name in _GRAPH_BATCHES)
         each = (v for value in values for v in (value if isinstance(value, tuple) else (value,)))
-        return tuple(v for v in each if isinstance(v, int) and not isinstance(v, bool))
+        return tuple(number for v in each if (number := _number(v)) is not None)
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs that a server uses on all its machines; 1 without GPUs."""
+        """GPUs of the server on all machines; 1 for a server without GPUs."""
         return max(gpus_of_server(self.flags), 1)
 
     @property
     def machines(self) -> int:
-        """Number of machines of a server."""
+        """Machines of the server."""
         return nodes_of(self.flags)
 
     @property
     def other_device(self) -> str | None:
-        """Device other than NVIDIA GPUs, if the command names one."""
+        """Device that is not an NVIDIA GPU, if the command shows one."""
         if (device := self.flags.get("device", "cuda")) != "cuda":
             return f"device {device}"
         amd = "rocm" in self.image or any(name.startswith(_AMD_VARIABLES) for name in self.env)
@@ -112,35 +119,45 @@ class Today:
 
 
 def read_today(launch: LaunchText) -> Today:
-    """Sort the parts of a command."""
+    """Sort the parts of a command by the keys of a study."""
     given = dict(launch.flags)
     notes = list(launch.notes)
     draft = _text(given.get(DRAFT))
     numbers = {key: _number(value) for key, value in speculation_numbers(given).items()}
-    algorithm, unknown = _algorithm(given.get(ALGORITHM), draft)
-    if unknown:
-        notes.append(unknown)
-    adapts = bool(given.get("speculative-adaptive"))
-    adaptive = {n: given[n] for n in _ADAPTIVE if adapts and given.get(n) is not None}
-    apart = {*BELONGS_ELSEWHERE, *adaptive}
+    algorithm = given.get(ALGORITHM)
+    name = algorithm.upper() if isinstance(algorithm, str) else NO_SPECULATION.upper()
+    if name == NO_SPECULATION.upper():
+        name = NO_SPECULATION
+    elif name not in NAMES:
+        notes.append(
+            f"the tuner cannot search speculative-algorithm {algorithm}, so the study leaves it "
+            f"out; supported: {', '.join(ALGORITHMS)}"
+        )
+        name = NO_SPECULATION
+    elif name == "EAGLE" and draft is None:
+        name = "NEXTN"  # EAGLE without a draft uses the model's own MTP layers
+    adaptive = {}
+    if given.get(_ADAPTIVE[0]):
+        adaptive = {name: given[name] for name in _ADAPTIVE if given.get(name) is not None}
+    elsewhere = {*BELONGS_ELSEWHERE, *adaptive}
     inherited = tuple(name for name in launch.env if name in launch.secrets)
     env = {name: value for name, value in launch.env.items() if name not in inherited}
     for names, problem in _unsound(env):
         env = {name: value for name, value in env.items() if name not in names}
-        notes.append(f"{problem} (left out of the study, but for its baseline 'production')")
+        notes.append(f"{problem} (only the baseline 'production' keeps it)")
     prefix = prefix_of(launch)
-    # With a prefix (`docker exec`) the interpreter is not one of this machine.
+    # The interpreter behind a prefix differs from the tuner's own.
     certain = launch.python is not None and (bool(prefix) or "/" in launch.python)
     return Today(
         model=_text(given.get("model-path")) or "",
         draft=draft,
-        algorithm=algorithm,
+        algorithm=name,
         why_algorithm="today's algorithm",
         num_steps=numbers.get("num_steps"),
         topk=numbers.get("topk"),
         num_draft_tokens=numbers.get("num_draft_tokens"),
         adaptive=adaptive,
-        flags={name: value for name, value in given.items() if name not in apart},
+        flags={name: value for name, value in given.items() if name not in elsewhere},
         env=env,
         inherited=inherited,
         python=launch.python if certain else None,
@@ -152,7 +169,7 @@ def read_today(launch: LaunchText) -> Today:
 
 
 def _unsound(env: Mapping[str, str | None]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Variables with values that NCCL or SGLang refuse."""
+    """Find variables that NCCL or SGLang refuse, which no study may contain."""
     sound = {name: value for name, value in env.items() if value is not None}
     for name, value in tuple(sound.items()):
         if (problem := value_problem(name, value)) is not None:
@@ -167,10 +184,10 @@ def _unsound(env: Mapping[str, str | None]) -> Iterator[tuple[tuple[str, ...], s
 
 
 def prefix_of(launch: LaunchText) -> tuple[str, ...]:
-    """Words that a study puts before its launch commands.
+    """Return the words that a study puts before the commands of its servers.
 
-    `docker exec` enters an existing container and is kept. `docker run` would create a container
-    per launch, which signals may not stop, so `docker run` and the words before it are left out.
+    `docker exec` enters a running container, and stays. `docker run` would start a container per
+    launch, which signals may not end; it is left out with the words before it.
     """
     container = launch.container
     if container is None:
@@ -189,22 +206,17 @@ def prefix_of(launch: LaunchText) -> tuple[str, ...]:
 
 
 def _without_terminal(option: str) -> str:
-    """Replace `-it` by `-i`: servers have no terminal, and `docker exec -t` requires one."""
+    """Turn `-it` into `-i`, because `docker exec -t` needs a terminal, which servers lack."""
     if option in {"--tty", "--detach"}:
         return ""
     if not re.fullmatch(r"-[a-z]*[td][a-z]*", option):
         return option
-    left = option.replace("t", "").replace("d", "")
-    return left if left != "-" else ""
+    short = option.replace("t", "").replace("d", "")
+    return short if short != "-" else ""
 
 
 def with_values(launch: LaunchText, values: Mapping[str, str]) -> LaunchText:
-    """Replace `$NAMES` in a command.
-
-    Args:
-        launch: The command.
-        values: Plain words (`is_plain_word`), which need no quotes.
-    """
+    """Replace `$NAMES` in a command by plain words, which need no quotes."""
 
     def plain(text: str) -> str:
         for name, value in values.items():
@@ -228,16 +240,10 @@ def with_values(launch: LaunchText, values: Mapping[str, str]) -> LaunchText:
     )
 
 
-def is_plain_word(value: str) -> bool:
-    """Whether a shell reads a value unchanged, with and without quotes."""
-    return _PLAIN_WORD.fullmatch(value) is not None
-
-
 def unresolved(launch: LaunchText) -> tuple[str, ...]:
-    """Variables and computed values (`"(nproc)"`) that the server needs.
+    """Return the variables and computed values (`"(nproc)"`) that the server itself needs.
 
-    Variables of container options belong to the shell that starts the container. Secrets remain
-    references.
+    The shell that starts a container sets those of its options; secrets stay references.
     """
     texts = [launch.python or "", *launch.prefix]
     for name, value in launch.flags.items():
@@ -256,18 +262,88 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(_VARIABLE.replace("NAME", re.escape(name)))
 
 
-def _algorithm(value: FixedValue, draft: str | None) -> tuple[str, str]:
-    """Algorithm in the syntax of a study, and a note if it is not valid."""
-    if not isinstance(value, str) or value.lower() == NO_SPECULATION:
-        return NO_SPECULATION, ""
-    name = value.upper()
-    if name not in NAMES:
-        return NO_SPECULATION, (
-            f"speculative-algorithm {value} cannot be searched by the tuner; the study has none of "
-            f"it ({', '.join(ALGORITHMS)} can be)"
-        )
-    # EAGLE without a draft uses the model's MTP layers; studies name that NEXTN.
-    return ("NEXTN" if name == "EAGLE" and draft is None else name), ""
+def version_that_runs(launch: LaunchText | None, *, runner: str, here: bool) -> Version | None:
+    """Return the newest known SGLang version that is not newer than the one that will run.
+
+    Args:
+        launch: Today's command, if there is one.
+        runner: Registered name of the runner; the simulated server has the newest version.
+        here: Whether an interpreter of this machine starts the server.
+    """
+    if runner == "simulated":
+        return "0.5.23"
+    if launch is not None and launch.container is not None:
+        image = launch.container.image
+        return _known_version(image.rsplit(":", 1)[-1]) if "sglang" in image else None
+    if not here:
+        return None
+    python = launch.python if launch is not None else None
+    return _known_version(_installed(python if python is not None and "/" in python else None))
+
+
+def _known_version(text: str) -> Version | None:
+    found = _VERSION.search(text)
+    if found is None:
+        return None
+    own = tuple(map(int, found.groups()))
+    known = [v for v in VERSIONS if tuple(map(int, v.split("."))) <= own]
+    return known[-1] if known else VERSIONS[0]  # type: ignore[return-value]
+
+
+def _installed(python: str | None) -> str:
+    """Return the SGLang version of an interpreter; empty without SGLang."""
+    python = python or os.environ.get(PYTHON_VARIABLE)
+    if not python:
+        try:
+            return importlib.metadata.version("sglang")
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+    try:
+        return subprocess.run(
+            [python, "-c", _ASK_VERSION], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def with_new_names(
+    launch: LaunchText, version: Version | None
+) -> tuple[LaunchText, dict[str, str]]:
+    """Give flags the names that a version has for them.
+
+    A flag that changed its meaning too (a switch that became a number) stays, with the reader's
+    note.
+
+    Returns:
+        The command, and today's names of the renamed flags by their new names.
+    """
+    renamed: dict[str, str] = {}
+    known = options(version) if version is not None else {}
+    for old, value in tuple(launch.flags.items()):
+        found = _SUCCESSOR.fullmatch(REPLACED.get(old, ""))
+        if found is None or old in known or found[1] not in known or found[1] in launch.flags:
+            continue
+        new, choice = found[1], found[2]
+        own: FixedValue = value if choice is None else choice
+        if flag_problem(new, own) is not None or (choice and value is not True):
+            continue
+        spelled = re.escape(old).replace(r"\-", "[-_]")
+        words = f"--{new}" if choice is None else f"--{new} {choice}"
+        text, count = re.subn(rf"(?<!\S)--{spelled}(?=[\s=]|$)", words, launch.text)
+        if not count:
+            continue
+        flags = {new if n == old else n: own if n == old else v for n, v in launch.flags.items()}
+        # The new name settles the reader's note on the old one.
+        notes = [note for note in launch.notes if not _is_about(note, old)]
+        notes.append(f"`--{old}` is written as `{words}`, its name in SGLang {version}")
+        launch = replace(launch, text=text, flags=flags, notes=tuple(notes))
+        renamed[new] = old
+    return launch, renamed
+
+
+def _is_about(note: str, name: str) -> bool:
+    found = re.match(r"`--?([\w.-]+)` ", note)
+    return found is not None and canonical_flag(found[1]) == name
 
 
 def _text(value: FixedValue) -> str | None:

@@ -46,7 +46,10 @@ class Mirror:
         self._shown = trials
 
     def _translate(self, trial: Trial, leaderboard: Leaderboard, worst: float) -> MirrorTrial:
-        from results.optuna_mirror import MirrorParameter, MirrorTrial  # noqa: PLC0415
+        from results.optuna_mirror import (  # noqa: PLC0415 - slow to import
+            MirrorParameter,
+            MirrorTrial,
+        )
 
         state = trial.state
         if comparable(trial) and leaderboard.reference is None:

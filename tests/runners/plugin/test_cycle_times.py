@@ -1,4 +1,4 @@
-"""The clock of a window: two readings subtracted, with medians from buckets."""
+"""Cycle times of a window: the difference of two readings, with medians from buckets."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def clock(size="1", **parts):
 
 
 @given(seconds=st.floats(1e-6, 100.0))
-def test_a_bucket_is_known_to_a_hundredth(seconds):
+def test_bucket_is_accurate_to_one_percent(seconds):
     assert bucket_seconds(bucket_of(seconds)) == pytest.approx(seconds, rel=0.0101)
 
 
-def test_the_plugin_counts_in_the_same_buckets(inside_sglang):
+def test_tuner_and_plugin_have_the_same_buckets(inside_sglang):
     theirs = inside_sglang("durations").bucket_of
     for exponent in range(-2000, 9000):
         seconds = 1e-6 * 1.0013**exponent
@@ -42,7 +42,7 @@ def test_the_plugin_counts_in_the_same_buckets(inside_sglang):
 
 
 @given(before=durations, window=durations, scale=st.sampled_from([1.0, 20.0]))
-def test_a_window_is_what_came_since(before, window, scale):
+def test_window_is_the_difference_of_two_readings(before, window, scale):
     first = clock(verify=counted(before, graphs=len(before)), cycle=counted(before))
     last = clock(verify=counted(before + window, graphs=len(before)), cycle=counted(before))
     found = cycle_times(first, last, time_scale=scale)
@@ -63,7 +63,7 @@ def test_a_window_is_what_came_since(before, window, scale):
     assert sum(one <= 1.0101 * verify.p95_s / scale for one in window) >= 0.95 * len(window)
 
 
-def test_batch_sizes_and_parts_that_were_not_met_are_left_out():
+def test_absent_batch_sizes_and_parts_are_omitted():
     idle = counted([])
     first = clock("8", draft=counted([0.1])) | clock("1", draft=counted([0.1]))
     last = (
@@ -83,7 +83,7 @@ def test_batch_sizes_and_parts_that_were_not_met_are_left_out():
 
 
 @pytest.mark.parametrize("failed", [None, "RuntimeError: CUDA error"])
-def test_a_clock_that_failed_leaves_the_window_without_and_is_told(monkeypatch, failed):
+def test_failed_clock_is_reported_and_its_window_has_no_cycle_times(monkeypatch, failed):
     sides = [(clock(verify=counted([0.1])), None), (clock(verify=counted([0.1, 0.2])), failed)]
 
     def info(_):
@@ -95,6 +95,6 @@ def test_a_clock_that_failed_leaves_the_window_without_and_is_told(monkeypatch, 
     told = []
     watch = PluginWatch("http://nobody", lambda: None, time_scale=1.0, on_failed=told.append)
     watch.begin()
-    assert watch.end() == (), "it is nothing against the window"
+    assert watch.end() == (), "the window stays valid"
     assert told == ([failed] if failed else [])
     assert (watch.cycle_of(None) is None) is (failed is not None)

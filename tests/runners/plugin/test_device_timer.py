@@ -1,4 +1,4 @@
-"""SGLang's own device timer, where the plugin's clock cannot be had."""
+"""SGLang's device timer, which replaces the plugin's clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sglang:dp_cooperation_forward_execution_seconds_total{category="decode"} 99.0
 """
 
 
-def test_parts_of_the_first_rank_are_summed():
+def test_parts_are_summed_on_the_first_rank():
     assert seconds_by_part(PAGE) == {"draft": 1.5, "draft_extend": 0.25, "verify": 24.0}
     assert seconds_by_part("") == {}
 
@@ -49,12 +49,12 @@ def test_parts_of_the_first_rank_are_summed():
         ("unknown", None, False),
     ],
 )
-def test_who_has_it(version, device, had):
+def test_versions_and_devices_with_a_device_timer(version, device, had):
     assert has_timer(version, device) is had
 
 
 class _Runner(SGLangRunner):
-    """Of a package that calls itself SGLang and serves simulations."""
+    """Runner of a package that claims to be SGLang and serves simulations."""
 
     simulated = True
 
@@ -63,7 +63,7 @@ class _Runner(SGLangRunner):
 
 
 def runner_of(tmp_path, python=sys.executable):
-    """For servers that an interpreter starts."""
+    """Runner whose servers this interpreter starts."""
     site = write_sglang(tmp_path, SERVES)
     root = Path(device_timer.__file__).parents[1]
     study = parse_study(
@@ -80,7 +80,7 @@ def runner_of(tmp_path, python=sys.executable):
 
 @pytest.fixture
 def runner(tmp_path, with_sglang, monkeypatch):
-    """Of a version that the plugin was not verified with."""
+    """Runner of a version that the plugin was not verified with."""
     monkeypatch.setenv("TUNER_DEVICE_TIMER", "1")
     with_sglang("0.5.20")
     monkeypatch.delenv("PYTHONPATH")
@@ -88,7 +88,7 @@ def runner(tmp_path, with_sglang, monkeypatch):
 
 
 @pytest.mark.parametrize("speculation", [Speculation(), Speculation("EAGLE3", 2, 1, 3)], ids=str)
-def test_it_stands_in_for_the_clock(runner, tmp_path, speculation):
+def test_device_timer_replaces_the_clock(runner, tmp_path, speculation):
     configuration = Configuration.of(speculation, draft_tp=2 if speculation.enabled else None)
     intent = LaunchIntent(configuration, (), "mark", str(tmp_path / "logs" / "one.log"))
     commands = []
@@ -109,12 +109,12 @@ def test_it_stands_in_for_the_clock(runner, tmp_path, speculation):
     verify = batch.parts["verify"]
     assert verify.median_s is verify.p95_s is verify.graph_share is None
     assert batch.cycle.total_s == pytest.approx(sum(p.total_s for p in batch.parts.values()))
-    # The server's own seconds, not a twentieth: near the time that the answers took.
+    # Simulated seconds, not a twentieth of them: near the time of the answers.
     took = sum(sample.e2e_s - sample.ttft_s for sample in measurement.samples)
     assert 0.2 * took < batch.cycle.total_s < 5.0 * took
 
 
-def test_what_launches_go_without_is_said(runner, intent):
+def test_missing_capabilities_are_reported(runner, intent):
     runner.launch_command(intent(Configuration()), host="127.0.0.1", port=20010)
     switch, clock, timer = runner.remarks()
     assert "needs a launch: it was verified with SGLang 0.5.17, 0.5.23" in switch
@@ -124,7 +124,7 @@ def test_what_launches_go_without_is_said(runner, intent):
     )
 
 
-def test_it_stands_in_from_the_launch_after_one_that_lost_the_plugin(
+def test_device_timer_replaces_the_clock_after_a_launch_without_plugin(
     tmp_path, with_sglang, monkeypatch
 ):
     monkeypatch.setenv("TUNER_DEVICE_TIMER", "1")
@@ -148,7 +148,7 @@ def test_it_stands_in_from_the_launch_after_one_that_lost_the_plugin(
     )
 
 
-def test_it_is_not_there_unless_it_is_asked_for(runner, intent, monkeypatch):
+def test_device_timer_is_off_by_default(runner, intent, monkeypatch):
     monkeypatch.delenv("TUNER_DEVICE_TIMER")
     launched = runner.launch_command(intent(Configuration()), host="127.0.0.1", port=20010)
     assert "--enable-metrics" not in launched.argv
@@ -157,7 +157,7 @@ def test_it_is_not_there_unless_it_is_asked_for(runner, intent, monkeypatch):
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_what_was_set_for_it_is_not_kept_as_the_servers(runner, own):
+def test_device_timer_variable_is_not_stored_as_the_servers(runner, own):
     set_by_us = {device_timer.VARIABLE: "1", "NCCL_PROTO": "LL"}
     env = {device_timer.VARIABLE: "1"} if own else {}
     found = runner.without_instruments(set_by_us, Configuration.of(Speculation(), env=env))

@@ -1,4 +1,4 @@
-"""How the plugin gets into a server, and where it cannot be had. No SGLang here."""
+"""How the plugin reaches a server, and where it is not available. Without SGLang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def at(with_sglang, monkeypatch):
-    """The plugin beside an SGLang of some version."""
+    """The plugin with an SGLang of some version."""
 
     def make(version="0.5.23", *, flags=None, env=None, **variables):
         with_sglang(version)
@@ -33,20 +33,20 @@ def at(with_sglang, monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["0.5.17", "0.5.23"])
-def test_it_is_found_where_it_was_verified(at, version):
+def test_verified_versions_have_all_capabilities(at, version):
     found = at(version).capabilities
     assert (found.no_switch, found.no_clock) == (None, None)
     assert "enable_dp_attention" in found.never
     assert "dp_size" in found.one
 
 
-def test_another_version_is_told_from_which_it_was_verified_with(at):
+def test_unverified_version_has_no_capabilities(at):
     found = at("0.5.18").capabilities
     assert "verified with SGLang 0.5.17, 0.5.23, and this is 0.5.18" in found.no_switch
     assert found.no_clock == found.no_switch
 
 
-def test_where_the_folder_is_not_visible_it_is_said_what_to_mount(at, monkeypatch):
+def test_invisible_folder_names_the_mount(at, monkeypatch):
     there = at()
     monkeypatch.setattr(plugin, "FOLDER", FOLDER / "not-there")
     assert f"-v {FOLDER}/not-there:{FOLDER}/not-there:ro" in there.capabilities.no_switch
@@ -54,7 +54,7 @@ def test_where_the_folder_is_not_visible_it_is_said_what_to_mount(at, monkeypatc
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "false"])
-def test_an_interpreter_that_does_not_run_has_none(python):
+def test_broken_interpreter_has_no_capabilities(python):
     found = Plugin(LocalEnvironment(python), {}, {})
     assert python in found.capabilities.no_switch
     assert not found.can_switch(eagle3(1), eagle3(2))
@@ -71,7 +71,7 @@ def test_chains_share_a_launch(at, algorithm):
 
 
 @pytest.mark.parametrize(("steps", "tokens"), [(2, 6), (3, 4), (3, 8), (1, 3)])
-def test_trees_of_one_topk_share_a_launch(at, steps, tokens):
+def test_trees_of_the_same_topk_share_a_launch(at, steps, tokens):
     assert at().can_switch(eagle3(2, 2, 4), eagle3(steps, 2, tokens))
 
 
@@ -81,7 +81,7 @@ def test_trees_of_one_topk_share_a_launch(at, steps, tokens):
         (eagle3(2), eagle3(2, 2, 4)),
         (eagle3(2, 2, 4), eagle3(2, 3, 4)),
         (eagle3(2, 2, 4), eagle3(3, 2, 4, NCCL_PROTO="LL128")),
-        (eagle3(2, 2, 4), eagle3(5, 2, 4)),  # no path of 5 steps fits: it may not even start
+        (eagle3(2, 2, 4), eagle3(5, 2, 4)),  # no path of 5 steps fits
         (eagle3(2), eagle3(3, NCCL_PROTO="LL128")),
         (eagle3(2), Configuration()),
         (chain("EAGLE", 2), chain("EAGLE3", 3)),
@@ -91,7 +91,7 @@ def test_trees_of_one_topk_share_a_launch(at, steps, tokens):
         ),
     ],
 )
-def test_others_do_not(at, a, b):
+def test_other_pairs_share_no_launch(at, a, b):
     there = at()
     assert not there.can_switch(a, b)
     assert not there.can_switch(b, a)
@@ -109,13 +109,13 @@ def test_others_do_not(at, a, b):
         ({"dp-size": 1, "enable-two-batch-overlap": False}, None),
     ],
 )
-def test_flags_beside_which_nothing_is_switched(at, flags, said):
+def test_flags_that_exclude_switching(at, flags, said):
     there = at(flags=flags)
     assert there.no_switch(eagle3(2)) == said
     assert there.can_switch(eagle3(2), eagle3(3)) is (said is None)
 
 
-def test_a_knob_of_the_space_may_be_one_of_them(at):
+def test_flags_of_a_configuration_can_exclude_switching(at):
     there = at()
     assert there.no_switch(chain("EAGLE3", 2, flags={"pp-size": 2})) == "--pp-size is 2"
     assert there.no_switch(chain("EAGLE3", 2, flags={"pp-size": None})) is None
@@ -130,8 +130,8 @@ def test_a_knob_of_the_space_may_be_one_of_them(at):
         ({"device": "cpu"}, None),
     ],
 )
-def test_flags_beside_which_no_clock_is_kept(at, flags, said):
-    """What the plugin would refuse is not launched with it; another configuration's is."""
+def test_flags_that_exclude_the_clock(at, flags, said):
+    """The launch has no clock if the plugin would refuse; other configurations have one."""
     there = at()
     assert there.no_clock(Configuration.of(flags=flags)) == said
     assert there.no_clock(Configuration()) is None
@@ -139,7 +139,7 @@ def test_flags_beside_which_no_clock_is_kept(at, flags, said):
     assert of_the_study.no_clock(eagle3(2)) == said
 
 
-def test_an_environment_that_did_not_answer_is_asked_again(at, monkeypatch):
+def test_unreachable_environment_is_asked_again_after_a_minute(at, monkeypatch):
     there, now = at(), [0.0]
     monkeypatch.setattr(plugin.time, "monotonic", lambda: now[0])
 
@@ -149,15 +149,17 @@ def test_an_environment_that_did_not_answer_is_asked_again(at, monkeypatch):
     with monkeypatch.context() as away:
         away.setattr(LocalEnvironment, "run", unusable)
         assert there.capabilities.no_switch == "the network is away"
-    assert there.capabilities.no_clock == "the network is away", "not at once: each may take long"
+    assert there.capabilities.no_clock == "the network is away", (
+        "not asked again at once, because an answer may take long"
+    )
     now[0] += 61.0
     assert there.capabilities.no_switch is None
     monkeypatch.setattr(LocalEnvironment, "run", unusable)
     now[0] += 1e6
-    assert there.capabilities.no_switch is None, "what it answered holds"
+    assert there.capabilities.no_switch is None, "an answer is kept"
 
 
-def test_what_a_launch_has_in_its_environment(at, tmp_path):
+def test_variables_of_a_launch(at, tmp_path):
     there = at()
     path = f"{FOLDER}{os.pathsep}{tmp_path}"
     asked = there.variables(tuple(map(Setting, (1, 2, 5))), eagle3(5), clock=True)
@@ -172,7 +174,7 @@ def test_what_a_launch_has_in_its_environment(at, tmp_path):
     assert nothing == {"TUNER_SWITCHABLE_STEPS": None, "TUNER_CYCLE_CLOCK": None}
 
 
-def test_what_the_environment_has_already_stays(at):
+def test_existing_variables_are_extended(at):
     there = at(SGLANG_PLUGINS="mine", env={"PYTHONPATH": "/studys"})
     asked = there.variables((), eagle3(5), clock=True)
     assert asked["PYTHONPATH"] == f"{FOLDER}:/studys"
@@ -181,7 +183,7 @@ def test_what_the_environment_has_already_stays(at):
     assert own["PYTHONPATH"] == f"{FOLDER}:/own"
 
 
-def test_what_is_read_back_is_as_without_it():
+def test_environment_without_plugin_restores_the_original():
     environ = {"PYTHONPATH": f"{FOLDER}:/studys", "SGLANG_PLUGINS": f"mine,{NAME}", "A": "1"}
     assert without_plugin(environ) == {
         "PYTHONPATH": "/studys",
@@ -192,7 +194,7 @@ def test_what_is_read_back_is_as_without_it():
     assert without_plugin({"PYTHONPATH": "/studys"}) == {"PYTHONPATH": "/studys"}
 
 
-def test_behind_a_prefix_the_path_there_is_kept(tmp_path, with_sglang, monkeypatch):
+def test_command_prefix_keeps_its_python_path(tmp_path, with_sglang, monkeypatch):
     with_sglang("0.5.23")
     monkeypatch.delenv("PYTHONPATH")
     prefix = CommandPrefix(("env", f"PYTHONPATH={tmp_path}"), sys.executable)
@@ -202,7 +204,7 @@ def test_behind_a_prefix_the_path_there_is_kept(tmp_path, with_sglang, monkeypat
     assert asked["PYTHONPATH"] == f"{FOLDER}:{tmp_path}"
 
 
-def test_a_launch_starts_at_its_most_steps(intent):
+def test_shared_launch_starts_at_the_most_steps(intent):
     several = intent(eagle3(1), 2, 5, 1)
     assert prepared_settings(several) == (Setting(1), Setting(2), Setting(5))
     assert started_at(several) == eagle3(5)
@@ -215,11 +217,11 @@ def test_a_launch_starts_at_its_most_steps(intent):
     ("asked", "prepared"),
     [
         (((2, 4), (3, 6), (1, 3)), "1/3,2/4,3/6"),
-        # None of them has room for all the others, so one more is prepared, and not measured.
+        # None is the largest in both, so one more is prepared and not measured.
         (((2, 6), (3, 4)), "2/6,3,3/6"),
     ],
 )
-def test_trees_start_at_the_most_steps_and_the_most_tokens(at, intent, asked, prepared):
+def test_shared_launch_of_trees_starts_at_the_most_steps_and_tokens(at, intent, asked, prepared):
     several = intent(eagle3(*asked[0][:1], 2, asked[0][1]), *(Setting(*one) for one in asked))
     settings = prepared_settings(several)
     assert at().variables(settings, eagle3(2), clock=True)["TUNER_SWITCHABLE_STEPS"] == prepared

@@ -1,6 +1,6 @@
-"""Launches for several settings in which the plugin, or what it switches, goes wrong.
+"""Faults of the plugin and of switched servers.
 
-The rows are those of the page of the simulated server: one that is not true fails.
+The faults are the rows of the simulated server's page; a wrong row fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORWARDS = ("draft", "draft_extend", "verify")
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    """The Kimi machine, without noise and up at once."""
+    """The Kimi machine without noise and start-up time."""
     data = yaml.safe_load((PROFILES / "kimi.yaml").read_text())
     data |= {
         "noise": {"launch": 0.0, "block": 0.0, "prompt": 0.0},
@@ -65,10 +65,8 @@ def said(*words):
 
 
 @pytest.mark.parametrize(("trouble", "kind"), said("failure"))
-def test_a_server_that_cannot_be_switched_is_not_one_that_cannot_run(
-    trouble, kind, launcher, monkeypatch
-):
-    if trouble["kind"] == "plugin_half":  # the missing lines never come
+def test_failed_switch_is_a_fault_of_the_configuration(trouble, kind, launcher, monkeypatch):
+    if trouble["kind"] == "plugin_half":  # do not wait for lines that never come
         monkeypatch.setattr("runners.plugin.status._LINES_S", 0.5)
     one = launcher(trouble)
     with pytest.raises(RunnerError) as caught, one.start(eagle3(2), SETTINGS) as session:
@@ -78,7 +76,7 @@ def test_a_server_that_cannot_be_switched_is_not_one_that_cannot_run(
 
 
 @pytest.mark.parametrize(("trouble", "code"), said("invalid"))
-def test_a_setting_that_was_not_in_force(trouble, code, launcher):
+def test_window_of_another_setting_is_invalid(trouble, code, launcher):
     with launcher(trouble).start(eagle3(2), SETTINGS) as session:
         session.apply(Setting(2))
         found = session.measure(POINT).invalid
@@ -86,7 +84,7 @@ def test_a_setting_that_was_not_in_force(trouble, code, launcher):
 
 
 def windows(launcher, trouble):
-    """At two steps: of a switched server, and of one that was started so."""
+    """Windows at two steps: of a switched server and of a separate launch."""
     with launcher(trouble).start(eagle3(2), SETTINGS) as session:
         assert session.resolved.configuration.speculation == eagle3(5).speculation
         session.apply(Setting(2))
@@ -102,18 +100,18 @@ def windows(launcher, trouble):
     return one, other
 
 
-def test_a_faithful_server_spends_its_time_as_one_of_its_own(launcher):
+def test_switched_server_has_the_cycle_times_of_a_separate_launch(launcher):
     switched, own = windows(launcher, None)
     for name in FORWARDS:
         assert switched.parts[name].median_s == own.parts[name].median_s
         assert switched.parts[name].graph_share == own.parts[name].graph_share == 1.0
     assert switched.cycle.median_s == pytest.approx(own.cycle.median_s, rel=0.001)
-    # The warm-up's cycles are no part of the window: 4 answers of 32 tokens.
+    # Without the warm-up's cycles: 4 answers of 32 tokens.
     assert switched.parts["verify"].count == own.parts["verify"].count < 4 * 31
 
 
 @pytest.mark.parametrize(("trouble", "part"), said("clock"))
-def test_a_part_that_takes_another_time_is_seen(trouble, part, launcher):
+def test_changed_part_shows_in_the_cycle_times(trouble, part, launcher):
     switched, own = windows(launcher, trouble)
     for name in FORWARDS:
         factor = trouble["factor"] if name == part else 1.0
@@ -123,21 +121,21 @@ def test_a_part_that_takes_another_time_is_seen(trouble, part, launcher):
     assert eager == (trouble["kind"] == "switch_eager")
 
 
-def test_where_the_clock_alone_cannot_be_had_the_launch_goes_on_without(launcher):
+def test_refused_clock_is_left_out_and_the_launch_repeated(launcher):
     one = launcher({"kind": "plugin_refused"})
     assert one.runner.remarks() == ()
     with one.start(eagle3(2)) as session:
-        assert len(one.processes) == 2, "the first one refused, and is gone"
+        assert len(one.processes) == 2, "the first one refused and ended"
         assert session.measure(POINT).cycle is None
     (remark,) = one.runner.remarks()
     assert "REFUSED clock" in remark
     with one.start(eagle3(2)) as session:
         assert status_of(session.resolved.server_info) is None
-    assert len(one.processes) == 3, "it is not tried again"
+    assert len(one.processes) == 3, "the clock is not tried again"
     one.assert_nothing_left()
 
 
-def test_a_clock_that_one_configuration_was_refused_is_had_by_others(launcher):
+def test_refused_clock_is_tried_again_for_other_configurations(launcher):
     runner = launcher({"kind": "plugin_refused"}).runner
     refused = dict(eagle3(2).flags) | {"attention-backend": "triton"}
     one = Launcher(runner, runner._log_dir)
@@ -146,12 +144,12 @@ def test_a_clock_that_one_configuration_was_refused_is_had_by_others(launcher):
     (remark,) = runner.remarks()
     assert runner.no_clock(eagle3(2)) is None
     with one.start(eagle3(2)):
-        assert len(one.processes) == 4, "another one is tried: here it is refused, too"
-    assert runner.remarks() == (remark,), "and said once"
+        assert len(one.processes) == 4, "tried for another configuration, refused here too"
+    assert runner.remarks() == (remark,), "reported once"
 
 
-def test_a_server_that_was_not_told_of_the_clock_is_remarked_once(launcher, tmp_path):
-    """What starts it drops the variables."""
+def test_dropped_variables_are_reported_once(launcher, tmp_path):
+    """The command that starts the server drops the variables."""
     runner = SimulatedRunner(
         launcher().runner._study,
         seed=0,
@@ -169,7 +167,7 @@ def test_a_server_that_was_not_told_of_the_clock_is_remarked_once(launcher, tmp_
     assert len(one.processes) == 2
 
 
-def test_what_states_took_is_told_and_what_the_clock_counts_is_not_kept(launcher):
+def test_status_keeps_the_cost_of_states_and_drops_clock_counts(launcher):
     one = launcher()
     with one.start(eagle3(2), SETTINGS) as session:
         session.apply(Setting(1))

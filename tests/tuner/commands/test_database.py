@@ -152,7 +152,7 @@ def without_dates(script: str) -> list[str]:
 def test_optunas_view_is_copied_too(swept, copied):
     import optuna
 
-    from results.optuna_storage import close_storage, rdb_storage
+    from results.optuna_mirror import close_storage, rdb_storage
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     views = []

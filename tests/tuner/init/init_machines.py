@@ -1,4 +1,4 @@
-"""Machines for the tests of `tuner init`: `nvidia-smi` as it answers on them."""
+"""A scripted `nvidia-smi` for the tests of `tuner init`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN = "\x1b[0m"
 
 
 def topology(count: int, kind: str, *, bridged: str = "") -> str:
-    """What `nvidia-smi topo -m` prints; with `bridged`, pairs of neighbours have another link."""
+    """Output of `nvidia-smi topo -m`; with `bridged`, pairs of neighbours have that link."""
     names = [f"GPU{n}" for n in range(count)]
     rows = [
         f"\t{UNDERLINED}" + "\t".join([*names, "NIC0", "CPU Affinity", "NUMA Affinity"]) + PLAIN
@@ -37,7 +37,7 @@ def topology(count: int, kind: str, *, bridged: str = "") -> str:
 
 
 def fake_nvidia_smi(folder: Path, name: str, count: int, topo: str) -> Path:
-    """A program that answers like `nvidia-smi` there; its folder is for the PATH."""
+    """Write a program that answers like `nvidia-smi`, and return its folder for the PATH."""
     folder.mkdir(exist_ok=True)
     (folder / "topo.txt").write_text(topo)
     (folder / "names.txt").write_text(f"{name}\n" * count)

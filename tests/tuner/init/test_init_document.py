@@ -1,6 +1,6 @@
-"""docs/init.md shows what `tuner init` really does.
+"""The example in docs/init.md is real output of `tuner init`.
 
-After a change of what it writes, run `python tests/tuner/init/test_init_document.py`.
+After a change of the output, run `python tests/tuner/init/test_init_document.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ tuner init --gpus "8x RTX PRO 6000" --concurrency 1 --output kimi.yaml --from-co
 
 
 def page_with_example(text: str) -> str:
-    """The page with the example as it is run now."""
+    """Return the page with the current output."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-m", *shlex.split(COMMAND)],
@@ -51,29 +51,27 @@ def page_with_example(text: str) -> str:
     ]
     head, rest = text.split("test_init_document.py. -->\n\n")
     _, tail = rest.split("\n## Options")
-    said = (
-        "\nand ends with what that comes to, what was guessed, and the commands to type next:\n\n"
-    )
+    said = "\nand prints a summary, its assumptions, and the next commands:\n\n"
     between = ("\nwrites\n\n", said, "")
     example = "".join(a + b for a, b in zip(blocks, between, strict=True))
     return f"{head}test_init_document.py. -->\n\n{example}\n## Options{tail}"
 
 
-def test_the_example_is_what_it_writes():
+def test_the_example_is_current():
     text = PAGE.read_text()
     assert page_with_example(text) == text
 
 
-def test_the_picture_says_the_same():
+def test_the_picture_is_current():
     picture = html.unescape((ROOT / "docs" / "pictures" / "init.svg").read_text())
     shown = re.sub(r"<[^>]*>", "", picture).replace("\xa0", " ")
     said = PAGE.read_text().split("```text\n")[1].split("```")[0]
     for line in said.splitlines()[1:]:
-        if not line.startswith("  tuner "):  # of a file with another name
+        if not line.startswith("  tuner "):  # the picture has another file name
             assert line in shown
 
 
-def test_every_option_is_explained():
+def test_every_option_is_in_the_table():
     explained = re.findall(r"^\| `(--[a-z-]+)` \|", PAGE.read_text(), re.MULTILINE)
     names = [name.strip("_").removeprefix("as_").replace("_", "-") for name in
              signature(init).parameters]  # fmt: skip

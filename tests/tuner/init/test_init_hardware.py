@@ -1,4 +1,4 @@
-"""GPUs: as people write them, as `nvidia-smi` lists them, as a server uses them."""
+"""Reading GPUs from text and from `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from tuner.init.hardware import (
     Hardware,
-    UnknownGpusError,
     detect,
     link_of_name,
     parse_gpus,
@@ -35,7 +34,7 @@ from .init_machines import fake_nvidia_smi, topology
         ("4 Foo", 4, "Foo", None),
     ],
 )
-def test_gpus_as_people_write_them(text, count, name, link):
+def test_number_name_and_link_are_read_from_text(text, count, name, link):
     found = parse_gpus(text)
     assert (found.gpus, found.name, found.link) == (count, name, link)
 
@@ -44,8 +43,8 @@ def test_gpus_as_people_write_them(text, count, name, link):
     "text",
     ["m/x", "", "0", "0x H100", "4090", "5090 x 2", "Qwen/Qwen3-32B", "Qwen3-32B", "four", "yes"],
 )
-def test_no_gpus(text):
-    with pytest.raises(UnknownGpusError, match="8x RTX PRO 6000"):
+def test_other_text_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match="8x RTX PRO 6000"):
         parse_gpus(text)
 
 
@@ -64,11 +63,11 @@ def test_no_gpus(text):
         ("NVIDIA A40", None),
     ],
 )
-def test_links_by_name(name, link):
+def test_the_name_decides_the_link_if_products_have_only_one(name, link):
     assert link_of_name(name) == link
 
 
-def test_links_are_read_from_the_topology():
+def test_links_are_read_from_nvidia_smi_topo():
     links = dict(parse_topology(topology(8, "NODE")))
     assert len(links) == 28
     assert links[0, 7] == "NODE"
@@ -83,13 +82,13 @@ def test_links_are_read_from_the_topology():
         (topology(8, "SYS"), 8, "pcie"),
         (topology(8, "NV18"), 8, "nvlink"),
         (topology(2, "PHB"), 2, "pcie"),
-        # Pairs with bridges are not all joined by them.
+        # Bridges join pairs, not all GPUs.
         (topology(4, "SYS", bridged="NV4"), 4, "pcie"),
-        # No topology: the name tells.
+        # Without a topology the name decides.
         ("", 8, "pcie"),
     ],
 )
-def test_a_machine_is_found(tmp_path, monkeypatch, topo, count, link):
+def test_detect_reads_count_name_and_link(tmp_path, monkeypatch, topo, count, link):
     name = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
     folder = fake_nvidia_smi(tmp_path / "bin", name, count, topo)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
@@ -102,14 +101,14 @@ def test_a_machine_is_found(tmp_path, monkeypatch, topo, count, link):
     )
 
 
-def test_a_server_sees_the_links_of_its_own_gpus():
+def test_subset_has_the_link_of_its_gpus():
     machine = Hardware(4, "A40", "pcie", "", parse_topology(topology(4, "SYS", bridged="NV4")))
     assert machine.subset((0, 1)).link == "nvlink"
     assert machine.subset((1, 2)).link == "pcie"
     assert machine.subset((2,)).link is None
 
 
-def test_visible_devices():
+def test_visible_takes_the_first_numbers_of_cuda_visible_devices():
     assert visible(None, 4) == (0, 1, 2, 3)
     assert visible("4,5,6,7", 2) == (4, 5)
     assert visible("GPU-8932f937", 2) == (0, 1)
@@ -117,7 +116,7 @@ def test_visible_devices():
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo 'NVIDIA-SMI has failed'", "true"])
-def test_a_driver_that_does_not_answer_is_no_machine(tmp_path, monkeypatch, script):
+def test_detect_returns_no_gpus_without_a_working_driver(tmp_path, monkeypatch, script):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -127,21 +126,21 @@ def test_a_driver_that_does_not_answer_is_no_machine(tmp_path, monkeypatch, scri
 @pytest.mark.parametrize(
     ("hardware", "said"),
     [
-        (Hardware(4, "A100 PCIe", "pcie", "as told"), "4x A100 PCIe (as told)"),
+        (Hardware(4, "A100 PCIe", "pcie", "given"), "4x A100 PCIe (given)"),
         (Hardware(8, "L40S", "pcie", "nvidia-smi"), "8x L40S, PCIe (nvidia-smi)"),
         (
-            Hardware(2, "", "nvlink", "assumed from the command", link_source="as told"),
-            "2 GPUs (assumed from the command), NVLink (as told)",
+            Hardware(2, "", "nvlink", "assumed from the command", link_source="given"),
+            "2 GPUs (assumed from the command), NVLink (given)",
         ),
         (
-            Hardware(2, "H100", "pcie", "as told", link_source="assumed"),
-            "2x H100 (as told), PCIe (assumed)",
+            Hardware(2, "H100", "pcie", "given", link_source="assumed"),
+            "2x H100 (given), PCIe (assumed)",
         ),
         (
-            Hardware(2, "A100 PCIe", "nvlink", "as told", link_source="as told"),
-            "2x A100 PCIe, NVLink (as told)",
+            Hardware(2, "A100 PCIe", "nvlink", "given", link_source="given"),
+            "2x A100 PCIe, NVLink (given)",
         ),
     ],
 )
-def test_what_is_known_from_where(hardware, said):
+def test_describe_names_the_sources(hardware, said):
     assert hardware.describe() == said

@@ -1,4 +1,4 @@
-"""What `tuner init` knows of models by their names."""
+"""Facts about models by name."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from tuner.init.models import guess_draft_algorithm, known_draft
 
 
 @pytest.mark.parametrize("name", [name for name, _ in shipped()])
-def test_the_drafts_of_shipped_studies_are_known(name):
+def test_drafts_of_shipped_studies_are_known(name):
     study = load_study(name)
     public = study.model.draft is not None and not study.model.draft.startswith(".")
     eagle3 = any(part.algorithm == "EAGLE3" for part in study.space.speculation)
     assert known_draft(study.model.path) == (study.model.draft if public and eagle3 else None)
 
 
-def test_no_draft_is_made_up():
+def test_an_unknown_model_has_no_draft():
     assert known_draft("org/some-model") is None
 
 
@@ -27,7 +27,7 @@ def test_no_draft_is_made_up():
         ("moonshotai/Kimi-K2-Instruct", "AQ-MedAI/Kimi-K2-Instruct-eagle3"),
     ],
 )
-def test_public_drafts(model, draft):
+def test_public_drafts_are_found_by_name(model, draft):
     found = known_draft(model)
     assert draft in found
     assert guess_draft_algorithm(found) == "EAGLE3"

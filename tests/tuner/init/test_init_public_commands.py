@@ -1,4 +1,4 @@
-"""Every launch command that was collected from public places becomes a study that validates."""
+"""`tuner init` makes a valid study of every public launch command in tests/data/commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.init.today import unresolved
 pytestmark = pytest.mark.slow
 
 COMMANDS = sorted((Path(__file__).parents[2] / "data" / "commands").iterdir())
-# What stands for the variables of scripts, by their names.
+# Values of script variables by name.
 STAND_INS = (
     ("INDEX|RANK|PROCID|NODEID", "0"),
     ("GROUP_SIZE|NODES", "2"),
@@ -29,16 +29,16 @@ STAND_INS = (
     ("PORT", "30000"),
     ("", "stand-in"),
 )
-# Of a study as good as it can be made: these are for the user to decide.
+# Warnings about decisions that only the user can make.
 UNAVOIDABLE = re.compile(
     r"production\.command: |server\.(flags|env)\.\S+: "
-    # A tree is what is run today, on whatever backend SGLang takes for it.
+    # Today's command uses a tree, on the backend that SGLang selects.
     r"|attention-backend is not set|No speculative algorithm"
 )
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=[path.name for path in COMMANDS])
-def test_it_becomes_a_study(path, tmp_path, monkeypatch, capsys):
+def test_a_public_command_becomes_a_valid_study(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     launch = read_launch_text(path.read_text())
@@ -61,6 +61,6 @@ def test_it_becomes_a_study(path, tmp_path, monkeypatch, capsys):
         assert [note for note in warnings(study) if not UNAVOIDABLE.match(note)] == []
         assert {"none", "production"} <= set(baselines(study))
         assert len(Space(study)) >= 1
-        # What is fixed stands in the command's order.
+        # Fixed flags keep the order of the command.
         mine = [name for name in launch.flags if name in study.server.flags]
         assert [name for name in study.server.flags if name in mine] == mine

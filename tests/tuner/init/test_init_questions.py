@@ -1,4 +1,4 @@
-"""`tuner init` at a terminal: what it asks, what it does with answers, and with none."""
+"""`tuner init` at a terminal: questions, answers, and leaving."""
 
 from __future__ import annotations
 
@@ -103,29 +103,29 @@ def test_a_study_from_answers_alone(terminal):
     person = terminal()
     person.reads("Which model do you serve")
     person.types("")
-    person.reads("A model is needed: write a name such as")
+    person.reads("a model is needed; write a name like")
     person.types("32")
-    person.reads("'32' is no model")
+    person.reads("'32' is not a model")
     person.types("Qwen/Qwen3-32B")
-    person.reads("Which GPUs does it run on, like 8x RTX PRO 6000 [4x NVIDIA L40S]: ")
+    person.reads("Which GPUs does the server run on, like 8x RTX PRO 6000 [4x NVIDIA L40S]: ")
     person.types("Qwen3-32B")
-    person.reads("'Qwen3-32B' names no GPUs; write how many, and which: 8x RTX PRO 6000, or 8")
+    person.reads("'Qwen3-32B' does not name GPUs; write number and name, like 8x RTX PRO 6000")
     person.types("")
     person.reads("Draft model, if you have one")
     person.types("four")
-    person.reads("'four' is no model: write a name with its maker's")
+    person.reads("'four' is not a model; write a name with its organization")
     person.types("org/qwen3-32b-eagle3")
-    person.reads("Which kind of draft is it")
+    person.reads("Algorithm of the draft")
     person.reads("[EAGLE3]: ")
     person.types("")
-    person.reads("On how many of them does one server run (tp-size) [4]: ")
+    person.reads("How many GPUs does one server use (tp-size) [4]: ")
     person.types("two")
-    person.reads("'two' is no number of GPUs; write a whole number, like 4")
+    person.reads("'two' is not a number of GPUs; write a whole number above 0, like 4")
     person.types("2")
     person.reads("How many requests does your server handle at the same time")
     person.reads("[1]: ")
     person.types("a few")
-    person.reads("'a' is no number of requests; write it like 1 or 1,8,64")
+    person.reads("'a' is not a number of requests; write 1 or 1,8,64")
     person.types("1,16")
     person.reads("Kind of prompts")
     person.reads("[chat,code]: ")
@@ -153,7 +153,7 @@ def test_a_study_from_answers_alone(terminal):
     assert study.objective.subject_to == {"ttft_p95_ms": 2000}
 
 
-def test_a_command_leaves_only_what_it_does_not_say(terminal):
+def test_only_facts_that_the_command_lacks_are_asked(terminal):
     person = terminal("--from-command", 'python -m sglang.launch_server --model-path "$MODEL"')
     person.reads("What is $MODEL")
     person.types("Qwen/Qwen3-8B")
@@ -168,7 +168,7 @@ def test_a_command_leaves_only_what_it_does_not_say(terminal):
     assert person.ends() == 0
 
 
-def test_flags_are_not_asked_for(terminal):
+def test_flags_answer_their_questions(terminal):
     person = terminal(
         "--from-command", LLAMA, "--concurrency", "8", "--prompts", "code", "--ttft-ms", "900",
         "--launches", "9", "--hours", "2", "--output-tokens", "64",
@@ -185,7 +185,7 @@ def test_yes_asks_nothing(terminal):
 
 
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
-def test_leaving_leaves_nothing_behind(terminal, key):
+def test_leaving_writes_nothing(terminal, key):
     person = terminal("--model", "a/b")
     person.reads("Which GPUs")
     person.types("")
@@ -197,7 +197,7 @@ def test_leaving_leaves_nothing_behind(terminal, key):
     assert list(terminal.folder.iterdir()) == []
 
 
-def test_a_file_that_is_there_is_said_before_the_first_question(terminal):
+def test_an_existing_file_is_refused_before_the_first_question(terminal):
     (terminal.folder / "mine.yaml").write_text("study: mine\n")
     person = terminal("--output", "mine.yaml")
     person.reads("--force")

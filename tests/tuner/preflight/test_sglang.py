@@ -1,7 +1,7 @@
 """SGLang is asked before any launch: by `validate`, by dry runs and by sweeps.
 
 By a package of its name that has arguments only; the real one is asked in
-`tests/search_spaces/rules/test_rules_against_sglang.py` and `tests/sglang/test_judgement.py`.
+`tests/search_spaces/rules/test_rules_against_sglang.py` and `tests/sglang/test_validate.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real SGLang asked before any launch, by `tuner validate`."""
+"""`tuner validate` with the real SGLang."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import yaml
 from search_spaces.study_file.load import load_study
 from tuner.cli.app import run
 
-# SGLang is imported anew: a minute or two where the machine is slow and busy.
+# Importing SGLang takes a minute or two on a slow and busy machine.
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
 def study_file(cpu_server, tmp_path, monkeypatch):
-    """The study `tiny` with a choice that SGLang has, but not on this machine."""
+    """The study `tiny` with a choice that SGLang refuses on this machine."""
     data = yaml.safe_load(load_study("tiny").text)
     data["study"] = "refused"
     models = cpu_server.models
@@ -31,7 +31,7 @@ def study_file(cpu_server, tmp_path, monkeypatch):
     return str(file)
 
 
-def test_validate_tells_what_the_real_one_would_do(study_file, capsys):
+def test_validate_reports_refusals_and_rewrites_of_sglang(study_file, capsys):
     assert run(["validate", "--study", study_file, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     word = found["sglang"]

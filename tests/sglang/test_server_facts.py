@@ -1,4 +1,4 @@
-"""What the real server says of itself, as our client understands it: version and limits."""
+"""Version and limits of the real server."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ pytestmark = [pytest.mark.sglang, pytest.mark.kind("plain")]
 
 
 class Numbers(PromptSource):
-    """Prompts that share no beginning."""
+    """Prompts without a common prefix."""
 
     def select(self, count, seed):
         return tuple(Prompt(f"{n}", f"{n:03d}{999 - n} is a number.") for n in range(count))
 
 
-def test_its_version_is_one_that_was_read(server: LiveServer):
+def test_version_of_the_server_is_verified(server: LiveServer):
     target = find_target(server.url)
     assert target.facts.version == VERSION
     assert target.unchecked == ()
 
 
-def test_more_in_flight_than_it_runs_is_called_a_queue(server: LiveServer):
+def test_concurrency_above_the_running_limit_warns_of_a_queue(server: LiveServer):
     limit = server.study.server.flags["max-running-requests"]
     assert running_limit_of(server.info()) == limit
 
