@@ -53,7 +53,6 @@ class NoClock(CycleWatch):
         """See `WindowWatch.begin`."""
 
     def end(self) -> tuple[str, ...]:
-        """See `WindowWatch.end`."""
         return ()
 
     def cycle_of(self, measurement: Measurement) -> None:
@@ -86,12 +85,10 @@ class PluginWatch(CycleWatch):
         self._cycle: CycleTimes | None = None
 
     def begin(self) -> None:
-        """See `WindowWatch.begin`."""
         self._cycle = None
         self._before = self._read()
 
     def end(self) -> tuple[str, ...]:
-        """See `WindowWatch.end`."""
         before, after = self._before, self._read()
         if before is not None and after is not None:
             self._cycle = cycle_times(before.clock, after.clock, time_scale=self._time_scale)
@@ -101,7 +98,6 @@ class PluginWatch(CycleWatch):
         return () if reason is None else (f"setting_not_in_force: {reason}",)
 
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
-        """See `CycleWatch.cycle_of`."""
         del measurement  # the plugin counts cycles
         return self._cycle
 

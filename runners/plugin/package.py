@@ -172,7 +172,6 @@ class Plugin:
         return None
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """See `Runner.can_switch`."""
         return a == b or (same_but_setting(a, b) and self.no_switch(a) is None)
 
     def variables(
