@@ -75,7 +75,7 @@ def install(root: Path, say: Callable[[str], None] = lambda _: None) -> CpuServe
         subprocess.CalledProcessError: A step failed; its output is on stderr. The next call
             repeats that step.
     """
-    server = CpuServer(root.absolute())
+    server = CpuServer(root.resolve())
     server.root.mkdir(parents=True, exist_ok=True)
     for step in _steps(server):
         if step.done:
