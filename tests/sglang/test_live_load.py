@@ -21,7 +21,7 @@ EMPTY = "empty_window:"
 
 LOADS = {kind: [(1, 4), (4, 16)] for kind in THROUGHOUT}
 """Concurrency and requests, by kind."""
-LOADS["plain"] = [(1, 4), (4, 16), (16, 64)]
+LOADS["plain"] = [(1, 4), (4, 16), (16, 48)]
 LOADS["standalone"] = [(1, 16), (4, 16)]  # the same prompts at both
 
 
