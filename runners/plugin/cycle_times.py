@@ -120,12 +120,13 @@ def not_in_force(
     """
     if asked is None:
         return None
-    said = described(asked)
     if before is None or after is None:
-        return f"{said} were asked for, and the plugin does not say what is in force"
+        return (
+            f"{described(asked)} were requested, but the plugin does not report the active setting"
+        )
     if before.in_force != asked or after.in_force != asked:
         return (
-            f"{said} were asked for; {before.in_force} were in force before the "
+            f"{described(asked)} were requested; {before.in_force} were active before the "
             f"window, and {after.in_force} after it"
         )
     if before.switches != after.switches:

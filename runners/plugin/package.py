@@ -123,7 +123,7 @@ class Plugin:
             found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
             if not found["there"]:
                 where = (
-                    f"{FOLDER} is not there where the server runs: make it visible under this "
+                    f"{FOLDER} does not exist where the server runs; make it visible under this "
                     f"path (docker: -v {FOLDER}:{FOLDER}:ro)"
                 )
                 return Capabilities(where, where, sglang=found["sglang"]), True
@@ -255,13 +255,13 @@ def without_plugin(environ: Mapping[str, str]) -> dict[str, str]:
 def _capabilities(found: Mapping[str, Any]) -> Capabilities:
     def reason(capability: str) -> str | None:
         if not found["entry"]:
-            return f"{FOLDER} has no entry point that Python finds: the tuner is not whole"
+            return f"{FOLDER} has no entry point that Python finds; reinstall the tuner"
         verified = found[capability]
         if found["sglang"] in verified:
             return None
         if found["sglang"] is None:
             return f"no SGLang was found (the plugin works with {' and '.join(verified)})"
-        return f"it was verified with SGLang {', '.join(verified)}, and this is {found['sglang']}"
+        return f"it was verified with SGLang {', '.join(verified)} only; this is {found['sglang']}"
 
     return Capabilities(
         no_switch=reason("hot_switch"),

@@ -115,7 +115,7 @@ def _of_the_arguments(arguments: dict[str, Any]) -> str | None:
 
 
 NEVER = {
-    "enable_dp_attention": "its ranks are not told together",
+    "enable_dp_attention": "a request does not reach all its ranks together",
     "enable_multi_layer_eagle": "its worker builds no states",
     "enable_two_batch_overlap": "a switch would lose its attention backend",
     "enable_pdmux": "a switch would not reach its attention backends",
@@ -123,9 +123,9 @@ NEVER = {
     "speculative_adaptive": "it switches the steps itself",
 }
 ONE = {
-    "attn_dp_size": "it is attention DP, whose ranks are not told together",
-    "dp_size": "its replicas are not told together",
-    "pp_size": "its stages are not told together",
+    "attn_dp_size": "with attention DP a request does not reach all ranks together",
+    "dp_size": "a request does not reach all replicas together",
+    "pp_size": "a request does not reach all stages together",
 }
 
 

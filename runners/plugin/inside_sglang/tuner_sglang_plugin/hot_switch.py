@@ -118,7 +118,7 @@ class HotSwitch:
     def from_environment(cls, steps: str) -> HotSwitch:
         """Read the request of the tuner, or refuse."""
         if not os.environ.get(MARK_VARIABLE):
-            refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
+            refuse(NAME, f"{MARK_VARIABLE} is not set, so no request could be accepted")
         try:
             candidates = {Shape.read(word) for word in steps.split(",")}
         except ValueError:
@@ -201,7 +201,7 @@ class HotSwitch:
         same result. Whether they are idle, they ask each other.
         """
         if self._held is None:
-            return "there is nothing to switch yet"
+            return "the worker is not built yet"
         steps = asked.pop(STEPS_KEY)
         shape = Shape(steps, asked.pop(DRAFT_TOKENS_KEY, steps + 1))
         if asked:
