@@ -43,7 +43,7 @@ class CycleWatch(WindowWatch):
 
     @abc.abstractmethod
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
-        """Of the window that was watched last, of which this is the measurement."""
+        """Cycle times of the last window, whose measurement is given."""
 
 
 class NoClock(CycleWatch):
@@ -57,7 +57,7 @@ class NoClock(CycleWatch):
         return ()
 
     def cycle_of(self, measurement: Measurement) -> None:
-        """Nothing."""
+        """See `CycleWatch.cycle_of`."""
 
 
 class PluginWatch(CycleWatch):

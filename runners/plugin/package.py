@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration, Setting
 
 FOLDER: Final = Path(__file__).parent / "inside_sglang"
-"""What must be visible, under this very path, where the server runs."""
+"""Folder that must be visible under this path where the server runs."""
 
 _ASK_AGAIN_S: Final = 60.0
-"""Real seconds after which an environment that did not answer is asked again: it may have been the
-network, or a machine that was busy."""
+"""Real seconds until an environment that did not answer is asked again (network, busy machine)."""
 
 SWITCHABLE_ALGORITHMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
-"""Whose steps and draft tokens can be switched (0.5.17, 0.5.23)."""
+"""Algorithms whose steps and draft tokens can be switched (0.5.17, 0.5.23)."""
 
 _ALLOWED = "SGLANG_PLUGINS"
-"""SGLang's own list of the plugins that it may load (0.5.17, 0.5.23); all where it is empty."""
+"""SGLang's list of plugins to load (0.5.17, 0.5.23); empty: all."""
 
 # Runs in the server's interpreter, with the standard library and the plugin only.
 _PROBE = """
@@ -128,7 +127,7 @@ class Plugin:
                     f"path (docker: -v {FOLDER}:{FOLDER}:ro)"
                 )
                 return Capabilities(where, where, sglang=found["sglang"]), True
-            return _judged(found), True
+            return _capabilities(found), True
         except EnvironmentUnusableError as error:
             return Capabilities(str(error), str(error)), False
         except (IndexError, ValueError, KeyError, TypeError):
@@ -254,7 +253,7 @@ def without_plugin(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _judged(found: Mapping[str, Any]) -> Capabilities:
+def _capabilities(found: Mapping[str, Any]) -> Capabilities:
     def reason(capability: str) -> str | None:
         if not found["entry"]:
             return f"{FOLDER} has no entry point that Python finds: the tuner is not whole"

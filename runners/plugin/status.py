@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LINES_S = 10.0
-"""Real seconds for the lines of all ranks to arrive in the log, behind whatever stands between."""
+"""Real seconds to wait for the log lines of all ranks."""
 _POLL_S = 0.05
 
 _READY = re.compile(rf"{NAME}: ready rank=(\d+)/(\d+) .*hot_switch=(\S+)")

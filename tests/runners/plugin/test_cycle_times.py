@@ -33,7 +33,7 @@ def test_bucket_is_accurate_to_one_percent(seconds):
 
 
 def test_tuner_and_plugin_have_the_same_buckets(inside_sglang):
-    theirs = inside_sglang("durations").bucket_of
+    theirs = inside_sglang("clock").bucket_of
     for exponent in range(-2000, 9000):
         seconds = 1e-6 * 1.0013**exponent
         assert theirs(seconds) == bucket_of(seconds) or seconds == pytest.approx(

@@ -142,7 +142,7 @@ def test_a_study_that_sglang_refuses_is_an_error(installed, validated, planned):
     text = text_of(fixed="schedule-conservativeness: 0.5, of-another-world: 1")
     _, told = validated(text, code=2)
     assert "refuses every configuration of the study: unrecognized arguments: --of-another" in told
-    assert "No version of SGLang that the tuner knows has it" in told
+    assert "No known SGLang version has this flag" in told
     out, _ = validated(text, "--json", code=2)
     found = json.loads(out)
     assert found["ok"] is False
