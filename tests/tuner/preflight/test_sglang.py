@@ -83,27 +83,27 @@ def planned(tuner, call):
 
 def test_validate_prints_acceptance_and_sglangs_own_choices(installed, validated):
     installed()
-    told, _ = validated(text_of(topk="[1, 2]"))
-    assert "SGLang 9.8.7 accepts all of " in told
-    assert "NCCL variables" in told
+    printed, _ = validated(text_of(topk="[1, 2]"))
+    assert "SGLang 9.8.7 accepts all of " in printed
+    assert "NCCL variables" in printed
     assert (
         "--attention-backend is not set, SGLang chooses: fa3 at topk not set or "
-        "1, flashinfer at topk 2" in told
+        "1, flashinfer at topk 2" in printed
     )
     assert (
         "--max-running-requests is not set, SGLang chooses: not set at algorithm "
-        "none, 48 at algorithm EAGLE3" in told
+        "none, 48 at algorithm EAGLE3" in printed
     )
-    assert "this machine has no GPU" not in told
+    assert "this machine has no GPU" not in printed
 
 
 def test_validate_prints_refusals_and_changed_values(installed, validated):
     installed()
-    told, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"))
-    assert " refuses " in told
-    assert "EAGLE3 steps " in told
-    assert "would not start: ValueError: topk 8 is not to its taste" in told
-    assert "would run with --page-size 4 instead of 3" in told
+    printed, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"))
+    assert " refuses " in printed
+    assert "EAGLE3 steps " in printed
+    assert "would not start: ValueError: topk 8 is not to its taste" in printed
+    assert "would run with --page-size 4 instead of 3" in printed
 
 
 def test_validate_json_matches_its_schema(installed, validated):
@@ -125,45 +125,47 @@ def test_validate_json_matches_its_schema(installed, validated):
 def test_a_missing_gpu_is_simulated(installed, validated, monkeypatch):
     installed()
     text = text_of().replace("device: cpu, ", "")
-    told, _ = validated(text, "--gpu", "b200")
+    printed, _ = validated(text, "--gpu", "b200")
     # The stand-in needs PyTorch to simulate a GPU; without PyTorch the check is skipped.
-    assert "study s is valid" in told
-    assert "SGLang cannot be imported: ModuleNotFoundError: No module named 'torch'" in told
+    assert "study s is valid" in printed
+    assert "SGLang cannot be imported: ModuleNotFoundError: No module named 'torch'" in printed
 
 
 def test_an_unknown_gpu_is_an_error(installed, validated):
     installed()
-    _, told = validated(text_of(), "--gpu", "tpu", code=2)
-    assert "--gpu tpu is unknown; use one of H100, H200, B200" in told
+    _, printed = validated(text_of(), "--gpu", "tpu", code=2)
+    assert "--gpu tpu is unknown; use one of H100, H200, B200" in printed
 
 
 def test_a_study_that_sglang_refuses_is_an_error(installed, validated, planned):
     installed()
     text = text_of(fixed="schedule-conservativeness: 0.5, of-another-world: 1")
-    _, told = validated(text, code=2)
-    assert "refuses every configuration of the study: unrecognized arguments: --of-another" in told
-    assert "No version of SGLang that the tuner knows has it" in told
+    _, printed = validated(text, code=2)
+    assert (
+        "refuses every configuration of the study: unrecognized arguments: --of-another" in printed
+    )
+    assert "No known SGLang version has this flag" in printed
     out, _ = validated(text, "--json", code=2)
     found = json.loads(out)
     assert found["ok"] is False
     assert "of-another-world" in found["errors"][0]["message"]
-    _, told = planned(text, code=2)
-    assert "refuses every configuration" in told
-    assert "Correct the study" in told
+    _, printed = planned(text, code=2)
+    assert "refuses every configuration" in printed
+    assert "Correct the study" in printed
 
 
 def test_a_study_without_accepted_points_is_an_error(installed, validated, planned):
     installed()
     text = text_of(topk="[8]").replace("    - algorithm: none\n", "")
-    for told in (validated(text, code=2)[1], planned(text, code=2)[1]):
-        assert "refuses every configuration of the study: ValueError: topk 8 is not" in told
+    for printed in (validated(text, code=2)[1], planned(text, code=2)[1]):
+        assert "refuses every configuration of the study: ValueError: topk 8 is not" in printed
 
 
 def test_a_flag_of_another_version_gets_a_hint(installed, validated):
     installed("0.5.23")
-    _, told = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
-    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in told
-    assert "--chunked-prefil-size; did you mean `--chunked-prefill-size`?" in told
+    _, printed = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
+    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in printed
+    assert "--chunked-prefil-size; did you mean `--chunked-prefill-size`?" in printed
 
 
 def test_refused_points_are_not_planned(installed, planned):
@@ -196,8 +198,8 @@ def test_a_refused_production_command_is_an_error(installed, planned):
     out, _ = planned(text_of(more=good), "--json")
     assert "production" in json.loads(out)["baselines"]
     bad = good.replace("conservativeness 2", "conservativeness 2 --random-seed many")
-    _, told = planned(text_of(more=bad), code=2)
-    assert "refuses the baseline 'production': argument --random-seed: invalid int value" in told
+    _, printed = planned(text_of(more=bad), code=2)
+    assert "refuses the baseline 'production': argument --random-seed: invalid int value" in printed
 
 
 def test_a_missing_model_is_not_a_refusal(installed, planned):
@@ -209,38 +211,38 @@ def test_a_missing_model_is_not_a_refusal(installed, planned):
 
 def test_a_missing_model_configuration_has_a_download_command(installed, validated):
     installed()
-    told, _ = validated(text_of(model="hub/model"))
-    assert "this machine has no config.json of hub/model or org/draft" in told
-    assert "`hf download NAME config.json`" in told
-    assert "https://hub" not in told
+    printed, _ = validated(text_of(model="hub/model"))
+    assert "this machine has no config.json of hub/model or org/draft" in printed
+    assert "`hf download NAME config.json`" in printed
+    assert "https://hub" not in printed
 
 
 def test_unchecked_configurations_are_listed_with_the_reason(installed, validated):
     installed()
     text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")
-    told, _ = validated(text)
-    assert "not checked: the check ended with exit code 7: it hurts" in told
+    printed, _ = validated(text)
+    assert "not checked: the check ended with exit code 7: it hurts" in printed
     text = text_of().replace("server: {", "server: {env: {SGLANG_MOOD: dying}, ")
-    told, _ = validated(text)
-    assert "the configurations were not checked with SGLang" in told
-    assert "ended with exit code 7: it hurts" in told
+    printed, _ = validated(text)
+    assert "the configurations were not checked with SGLang" in printed
+    assert "ended with exit code 7: it hurts" in printed
 
 
 def test_the_check_is_skipped_during_a_measurement(installed, validated, tmp_path):
     installed()
     with DeviceLocks(("cpu",), "another"):
-        told, _ = validated(text_of())
-    assert "the configurations were not checked with SGLang" in told
-    assert "cpu is in use by a tuner" in told
-    told, _ = validated(text_of(), "--no-sglang")
-    assert "SGLang" not in told
+        printed, _ = validated(text_of())
+    assert "the configurations were not checked with SGLang" in printed
+    assert "cpu is in use by a tuner" in printed
+    printed, _ = validated(text_of(), "--no-sglang")
+    assert "SGLang" not in printed
 
 
 def test_simulated_studies_are_not_checked(installed, validated, planned):
     installed()
     text = text_of(fixed="of-another-world: 1", more="runner: simulated")
-    told, _ = validated(text)
-    assert "SGLang 9.8.7" not in told
+    printed, _ = validated(text)
+    assert "SGLang 9.8.7" not in printed
     planned(text)
 
 
