@@ -32,10 +32,10 @@ RUN_KEY = "tuner_clock"
 """Stops (0) and starts (1) the clock, so that its cost can be measured within one launch."""
 
 _DRAFT = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker"
-_FORWARD = Point(
-    "sglang.srt.model_executor.model_runner.ModelRunner.forward",
+_FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+_FORWARD_SIGNATURE = (
     "(self, forward_batch, skip_attn_backend_init=, pp_proxy_tensors=, reinit_attn_backend=,"
-    " split_forward_count=)",
+    " split_forward_count=)"
 )
 _IDLE = "sglang.srt.managers.scheduler.Scheduler.is_fully_idle"
 _READ_AT_ONCE = 4
@@ -170,29 +170,25 @@ class CycleClock:
     @property
     def points(self) -> dict[str, tuple[Point, ...]]:
         """Both halves of the draft worker, the forward of every model, and the idle check."""
-        forward = Point(_FORWARD.target, _FORWARD.signature, "around", self.forward)
+
+        def each(idle: str, draft: str, draft_extend: str) -> tuple[Point, ...]:
+            return (
+                Point(_FORWARD, _FORWARD_SIGNATURE, "around", self.forward),
+                Point(_IDLE, idle),
+                Point(f"{_DRAFT}.draft", draft, "around", self.draft),
+                Point(
+                    f"{_DRAFT}._draft_extend_for_decode", draft_extend, "around", self.draft_extend
+                ),
+            )
+
         return {
-            "0.5.17": (
-                forward,
-                Point(_IDLE, "(self, for_health_check=)"),
-                Point(f"{_DRAFT}.draft", "(self, batch)", "around", self.draft),
-                Point(
-                    f"{_DRAFT}._draft_extend_for_decode",
-                    "(self, batch, batch_result)",
-                    "around",
-                    self.draft_extend,
-                ),
+            "0.5.17": each(
+                "(self, for_health_check=)", "(self, batch)", "(self, batch, batch_result)"
             ),
-            "0.5.23": (
-                forward,
-                Point(_IDLE, "(self, for_health_check=, ignore_waiting=)"),
-                Point(f"{_DRAFT}.draft", "(self, batch, *, with_topology=)", "around", self.draft),
-                Point(
-                    f"{_DRAFT}._draft_extend_for_decode",
-                    "(self, batch, batch_result, *, kv_loc_plan=)",
-                    "around",
-                    self.draft_extend,
-                ),
+            "0.5.23": each(
+                "(self, for_health_check=, ignore_waiting=)",
+                "(self, batch, *, with_topology=)",
+                "(self, batch, batch_result, *, kv_loc_plan=)",
             ),
         }
 
