@@ -56,7 +56,7 @@ _HOOKS = """
 import json, sys, time
 from types import SimpleNamespace as N
 from tuner_sglang_plugin.clock import CycleClock
-from tuner_sglang_plugin.marks import CpuMarks, CudaMarks
+from tuner_sglang_plugin.clock import CpuMarks, CudaMarks
 
 cycles, repeats, real = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "real"
 

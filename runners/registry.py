@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
 
 _CLASSES: dict[str, str] = {}
+_WITH_PREFLIGHT: set[str] = set()
 
 
 class RunnerFactory(Protocol):
@@ -32,12 +33,13 @@ class RunnerFactory(Protocol):
     ) -> Runner: ...
 
 
-def register(name: str, location: str) -> None:
+def register(name: str, location: str, *, preflight: bool = False) -> None:
     """Register a runner class under a name.
 
     Args:
         name: Name on the command line and in study files.
         location: `module:class`. The module is imported when the runner is used.
+        preflight: Whether the class has the capability `Preflight`.
 
     Raises:
         ValueError: The name is in use.
@@ -45,15 +47,22 @@ def register(name: str, location: str) -> None:
     if name in _CLASSES:
         raise ValueError(f"runner {name!r} is already registered")
     _CLASSES[name] = location
+    if preflight:
+        _WITH_PREFLIGHT.add(name)
 
 
-register("sglang", "runners.sglang.runner:SGLangRunner")
+register("sglang", "runners.sglang.runner:SGLangRunner", preflight=True)
 register("simulated", "runners.simulated:SimulatedRunner")
 
 
 def runner_names() -> tuple[str, ...]:
     """Names of all runners."""
     return tuple(_CLASSES)
+
+
+def has_preflight(name: str) -> bool:
+    """Whether a runner has the capability `Preflight`, without importing the runner."""
+    return name in _WITH_PREFLIGHT
 
 
 def check_runner(name: str) -> str:

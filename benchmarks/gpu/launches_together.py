@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 ARMS = ("steady", "equal", "burst", "theirs")
 CONFIGURATIONS = ("none", "EAGLE3:2")
-SETTLE_S = 0.5
-"""After a server was woken: it has something to catch up on."""
 WINDOW_ABOUT_S = 17.0
 """No window begins with less time than this left."""
 

@@ -43,7 +43,7 @@ class CycleWatch(WindowWatch):
 
     @abc.abstractmethod
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
-        """Of the window that was watched last, of which this is the measurement."""
+        """Cycle times of the last window, whose measurement is given."""
 
 
 class NoClock(CycleWatch):
@@ -53,11 +53,10 @@ class NoClock(CycleWatch):
         """See `WindowWatch.begin`."""
 
     def end(self) -> tuple[str, ...]:
-        """See `WindowWatch.end`."""
         return ()
 
     def cycle_of(self, measurement: Measurement) -> None:
-        """Nothing."""
+        """See `CycleWatch.cycle_of`."""
 
 
 class PluginWatch(CycleWatch):
@@ -86,12 +85,10 @@ class PluginWatch(CycleWatch):
         self._cycle: CycleTimes | None = None
 
     def begin(self) -> None:
-        """See `WindowWatch.begin`."""
         self._cycle = None
         self._before = self._read()
 
     def end(self) -> tuple[str, ...]:
-        """See `WindowWatch.end`."""
         before, after = self._before, self._read()
         if before is not None and after is not None:
             self._cycle = cycle_times(before.clock, after.clock, time_scale=self._time_scale)
@@ -101,7 +98,6 @@ class PluginWatch(CycleWatch):
         return () if reason is None else (f"setting_not_in_force: {reason}",)
 
     def cycle_of(self, measurement: Measurement) -> CycleTimes | None:
-        """See `CycleWatch.cycle_of`."""
         del measurement  # the plugin counts cycles
         return self._cycle
 
@@ -124,12 +120,13 @@ def not_in_force(
     """
     if asked is None:
         return None
-    said = described(asked)
     if before is None or after is None:
-        return f"{said} were asked for, and the plugin does not say what is in force"
+        return (
+            f"{described(asked)} were requested, but the plugin does not report the active setting"
+        )
     if before.in_force != asked or after.in_force != asked:
         return (
-            f"{said} were asked for; {before.in_force} were in force before the "
+            f"{described(asked)} were requested; {before.in_force} were active before the "
             f"window, and {after.in_force} after it"
         )
     if before.switches != after.switches:

@@ -67,7 +67,6 @@ class DeviceTimerWatch(CycleWatch):
         self._after: Mapping[str, float] | None = None
 
     def begin(self) -> None:
-        """See `WindowWatch.begin`."""
         self._before, self._after = self._read(), None
 
     def end(self) -> tuple[str, ...]:

@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from search_spaces.configuration import Configuration, Setting
 
 FOLDER: Final = Path(__file__).parent / "inside_sglang"
-"""What must be visible, under this very path, where the server runs."""
+"""Folder that must be visible under this path where the server runs."""
 
 _ASK_AGAIN_S: Final = 60.0
-"""Real seconds after which an environment that did not answer is asked again: it may have been the
-network, or a machine that was busy."""
+"""Real seconds until an environment that did not answer is asked again (network, busy machine)."""
 
 SWITCHABLE_ALGORITHMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
-"""Whose steps and draft tokens can be switched (0.5.17, 0.5.23)."""
+"""Algorithms whose steps and draft tokens can be switched (0.5.17, 0.5.23)."""
 
 _ALLOWED = "SGLANG_PLUGINS"
-"""SGLang's own list of the plugins that it may load (0.5.17, 0.5.23); all where it is empty."""
+"""SGLang's list of plugins to load (0.5.17, 0.5.23); empty: all."""
 
 # Runs in the server's interpreter, with the standard library and the plugin only.
 _PROBE = """
@@ -124,11 +123,11 @@ class Plugin:
             found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
             if not found["there"]:
                 where = (
-                    f"{FOLDER} is not there where the server runs: make it visible under this "
+                    f"{FOLDER} does not exist where the server runs; make it visible under this "
                     f"path (docker: -v {FOLDER}:{FOLDER}:ro)"
                 )
                 return Capabilities(where, where, sglang=found["sglang"]), True
-            return _judged(found), True
+            return _capabilities(found), True
         except EnvironmentUnusableError as error:
             return Capabilities(str(error), str(error)), False
         except (IndexError, ValueError, KeyError, TypeError):
@@ -173,7 +172,6 @@ class Plugin:
         return None
 
     def can_switch(self, a: Configuration, b: Configuration) -> bool:
-        """See `Runner.can_switch`."""
         return a == b or (same_but_setting(a, b) and self.no_switch(a) is None)
 
     def variables(
@@ -254,16 +252,16 @@ def without_plugin(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _judged(found: Mapping[str, Any]) -> Capabilities:
+def _capabilities(found: Mapping[str, Any]) -> Capabilities:
     def reason(capability: str) -> str | None:
         if not found["entry"]:
-            return f"{FOLDER} has no entry point that Python finds: the tuner is not whole"
+            return f"{FOLDER} has no entry point that Python finds; reinstall the tuner"
         verified = found[capability]
         if found["sglang"] in verified:
             return None
         if found["sglang"] is None:
             return f"no SGLang was found (the plugin works with {' and '.join(verified)})"
-        return f"it was verified with SGLang {', '.join(verified)}, and this is {found['sglang']}"
+        return f"it was verified with SGLang {', '.join(verified)} only; this is {found['sglang']}"
 
     return Capabilities(
         no_switch=reason("hot_switch"),

@@ -11,30 +11,30 @@ import math
 from typing import Final
 
 PROTOCOL: Final = 1
-"""The version that a status must have to be understood."""
+"""Version of the status that the tuner understands."""
 
 NAME: Final = "tuner_sglang_plugin"
-"""The plugin's package, entry point and first word of every line that it logs."""
+"""Package and entry point of the plugin, and the first word of its log lines."""
 
 STEPS_VARIABLE: Final = "TUNER_SWITCHABLE_STEPS"
-"""Asks for the hot switch, with its candidates: `1,2,5`, of trees `2/4,3/6`."""
+"""Variable that enables hot switching between settings: `1,2,5`, trees `2/4,3/6`."""
 
 CLOCK_VARIABLE: Final = "TUNER_CYCLE_CLOCK"
-"""Asks for the cycle's clock: `1`."""
+"""Variable that enables the cycle clock: `1`."""
 
 STATUS: Final = "tuner_plugin"
 """Key of the status in an internal state of `/server_info`."""
 
 STEPS_ARGUMENT: Final = "speculative_num_steps"
 DRAFT_TOKENS_ARGUMENT: Final = "speculative_num_draft_tokens"
-"""Left out, that of a chain is meant: one more than the steps."""
+"""Defaults to a chain: one more than the steps."""
 TOKEN_ARGUMENT: Final = "tuner_token"  # noqa: S105 - its name
 
 BUSY: Final = "requests are waiting or running"
-"""Why a switch is refused that is worth another try."""
+"""Reason of a refused switch that is worth a retry."""
 
 CYCLE: Final = "cycle"
-"""The clock's name for a whole cycle, beside its parts (`results.records.PARTS`)."""
+"""Key of whole cycles in the clock, beside the parts (`results.records.PARTS`)."""
 
 _FIRST_BUCKET_S: Final = 1e-6
 _GROWTH: Final = 1.02

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LINES_S = 10.0
-"""Real seconds for the lines of all ranks to arrive in the log, behind whatever stands between."""
+"""Real seconds to wait for the log lines of all ranks."""
 _POLL_S = 0.05
 
 _READY = re.compile(rf"{NAME}: ready rank=(\d+)/(\d+) .*hot_switch=(\S+)")
@@ -115,19 +115,19 @@ def prove_ready(log: Path, status: PluginStatus | None, settings: tuple[Setting,
     """
     if status is None or not status.states:
         message = (
-            "the server runs without the tuner's plugin, so it cannot be switched: its log says "
-            f"what became of it ({NAME})"
+            "the server runs without the tuner's plugin, so it cannot be switched; its log "
+            f"may have the reason ({NAME})"
         )
         raise _failure("plugin_missing", message)
     if status.states.keys() != set(settings) or status.in_force != settings[-1]:
         message = (
             f"the server can be switched between {_shown(status.states)} and runs "
-            f"{status.in_force}; {_shown(settings)} were asked for, at {settings[-1]} first"
+            f"{status.in_force}; the tuner requested {_shown(settings)}, starting at {settings[-1]}"
         )
         raise _failure("plugin_missing", message)
     ready = _wait_for_ranks(log, 0, _READY, (_shown(settings),))
     if not ready.complete:
-        message = f"the plugin is ready on {ready}: a switch would not reach all of them"
+        message = f"the plugin is ready on {ready}, so a switch would not reach all ranks"
         raise _failure("plugin_half_loaded", message)
 
 
@@ -141,7 +141,7 @@ def prove_switched(log: Path, since: int, before: Setting, after: Setting) -> st
         after: Setting after.
     """
     told = _wait_for_ranks(log, since, _SWITCHED, (str(before), str(after)))
-    return None if told.complete else f"by the log it was switched on {told}"
+    return None if told.complete else f"its log reports the switch on {told}"
 
 
 def log_size(log: Path) -> int:

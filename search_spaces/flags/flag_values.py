@@ -101,7 +101,7 @@ def unknown_flag(name: str) -> str | None:
         )
     if begun:
         return f"SGLang {newest} has no such flag; {_some(begun)} begin so: write one of them whole"
-    return f"No version of SGLang that the tuner knows has it{_close(name, known)}"
+    return f"No known SGLang version has this flag{_close(name, known)}"
 
 
 def _instead(name: str) -> str:

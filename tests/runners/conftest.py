@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
 from results.records import LaunchIntent
-from runners.plugin.package import FOLDER
-from runners.plugin.protocol import NAME
 from search_spaces.configuration import Configuration, Setting, Speculation
 from search_spaces.study_file.load import parse_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import ModuleType
 
     from search_spaces.study_file.study import Study
 
@@ -66,17 +62,6 @@ def intent(tmp_path: Path) -> Callable[..., LaunchIntent]:
         return LaunchIntent(configuration, each, mark, log)
 
     return make
-
-
-@pytest.fixture
-def inside_sglang(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
-    """Modules of the plugin, which lives in the server's interpreter and not in the tuner's."""
-    monkeypatch.syspath_prepend(FOLDER)
-
-    def load(module: str | None = None) -> ModuleType:
-        return importlib.import_module(f"{NAME}.{module}" if module else NAME)
-
-    return load
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def cpu_server() -> CpuServer:
     """The installed SGLang, in the folder `TUNER_SGLANG_CPU` (default: `.sglang-cpu`)."""
-    server = CpuServer(Path(os.environ.get("TUNER_SGLANG_CPU") or ROOT / DEFAULT_DIR).absolute())
+    server = CpuServer(Path(os.environ.get("TUNER_SGLANG_CPU") or ROOT / DEFAULT_DIR).resolve())
     if not server.python.exists():
         pytest.skip(f"no SGLang in {server.root}: make sglang-cpu installs it")
     return server

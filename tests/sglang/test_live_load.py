@@ -19,16 +19,26 @@ OF_THE_MACHINE = ("unsteady:", "silent:", "client_saturated:", "client_paused:",
 EMPTY = "empty_window:"
 """On a busy machine the first lane can end before the load is steady; measured again."""
 
-LOADS = [(1, 4), (4, 16), (16, 64)]
-"""Concurrency and requests."""
+LOADS = {kind: [(1, 4), (4, 16)] for kind in THROUGHOUT}
+"""Concurrency and requests, by kind."""
+LOADS["plain"] = [(1, 4), (4, 16), (16, 48)]
+LOADS["standalone"] = [(1, 16), (4, 16)]  # the same prompts at both
 
 
-def window(server, concurrency: int, requests: int):
-    for _ in range(3):
-        measurement = server.session.measure(OperatingPoint(concurrency, requests=requests))
-        if not any(why.startswith(EMPTY) for why in measurement.invalid):
-            break
-    return measurement
+@pytest.fixture(scope="module")
+def window():
+    """Measurement of a server at a load; tests of the same server share it."""
+    found = {}
+
+    def measure(server, concurrency: int, requests: int):
+        key = (server.identity.mark, concurrency, requests)
+        for _ in range(0 if key in found else 3):
+            found[key] = server.session.measure(OperatingPoint(concurrency, requests=requests))
+            if not any(why.startswith(EMPTY) for why in found[key].invalid):
+                break
+        return found[key]
+
+    return measure
 
 
 @pytest.mark.parametrize(
@@ -36,11 +46,11 @@ def window(server, concurrency: int, requests: int):
     [
         pytest.param(kind, *load, marks=pytest.mark.kind(kind))
         for kind in THROUGHOUT
-        for load in (LOADS if kind == "plain" else LOADS[:2])
+        for load in LOADS[kind]
     ],
     indirect=["server"],
 )
-def test_window_is_valid_and_adds_up(server, concurrency, requests):
+def test_window_is_valid_and_adds_up(server, window, concurrency, requests):
     measurement = window(server, concurrency, requests)
     assert [why for why in measurement.invalid if not why.startswith(OF_THE_MACHINE)] == []
     samples = measurement.samples
@@ -64,8 +74,8 @@ def test_window_is_valid_and_adds_up(server, concurrency, requests):
 
 
 @pytest.mark.kind("plain")
-def test_sequential_requests_fill_the_window(server):
-    measurement = server.session.measure(OperatingPoint(1, requests=4))
+def test_sequential_requests_fill_the_window(server, window):
+    measurement = window(server, 1, 4)
     assert measurement.output_tokens == 4 * TOKENS
     last = measurement.samples[-1]
     assert sum(sample.e2e_s for sample in measurement.samples) <= measurement.window_s
@@ -73,7 +83,7 @@ def test_sequential_requests_fill_the_window(server):
 
 
 @pytest.mark.kind("standalone")
-def test_acceptance_does_not_depend_on_the_batch(server):
+def test_acceptance_does_not_depend_on_the_batch(server, window):
     """Greedy answers to the same prompts: acceptance depends on the draft, not on the load."""
     one, four = (window(server, concurrency, 16) for concurrency in (1, 4))
     assert 1.5 < one.accept_length < 4, "partial acceptance"
@@ -82,15 +92,15 @@ def test_acceptance_does_not_depend_on_the_batch(server):
 
 
 @pytest.mark.kind("eagle3")
-def test_low_acceptance_warning(server):
-    measurement = server.session.measure(OperatingPoint(1, requests=4))
+def test_low_acceptance_warning(server, window):
+    measurement = window(server, 1, 4)
     assert measurement.accept_length < 1.05
     assert [w for w in measurement.warnings if w.startswith("low_acceptance")]
 
 
 @pytest.mark.kind("simulated_acceptance")
-def test_degenerate_output_warning_with_simulated_acceptance(server):
+def test_degenerate_output_warning_with_simulated_acceptance(server, window):
     """The window is valid, but its text is one repeated token."""
-    measurement = server.session.measure(OperatingPoint(1, requests=4))
+    measurement = window(server, 1, 4)
     assert measurement.accept_length == pytest.approx(3.3, abs=0.4)
     assert [w for w in measurement.warnings if w.startswith("degenerate_output")]

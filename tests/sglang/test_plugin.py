@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runners.plugin.inside_sglang.tuner_sglang_plugin.hot_switch import BUSY
-from runners.plugin.inside_sglang.tuner_sglang_plugin.saying import NAME
+from runners.plugin.inside_sglang.tuner_sglang_plugin.log import NAME
 from runners.plugin.inside_sglang.tuner_sglang_plugin.status import token_of
 
 from .servers import KINDS, LiveServer, wait_until_it_runs

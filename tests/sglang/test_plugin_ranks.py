@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 sys.path.insert(0, sys.argv[1])
 from tuner_sglang_plugin.hot_switch import HeldStates, HotSwitch
-from tuner_sglang_plugin.shapes import Shape
-from tuner_sglang_plugin.status import place
+from tuner_sglang_plugin.conditions import Shape
+from tuner_sglang_plugin.log import place
 
 rank = int(sys.argv[3])
 dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)

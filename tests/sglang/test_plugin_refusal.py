@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from runners.plugin.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
+from runners.plugin.inside_sglang.tuner_sglang_plugin.log import EXIT_CODE
 from runners.plugin.package import FOLDER
 from runners.process.ports import free_port_block
 from runners.sglang.command import sglang_command

@@ -70,7 +70,7 @@ def init(options: InitOptions, *, as_json: bool) -> Exit:
         raise CommandError(f"--name {options.name!r}: {wrong}")
     if options.output not in {None, STDOUT}:
         _refuse_to_overwrite(Path(str(options.output)), force=options.force)
-    # Questions are written to stderr: where that is a file, nobody would see them.
+    # Questions go to stderr, so both streams must be a terminal.
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     asked = terminal and not options.yes and options.from_command != STDOUT
     asker = Asker(interactive=asked)
@@ -118,10 +118,10 @@ def _server(
     options: InitOptions, asker: Asker
 ) -> tuple[Today, LaunchText | None, Hardware, str, tuple[str, ...]]:
     given = options.given
-    told = None
+    named = None
     if given["gpus"] is not None:
         try:
-            told = parse_gpus(given["gpus"])
+            named = parse_gpus(given["gpus"])
         except ValueError as error:
             raise CommandError(f"--gpus {given['gpus']!r}: {error}") from None
     launch: LaunchText | None = None
@@ -136,7 +136,7 @@ def _server(
             options.sets,
             service=options.service,
             runner=options.runner,
-            elsewhere=told is not None,
+            elsewhere=named is not None,
         )
         today = with_draft(today, given)
     else:
@@ -146,26 +146,26 @@ def _server(
             raise CommandError("--service needs a file with --from-command")
         if given["model"] is None and not asker.interactive:
             raise CommandError(
-                "say what to tune: --from-command with today's launch command (quoted, a file, or "
-                "- for stdin), or --model. At a terminal `tuner init` asks"
+                "no server to tune; add --from-command with today's launch command (quoted, a "
+                "file, or - for stdin) or --model, or run `tuner init` at a terminal"
             )
         asker.say("A few questions about your server. Enter takes the value in brackets.\n")
         model = asker.ask(MODEL, given["model"])
-        told = ask_gpus(asker, given["gpus"])
-        today = ask_server(asker, given, model, told.gpus)
+        named = ask_gpus(asker, given["gpus"])
+        today = ask_server(asker, given, model, named.gpus)
         here = given["gpus"] is None
         version = version_that_runs(None, runner=options.runner, here=here)
         today = replace(today, version=version)
         origin = "answers"
-    if told is None and today.other_device is not None:
+    if named is None and today.other_device is not None:
         return today, launch, Hardware(0, today.other_device), origin, ()
     hardware, notes = hardware_of(
         asker,
-        told,
+        named,
         link=given["interconnect"],
         used=max(gpus_of_node(today.flags), 1),
         devices=today.env.get("CUDA_VISIBLE_DEVICES"),
-        link_matters=today.machines == 1 and not (told is not None and told.is_amd),
+        link_matters=today.machines == 1 and not (named is not None and named.is_amd),
     )
     return today, launch, hardware, origin, notes
 
@@ -225,7 +225,7 @@ def _link(beside: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        # A file system without links.
+        # A file system without hard links.
         if path.exists():
             raise FileExistsError from None
         beside.replace(path)

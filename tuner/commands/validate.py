@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from runners.registry import has_preflight
 from search_spaces.problems import StudyFileError
 from search_spaces.simulated_acceptance import simulates_acceptance
 from search_spaces.space.space import Space
@@ -39,8 +40,8 @@ def validate(name_or_path: str, *, as_json: bool, ask: bool = True, gpu: str | N
         return Exit.USAGE
     notes = [*file_notes, *warnings(study)]
     summary = None
-    if ask and study.runner == "sglang":
-        from tuner.preflight.sglang import check_study  # noqa: PLC0415 - of real servers only
+    if ask and has_preflight(study.runner):
+        from tuner.preflight.sglang import check_study  # noqa: PLC0415 - slow to import
 
         summary = check_study(study, space, gpu)
     refused = summary.refused if summary is not None else None

@@ -77,7 +77,7 @@ class Asker:
         if self.interactive:
             return self._ask_person(question)
         if question.default is None:
-            raise CommandError(f"{question.flag} is missing ({question.text}), and no terminal")
+            raise CommandError(f"{question.flag} is missing; add it, or answer at a terminal")
         return question.read(question.default)
 
     def say(self, text: str) -> None:
@@ -208,14 +208,9 @@ def _rates(text: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(_positive(word, "request rate", "4") for word in words))
 
 
-def _limit(text: str) -> float | None:
-    word = text.strip().lower().removesuffix("ms").strip()
-    return None if word in NOTHING else _positive(word, "time in milliseconds", "2000")
-
-
-def _hours(text: str) -> float | None:
-    word = text.strip().lower()
-    return None if word in NOTHING else _positive(word, "number of hours", "6")
+def _limit(text: str, what: str, example: str, unit: str) -> float | None:
+    word = text.strip().lower().removesuffix(unit).strip()
+    return None if word in NOTHING else _positive(word, what, example)
 
 
 def _goodput(text: str) -> dict[str, float]:
@@ -283,7 +278,7 @@ TTFT: Question[float | None] = Question(
     "--ttft-ms",
     "Maximum time to first token in ms (95th percentile; Enter: no limit)",
     "",
-    _limit,
+    lambda text: _limit(text, "time in milliseconds", "2000", "ms"),
 )
 GOODPUT: Question[dict[str, float]] = Question(
     "--goodput",
@@ -299,5 +294,8 @@ LAUNCHES: Question[int] = Question(
     lambda text: whole_number(text, "number of launches", "24"),
 )
 HOURS: Question[float | None] = Question(
-    "--hours", "Maximum number of hours (Enter: no limit)", "", _hours
+    "--hours",
+    "Maximum number of hours (Enter: no limit)",
+    "",
+    lambda text: _limit(text, "number of hours", "6", ""),
 )

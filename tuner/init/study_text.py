@@ -79,12 +79,9 @@ def study_text(proposal: Proposal) -> str:
     """Return the text of the study file."""
     template = resources.files("tuner.init") / "study.yaml.template"
     values = {**_server(proposal), **_space(proposal), **_workload(proposal.load)}
+    head = f"Made by `tuner init` from {proposal.origin}, for {proposal.hardware.describe()}."
     values |= {
-        "head": _lines(
-            comment(
-                f"Made by `tuner init` from {proposal.origin}, for {proposal.hardware.describe()}."
-            )
-        ),
+        "head": _lines(comment(head)),
         "study": yaml_text(proposal.name),
         "runner": yaml_text(proposal.runner),
         "profile": None,
@@ -107,7 +104,7 @@ def fill(template: str, values: Mapping[str, str | None]) -> str:
         indent = line.removesuffix(text)
         if names := Template(line).get_identifiers():
             kept = all(values[name] is not None for name in names)
-        elif text.endswith(":"):
+        elif text.endswith(":") and not text.startswith("#"):
             kept = bool(out) and out[-1].startswith(f"{indent} ")
         elif not text:
             kept = bool(out) and out[-1] != ""
@@ -245,9 +242,11 @@ def _space(proposal: Proposal) -> dict[str, str | None]:
     parts: list[str] = []
     for part in proposal.speculations.parts:
         keys = {"algorithm": part.algorithm, **part.keys}
-        rows = [(f"  {key}: {yaml_text(v)}", part.comments.get(key, "")) for key, v in keys.items()]
-        (first, why), *others = rows
-        parts += commented([(first.replace("  ", "- ", 1), why), *others], 4)
+        rows = [
+            (f"{'  ' if n else '- '}{key}: {yaml_text(value)}", part.comments.get(key, ""))
+            for n, (key, value) in enumerate(keys.items())
+        ]
+        parts += commented(rows, 4)
     for remark in proposal.speculations.remarks:
         parts += comment(remark, WIDTH - 4)
     conditions: list[str] = []

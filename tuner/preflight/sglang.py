@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from runners.base import EnvironmentUnusableError, devices_of
-from runners.process.environment import Preflight, server_environment
+from runners.process.environment import Preflight
 from runners.process.gpu_locks import DeviceBusyError, DeviceLocks
 from runners.sglang.preflight.ask import GPUS, NotAskedError, gpu_named
 from runners.sglang.preflight.preflight import PreflightResult, check_with_sglang
-from search_spaces.space.baselines import baselines
+from search_spaces.flags.flag_values import unknown_flag
+from search_spaces.space.baselines import PRODUCTION, baselines
+from search_spaces.space.conditions import format_value
 from search_spaces.space.space import Space
 from search_spaces.space.version_flags import unsupported_flags
 from tuner.errors import CommandError
-from tuner.preflight.sglang_text import as_json, refused_for_all, told
+from tuner.formatting import counted, describe, fixed_names
 from tuner.studies.assembly import draft_sizes, make_servers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from runners.base import Runner
     from runners.process.environment import ServerEnvironment
@@ -27,72 +31,93 @@ if TYPE_CHECKING:
     from search_spaces.study_file.study import Study
     from tuner.studies.assembly import TuningProblem
 
-_LOOK = (200, 30.0)
-"""Points and seconds where somebody waits for the answer."""
+_QUICK = (200, 30.0)
+"""Maximum points and seconds while the user waits for the answer."""
 _SWEEP = (2_000, 60.0)
-"""Points and seconds before hours of launches."""
+"""Maximum points and seconds before hours of launches."""
+_MOST_LINES = 6
+_UNKNOWN = re.compile(r"unrecognized arguments: --([\w-]+)")
+# Transformers' message if it is offline and the machine has no config.json of the model.
+_NO_CONFIG = re.compile(r"OSError: We couldn't connect to \S+ to load the files")
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightSummary:
-    """SGLang's word on a study.
+    """Result of a check for `tuner validate`.
 
     Attributes:
-        preflight_result: `None` where it was not asked.
-        why_not: Why it was not.
-        refused: Why nothing of the study would run, else `None`.
+        result: SGLang's answers; `None` if the check was skipped.
+        skipped: Why the check was skipped.
+        refused: Why no launch of the study is possible, else `None`.
     """
 
-    preflight_result: PreflightResult | None = None
-    why_not: str = ""
+    result: PreflightResult | None = None
+    skipped: str = ""
     refused: str | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """As sentences."""
-        return (
-            (not_asked(self.why_not),)
-            if self.preflight_result is None
-            else told(self.preflight_result)
-        )
+        """The result as sentences."""
+        return (_skipped(self.skipped),) if self.result is None else _result_lines(self.result)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON shape."""
-        if self.preflight_result is None:
-            return {"not_asked": self.why_not}
-        return as_json(self.preflight_result)
+        """Return the JSON form (`docs/schemas/validate.schema.json`)."""
+        result = self.result
+        if result is None:
+            return {"not_asked": self.skipped}
+        return {
+            "version": result.version,
+            "as_if_on": result.gpu.name if result.gpu is not None else None,
+            "asked": len(result.asked),
+            "points": result.points,
+            "seconds": round(result.seconds, 1),
+            "refused": _reasons(result.refused),
+            "unanswered": _reasons(result.unanswered),
+            "rewritten": [
+                {"flag": r.flag, "asked": r.asked, "runs": r.run, "configurations": len(r.points)}
+                for r in result.rewrites
+            ],
+            "sets_itself": [
+                {
+                    "flag": choice.flag,
+                    "by": choice.by,
+                    "values": [{"value": v, "at": list(at)} for v, at in choice.values],
+                }
+                for choice in result.own_choices
+            ],
+        }
 
 
 def check_study(study: Study, space: Space, gpu: str | None) -> PreflightSummary:
-    """What SGLang makes of a study that runs on real servers, where somebody waits for it.
+    """Check a study whose runner has the capability `Preflight`, while the user waits.
 
     Args:
         study: The study.
-        space: Its points.
-        gpu: The GPU that is meant where there is none.
+        space: Its legal points.
+        gpu: GPU to simulate on a machine without one.
 
     Raises:
-        CommandError: No such GPU is known.
+        CommandError: The GPU is unknown.
     """
     if gpu is not None and gpu_named(gpu) is None:
         names = ", ".join(g.name.removeprefix("NVIDIA ") for g in GPUS)
-        raise CommandError(f"--gpu {gpu}: not known here; name one of {names}")
-    environment = server_environment(study)
+        raise CommandError(f"--gpu {gpu} is unknown; use one of {names}")
+    servers = make_servers(study.runner, study, seed=0)
+    environment = cast("Preflight", servers).preflight_environment
     try:
         version = environment.facts().sglang_version
     except EnvironmentUnusableError as error:
-        return PreflightSummary(why_not=str(error))
-    if (lacking := unsupported_flags(study, version)) is not None:
-        return PreflightSummary(why_not="it has not all flags of the study", refused=lacking)
+        return PreflightSummary(skipped=str(error))
+    if (unsupported := unsupported_flags(study, version)) is not None:
+        why = f"SGLang {version} does not have all flags of the study"
+        return PreflightSummary(skipped=why, refused=unsupported)
     known = baselines(study)
     try:
-        _nothing_is_measured(make_servers("sglang", study, seed=0), study.name)
-        preflight_result = _ask(study, space, known.values(), _LOOK, environment, gpu=gpu)
+        _require_idle_devices(servers, study.name)
+        result = _check(study, space, known.values(), _QUICK, environment, gpu=gpu)
     except NotAskedError as error:
-        return PreflightSummary(why_not=str(error))
-    return PreflightSummary(
-        preflight_result, refused=refused_for_all(space, known, preflight_result)
-    )
+        return PreflightSummary(skipped=str(error))
+    return PreflightSummary(result, refused=_refusal_of_study(space, known, result))
 
 
 def apply_preflight(
@@ -104,64 +129,50 @@ def apply_preflight(
     held: bool = False,
     quick: bool = False,
 ) -> TuningProblem:
-    """The problem without what SGLang would refuse; its notes tell what it would do.
+    """Remove the points that SGLang refuses, and add notes on changed values.
 
-    A problem on other servers than real ones is returned as it is.
+    The problem of a runner without the capability `Preflight` is returned as it is.
 
     Args:
-        problem: What is to be solved.
-        servers: Its runner.
-        study: The stored study's name, where it has one.
-        storage: Its database.
-        held: Whether the devices are this tuner's already.
-        quick: Whether somebody waits for the answer.
+        problem: The problem.
+        servers: Runner of the problem.
+        study: Name of the stored study, if it is stored.
+        storage: Database of the stored study.
+        held: Whether this tuner has locked the devices already.
+        quick: Whether the user waits for the answer.
 
     Raises:
-        CommandError: What every launch has, or a baseline, is refused.
+        CommandError: SGLang refuses all configurations or a baseline.
     """
     if not isinstance(servers, Preflight):
         return problem
-    known, limits = problem.baselines.values(), _LOOK if quick else _SWEEP
+    known, limits = problem.baselines, _QUICK if quick else _SWEEP
+    environment = servers.preflight_environment
     try:
         if not held:
-            _nothing_is_measured(servers, study or problem.study.name, storage)
-        preflight_result = _ask(
-            problem.study, problem.space, known, limits, servers.preflight_environment
-        )
+            _require_idle_devices(servers, study or problem.study.name, storage)
+        result = _check(problem.study, problem.space, known.values(), limits, environment)
     except NotAskedError as error:
-        return replace(problem, notes=(*problem.notes, not_asked(str(error))))
-    return _without_refused(problem, preflight_result, servers)
-
-
-def _without_refused(
-    problem: TuningProblem, preflight_result: PreflightResult, servers: Runner
-) -> TuningProblem:
-    notes = [*problem.notes, *told(preflight_result)]
-    if (stops := refused_for_all(problem.space, problem.baselines, preflight_result)) is not None:
-        raise CommandError(stops)
-    kept = {n: c for n, c in problem.baselines.items() if preflight_result.refusal(c) is None}
+        return replace(problem, notes=(*problem.notes, _skipped(str(error))))
+    if (refusal := _refusal_of_study(problem.space, known, result)) is not None:
+        raise CommandError(refusal)
     space = problem.space
-    if preflight_result.refused:
+    if result.refused:
         space = Space(
             problem.study,
             draft_sizes(servers, problem.study),
-            lambda point: preflight_result.refusal(point) is not None,
+            lambda point: result.refusal(point) is not None,
         )
     return replace(
         problem,
         space=space,
-        baselines=kept,
+        baselines={n: c for n, c in known.items() if result.refusal(c) is None},
         launches=problem.launches.for_space(space),
-        notes=tuple(notes),
+        notes=(*problem.notes, *_result_lines(result)),
     )
 
 
-def not_asked(why: str) -> str:
-    """What is said where SGLang was not asked."""
-    return f"the configurations were not checked with SGLang: {why}"
-
-
-def _ask(
+def _check(
     study: Study,
     space: Space,
     known: Iterable[Configuration],
@@ -184,25 +195,137 @@ def _ask(
 
 
 def _gpus_of_profile(study: Study) -> tuple[str, ...]:
-    """The GPUs of the machine that a study names for its simulation: those that it is about."""
+    """GPUs of the simulation profile that the study names: the machine that it is about."""
     if "profile" not in study.simulated.model_fields_set:
         return ()
-    from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - where it is named
+    from runners.simulated_server.engine.profile import (  # noqa: PLC0415 - only if named
         load_profile,
     )
 
     try:
         return tuple(load_profile(study.simulated.profile).gpus)
     except (OSError, ValueError):
-        return ()  # `profile_check` tells
+        return ()  # `check_runner_key` reports the profile
 
 
-def _nothing_is_measured(servers: Runner, study: str, storage: str = "") -> None:
-    """To ask takes a core for seconds, and looks at the GPUs: never beside a measurement."""
+def _require_idle_devices(servers: Runner, study: str, storage: str = "") -> None:
+    """Raise `NotAskedError` during a measurement: the check uses a core and looks at the GPUs."""
     try:
         with DeviceLocks(devices_of(servers), study, storage):
             return
     except (DeviceBusyError, EnvironmentUnusableError) as error:
         raise NotAskedError(str(error)) from error
     except OSError:
-        return  # without locks nobody measures here (`holding` refuses)
+        return  # a sweep refuses to run without locks, so nothing is measured
+
+
+def _refusal_of_study(
+    space: Space, known: Mapping[str, Configuration], result: PreflightResult
+) -> str | None:
+    """Return why the study cannot run: every configuration or a needed baseline is refused."""
+    refused = result.refused
+    if not refused:
+        return None
+    remedy = "Correct the study, or use an SGLang version that accepts it"
+    answered = [c for c in result.asked if c not in result.unanswered]
+    if len(refused) == len(answered) or all(result.refusal(point) for point in space):
+        reasons = list(dict.fromkeys(refused.values()))
+        also = f" ({counted(len(reasons) - 1, 'further reason')})" if len(reasons) > 1 else ""
+        return (
+            f"SGLang {result.version} refuses every configuration of the study: "
+            f"{_hinted(reasons[0])}{also}. {remedy}"
+        )
+    for name in ("none", PRODUCTION):
+        if name in known and (reason := result.refusal(known[name])) is not None:
+            return (
+                f"SGLang {result.version} refuses the baseline '{name}': {_hinted(reason)}. "
+                f"{remedy}"
+            )
+    return None
+
+
+def _hinted(reason: str) -> str:
+    """Add the probable name to the refusal of an unknown flag."""
+    unknown = _UNKNOWN.match(reason)
+    hint = unknown_flag(unknown[1]) if unknown else None
+    return f"{reason} ({hint})" if hint else reason
+
+
+def _skipped(why: str) -> str:
+    return f"the configurations were not checked with SGLang: {why}"
+
+
+def _result_lines(result: PreflightResult) -> tuple[str, ...]:
+    """Return the result as sentences, with the totals first."""
+    findings = []
+    for reason, points in _by_reason(result.refused):
+        findings.append(f"{_points(points, result)} would not start: {reason}")
+    for reason, points in _by_reason(result.unanswered):
+        why = _missing_config(result) if _NO_CONFIG.match(reason) else reason
+        findings.append(f"{_points(points, result)}: not checked ({why})")
+    findings += [
+        f"{_points(rewrite.points, result)} would run with --{rewrite.flag} {rewrite.run} "
+        f"instead of {rewrite.asked}"
+        for rewrite in result.rewrites
+    ]
+    choices = []
+    for choice in result.own_choices:
+        values = []
+        for value, at in choice.values:
+            condition = f" at {choice.by} {' or '.join(map(format_value, at))}" if at else ""
+            values.append(f"{format_value(value)}{condition}")
+        choices.append(f"--{choice.flag} is not set, SGLang chooses: {', '.join(values)}")
+    return (_totals(result), *_shortened(findings), *_shortened(choices))
+
+
+def _totals(result: PreflightResult) -> str:
+    gpu = f", for {result.gpu.name} (this machine has no GPU)" if result.gpu is not None else ""
+    launches = counted(len(result.asked), "launch")
+    verdict = f"accepts all of {launches}"
+    if result.unanswered:
+        verdict = f"gives no answer for {len(result.unanswered)} of {launches}"
+    if result.refused:
+        verdict = f"refuses {len(result.refused)} of {launches}"
+    missed = result.chosen - len(result.asked)
+    late = f"; {missed} not checked: {result.cut_short or 'time limit'}" if missed else ""
+    return (
+        f"SGLang {result.version} {verdict}{gpu}, which represent "
+        f"{counted(result.points, 'point')}: points that differ only in NCCL variables are checked "
+        f"once ({result.seconds:.0f} s{late})"
+    )
+
+
+def _missing_config(result: PreflightResult) -> str:
+    model = result.study.model
+    names = " or ".join(name for name in (model.path, model.draft) if name is not None)
+    return (
+        f"this machine has no config.json of {names}, and the check downloads nothing; run "
+        "`hf download NAME config.json` for each model, the weights are not needed"
+    )
+
+
+def _reasons(found: Mapping[Configuration, str]) -> list[dict[str, Any]]:
+    return [{"configuration": c.to_dict(), "reason": why} for c, why in found.items()]
+
+
+def _by_reason(
+    found: Mapping[Configuration, str],
+) -> Iterator[tuple[str, list[Configuration]]]:
+    """Group configurations by reason, the largest group first."""
+    groups: dict[str, list[Configuration]] = defaultdict(list)
+    for configuration, reason in found.items():
+        groups[reason].append(configuration)
+    yield from sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def _points(points: Iterable[Configuration], result: PreflightResult) -> str:
+    first, *others = points
+    text = describe(first, fixed_names(result.study))
+    return text if not others else f"{text} and {len(others)} more"
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= _MOST_LINES:
+        return lines
+    more = len(lines) - _MOST_LINES + 1
+    return [*lines[: _MOST_LINES - 1], f"and {more} more; `tuner validate --json` lists them"]

@@ -33,17 +33,16 @@ if TYPE_CHECKING:
 
 
 def check_prompts(study: Study) -> tuple[str, ...]:
-    """Reads the files that a study names; each prompt is sent once per window, warm-up included.
+    """Check that the prompts and arrivals of a study suffice for its windows.
 
-    Data sets of SGLang are not loaded, which needs the server's environment: they are taken to
-    hold as many prompts as they are asked for.
+    A window sends each prompt once, warm-up included. SGLang's data sets are not loaded, because
+    that needs the server's environment; they are assumed to have the requested number of prompts.
 
     Returns:
-        What the user must know about how the files are read.
+        Notes on how the files are read.
 
     Raises:
-        StudyFileError: A file cannot be used, or there are too few prompts or arrivals; with the
-            key that is wrong.
+        StudyFileError: A file cannot be used, or has too few prompts or arrivals.
     """
     workload = study.to_workload()
     pools = tuple(_pools(workload))

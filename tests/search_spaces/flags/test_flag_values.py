@@ -86,8 +86,8 @@ def test_off_is_not_the_same_as_not_given():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("atention-backend", "No version of SGLang that the tuner knows has it; did you mean `att"),
-        ("enable-nothing-of-this", "No version of SGLang that the tuner knows has it"),
+        ("atention-backend", "No known SGLang version has this flag; did you mean `att"),
+        ("enable-nothing-of-this", "No known SGLang version has this flag"),
         ("mem-fraction", "takes it for `mem-fraction-static`, which begins so"),
         ("speculative-eagle", "takes it for `speculative-eagle-topk`"),
         ("speculative-n", "begin so: write one of them whole"),

@@ -40,9 +40,9 @@ def make(tmp_path, monkeypatch, capsys):
 
     def call(*arguments, code=0, output="made.yaml"):
         assert run(["init", "--output", output, *arguments]) == code, capsys.readouterr().err
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         study = load_study(f"./{output}") if code == 0 else None
-        return study, said.out + said.err
+        return study, printed.out + printed.err
 
     return call
 
@@ -52,7 +52,7 @@ def algorithms(study):
 
 
 def test_todays_command_becomes_a_study(make, tmp_path):
-    study, said = make("--from-command", KIMI, "--gpus", "8x RTX PRO 6000")
+    study, printed = make("--from-command", KIMI, "--gpus", "8x RTX PRO 6000")
     assert study.name == "kimi-k2.5"
     assert study.model.path == "moonshotai/Kimi-K2.5"
     assert study.model.draft == "lightseekorg/kimi-k2.5-eagle3"
@@ -67,14 +67,14 @@ def test_todays_command_becomes_a_study(make, tmp_path):
     assert study.production.command == KIMI
     assert warnings(study) == ()
     points = len(Space(study))
-    assert f"24 launches for {points} configurations; TPE searches" in said
-    assert "none, default, production" in said
+    assert f"24 launches for {points} configurations; TPE searches" in printed
+    assert "none, default, production" in printed
     for command in (
         "tuner validate --study ./made.yaml",
         "tuner sweep --study ./made.yaml --dry-run",
         "tuner sweep --study ./made.yaml\n",
     ):
-        assert command in said
+        assert command in printed
     assert [path.name for path in tmp_path.iterdir()] == ["made.yaml"]
 
 
@@ -97,10 +97,10 @@ def test_another_spelling_of_a_choice_is_not_added(make):
 
 
 def test_one_gpu_gets_no_nccl_settings(make):
-    study, said = make("--from-command", LLAMA)
+    study, printed = make("--from-command", LLAMA)
     assert study.space.env == {}
     assert algorithms(study) == ["none", "NGRAM"]
-    assert "--draft lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B" in said
+    assert "--draft lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B" in printed
     assert "One GPU:" in study.text
 
 
@@ -133,14 +133,16 @@ def test_without_p2p_sglangs_kernel_is_off(make):
 
 
 def test_an_unknown_interconnect_is_assumed_with_a_note(make):
-    study, said = make("--from-command", f"{LLAMA} --tp 4")
-    assert "assumed to be PCIe" in said
-    assert "--interconnect nvlink" in said
+    study, printed = make("--from-command", f"{LLAMA} --tp 4")
+    assert "assumed to be PCIe" in printed
+    assert "--interconnect nvlink" in printed
     assert "NCCL_PROTO" in study.space.env
-    study, said = make("--force", "--from-command", f"{LLAMA} --tp 4", "--interconnect", "nvlink")
-    assert "assumed to be PCIe" not in said
+    study, printed = make(
+        "--force", "--from-command", f"{LLAMA} --tp 4", "--interconnect", "nvlink"
+    )
+    assert "assumed to be PCIe" not in printed
     assert study.space.env == {}
-    assert "4 GPUs (assumed from the command), NVLink (given)" in said
+    assert "4 GPUs (assumed from the command), NVLink (given)" in printed
 
 
 def test_the_gpus_of_this_machine_are_detected(tuner, tmp_path):
@@ -203,11 +205,11 @@ def test_eagle_without_a_draft_is_nextn(make):
 
 
 def test_dp_attention_excludes_speculation_without_support(make):
-    study, said = make(
+    study, printed = make(
         "--from-command", f"{LLAMA} --tp 2 --dp 2 --enable-dp-attention", "--gpus", "2x H200"
     )
     assert algorithms(study) == ["none"]
-    assert "DP attention" in said
+    assert "DP attention" in printed
 
 
 def test_many_requests_get_chains_with_few_steps(make):
@@ -233,10 +235,10 @@ def test_a_draft_can_be_added(make):
 
 
 def test_another_draft_drops_the_production_baseline(make):
-    study, said = make("--from-command", KIMI, "--draft", "org/other-eagle3")
+    study, printed = make("--from-command", KIMI, "--draft", "org/other-eagle3")
     assert study.model.draft == "org/other-eagle3"
     assert study.production is None
-    assert "uses the draft lightseekorg/kimi-k2.5-eagle3" in said
+    assert "uses the draft lightseekorg/kimi-k2.5-eagle3" in printed
     study, _ = make("--force", "--from-command", KIMI, "--algorithm", "NGRAM")
     assert algorithms(study) == ["none", "NGRAM"]
     assert study.production is not None
@@ -244,9 +246,11 @@ def test_another_draft_drops_the_production_baseline(make):
 
 @pytest.mark.parametrize("arguments", [("--gpus", "8x MI300X"), ()])
 def test_amd_gpus_get_no_nccl_settings(make, arguments):
-    study, said = make("--from-command", f"SGLANG_USE_AITER=1 {KIMI.split(' ', 1)[1]}", *arguments)
+    study, printed = make(
+        "--from-command", f"SGLANG_USE_AITER=1 {KIMI.split(' ', 1)[1]}", *arguments
+    )
     assert study.space.env == {}
-    assert "assumed to be PCIe" not in said
+    assert "assumed to be PCIe" not in printed
 
 
 def test_prompt_paths_start_at_the_study(make, tmp_path):
@@ -261,7 +265,7 @@ def test_every_workload_option(make, tmp_path):
     (tmp_path / "mine.jsonl").write_text(
         "".join(json.dumps({"prompt": f"question {n}"}) + "\n" for n in range(400))
     )
-    study, said = make(
+    study, printed = make(
         "--from-command", LLAMA, "--concurrency", "1,8", "--prompts", "chat=0.25,mine.jsonl=0.75",
         "--output-tokens", "128", "--ttft-ms", "1500", "--goodput", "ttft:500,tpot:50",
         "--launches", "4", "--hours", "2.5", "--name", "other", "--runner", "simulated",
@@ -276,7 +280,7 @@ def test_every_workload_option(make, tmp_path):
     assert (study.budget.launches, study.budget.hours) == (4, 2.5)
     assert (study.name, study.runner) == ("other", "simulated")
     assert study.simulated.profile == "llama-8b-h200"
-    assert "4 launches for 5 configurations" in said
+    assert "4 launches for 5 configurations" in printed
 
 
 def test_a_request_rate_minimizes_latency_or_maximizes_goodput(make):
@@ -302,14 +306,14 @@ def test_ngram_has_one_branch_with_pages(make):
 
 def test_an_illegal_algorithm_is_left_out_with_the_rule(make):
     command = f"{LLAMA} --pp-size 2"
-    study, said = make("--from-command", command, "--gpus", "2x H200")
+    study, printed = make("--from-command", command, "--gpus", "2x H200")
     assert algorithms(study) == ["none"]
-    assert "NGRAM is left out: NGRAM does not run with pp-size > 1" in said
+    assert "NGRAM is left out: NGRAM does not run with pp-size > 1" in printed
 
 
 def test_a_cpu_has_no_gpus(make):
-    study, said = make("--from-command", f"{LLAMA} --device cpu --tp 2")
-    assert "hardware   device cpu" in said
+    study, printed = make("--from-command", f"{LLAMA} --device cpu --tp 2")
+    assert "hardware   device cpu" in printed
     assert study.space.env == {}
 
 
@@ -341,29 +345,29 @@ def test_a_cpu_has_no_gpus(make):
     ],
 )
 def test_a_wrong_option_is_refused_with_the_remedy(make, tmp_path, flag, value, hint):
-    _, said = make("--from-command", LLAMA, flag, value, code=2)
-    assert flag in said
-    assert hint in said
+    _, printed = make("--from-command", LLAMA, flag, value, code=2)
+    assert flag in printed
+    assert hint in printed
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interconnect_is_pcie_or_nvlink(make):
-    _, said = make("--from-command", f"{LLAMA} --tp 2", "--interconnect", "usb", code=2)
-    assert "pcie or nvlink" in said
+    _, printed = make("--from-command", f"{LLAMA} --tp 2", "--interconnect", "usb", code=2)
+    assert "pcie or nvlink" in printed
 
 
 def test_too_few_prompts_are_refused_before_anything_is_written(make, tmp_path):
     (tmp_path / "few.jsonl").write_text('"one"\n"two"\n')
-    _, said = make("--from-command", LLAMA, "--prompts", "few.jsonl", code=2)
-    assert "workload.points" in said
+    _, printed = make("--from-command", LLAMA, "--prompts", "few.jsonl", code=2)
+    assert "workload.points" in printed
     assert not (tmp_path / "made.yaml").exists()
 
 
 def test_variables_of_the_command(make):
     command = 'python -m sglang.launch_server --model-path "$MODEL" --tp ${TP}'
-    _, said = make("--from-command", command, code=2)
-    assert "--set MODEL=VALUE" in said
-    assert "--set TP=VALUE" in said
+    _, printed = make("--from-command", command, code=2)
+    assert "--set MODEL=VALUE" in printed
+    assert "--set TP=VALUE" in printed
     study, _ = make(
         "--from-command", command, "--set", "MODEL=Qwen/Qwen3-8B", "--set", "TP=2",
         "--interconnect", "pcie",
@@ -374,11 +378,11 @@ def test_variables_of_the_command(make):
 
 
 def test_secrets_are_never_written(make):
-    study, said = make(
+    study, printed = make(
         "--from-command",
         f"HF_TOKEN=hf_0123456789abcdefghij {LLAMA} --api-key sk-secret-key-1234567890",
     )
-    for text in (study.text, said):
+    for text in (study.text, printed):
         assert "hf_0123" not in text
         assert "sk-secret" not in text
     assert study.server.flags["api-key"] == "$SGLANG_API_KEY"
@@ -389,15 +393,15 @@ def test_secrets_are_never_written(make):
 def test_a_given_secret_is_not_written(make):
     command = f'HF_TOKEN=$HF_TOKEN {LLAMA} --api-key "$MINE" --revision $REVISION'
     sets = ("--set", "HF_TOKEN=hunter2", "--set", "MINE=hunter3", "--set", "REVISION=v1")
-    study, said = make("--from-command", command, *sets)
-    assert "hunter" not in study.text + said
-    assert "--set MINE is a secret" in said
+    study, printed = make("--from-command", command, *sets)
+    assert "hunter" not in study.text + printed
+    assert "--set MINE is a secret" in printed
     assert study.server.flags["api-key"] == "$MINE"
     assert study.server.flags["revision"] == "v1"
 
 
 def test_docker_run_is_not_a_prefix(make):
-    study, said = make(
+    study, printed = make(
         "--from-command",
         "docker run -d --name sgl --gpus all --shm-size 32g -p 30000:30000 "
         "-v ~/.cache/huggingface:/root/.cache/huggingface -e HF_TOKEN=hf_0123456789abcdefghij "
@@ -409,15 +413,15 @@ def test_docker_run_is_not_a_prefix(make):
         "docker run -it --gpus all --shm-size 32g "
         "-v ~/.cache/huggingface:/root/.cache/huggingface --ipc=host -e HF_TOKEN "
         '-v "$PWD":"$PWD" -w "$PWD" lmsysorg/sglang:v0.5.9 bash'
-    ) in said
+    ) in printed
 
 
 def test_docker_exec_is_a_prefix(make):
-    study, said = make("--from-command", f"docker exec -it -e NCCL_DEBUG=WARN sgl {LLAMA}")
+    study, printed = make("--from-command", f"docker exec -it -e NCCL_DEBUG=WARN sgl {LLAMA}")
     assert study.server.prefix == ("docker", "exec", "-i", "sgl")
     assert study.server.python == "python3"
     assert study.server.env == {"NCCL_DEBUG": "WARN"}
-    assert "docker run" not in said
+    assert "docker run" not in printed
 
 
 def test_srun_and_numactl_are_a_prefix(make):
@@ -427,14 +431,14 @@ def test_srun_and_numactl_are_a_prefix(make):
 
 def test_simulated_acceptance_is_left_out_with_a_note(make):
     command = f"SGLANG_SIMULATE_ACC_LEN=2.99 SGLANG_SIMULATE_ACC_METHOD=match-expected {KIMI}"
-    study, said = make("--from-command", command, "--gpus", "8x RTX PRO 6000")
+    study, printed = make("--from-command", command, "--gpus", "8x RTX PRO 6000")
     assert "SIMULATE_ACC" not in study.text
     assert study.production.command == KIMI
-    assert "`SGLANG_SIMULATE_ACC_LEN`, `SGLANG_SIMULATE_ACC_METHOD` left out" in said
+    assert "`SGLANG_SIMULATE_ACC_LEN`, `SGLANG_SIMULATE_ACC_METHOD` left out" in printed
 
 
 def test_values_that_nccl_refuses_stay_only_in_the_production_baseline(make):
-    study, said = make(
+    study, printed = make(
         "--from-command",
         "NCCL_PROTO=LL256 NCCL_P2P_LEVEL=sys NCCL_BUFFSIZE=4M NCCL_MIN_CTAS=16 NCCL_MAX_CTAS=4 "
         f"NCCL_DEBUG=WARN {LLAMA} --tp 4",
@@ -442,9 +446,9 @@ def test_values_that_nccl_refuses_stay_only_in_the_production_baseline(make):
     )
     assert study.server.env == {"NCCL_DEBUG": "WARN"}
     assert not {"LL256", "sys"} & {v for values in study.space.env.values() for v in values}
-    said = " ".join(said.split())
-    assert "did you mean `LL128`? (only the baseline 'production' keeps it)" in said
-    assert "NCCL_MIN_CTAS 16 is more than NCCL_MAX_CTAS 4" in said
+    printed = " ".join(printed.split())
+    assert "did you mean `LL128`? (only the baseline 'production' keeps it)" in printed
+    assert "NCCL_MIN_CTAS 16 is more than NCCL_MAX_CTAS 4" in printed
     production = dict(production_configuration(study).env)
     assert production["NCCL_PROTO"] == "LL256"
     assert production["NCCL_BUFFSIZE"] == "4M"
@@ -458,10 +462,10 @@ def test_adaptive_speculation_without_a_configuration_file(make):
 
 
 def test_a_value_that_sglang_refuses_is_an_error(make):
-    _, said = make("--from-command", f"{LLAMA} --tp $N", "--set", "N=x", code=2)
-    assert "the command has --tp-size: " in said
-    _, said = make("--from-command", f"{LLAMA} --attention-backend flashinver", code=2)
-    assert "did you mean `flashinfer`?" in said
+    _, printed = make("--from-command", f"{LLAMA} --tp $N", "--set", "N=x", code=2)
+    assert "the command has --tp-size: " in printed
+    _, printed = make("--from-command", f"{LLAMA} --attention-backend flashinver", code=2)
+    assert "did you mean `flashinfer`?" in printed
 
 
 def test_arguments_of_a_script_can_be_set(make):
@@ -479,24 +483,24 @@ def test_a_study_file_is_not_a_command(make, tmp_path):
 
 
 def test_a_disaggregated_server_gets_a_note(make):
-    _, said = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
-    assert "half of a server pair" in " ".join(said.split())
+    _, printed = make("--from-command", f"{LLAMA} --disaggregation-mode prefill")
+    assert "half of a server pair" in " ".join(printed.split())
     assert "half" not in make("--from-command", LLAMA, output="other.yaml")[1]
 
 
 def test_renamed_flags_get_the_names_of_the_running_version(make):
     flags = "--cuda-graph-max-bs 96 --enable_flashmla --enable-ep-moe"
     image = "docker run lmsysorg/sglang:"
-    study, said = make("--from-command", f"{image}v0.5.23 {KIMI} {flags}")
+    study, printed = make("--from-command", f"{image}v0.5.23 {KIMI} {flags}")
     assert study.server.flags["cuda-graph-max-bs-decode"] == 96
     assert study.server.flags["attention-backend"] == "flashmla"
     assert study.server.flags["max-running-requests"] == 96
     assert "# today's --cuda-graph-max-bs, renamed in SGLang 0.5.23" in study.text
     assert {"cuda-graph-max-bs", "enable-flashmla"}.isdisjoint(study.server.flags)
     assert "--cuda-graph-max-bs-decode 96 --attention-backend flashmla" in study.production.command
-    said = " ".join(said.split())
-    assert "`--cuda-graph-max-bs` is written as `--cuda-graph-max-bs-decode`" in said
-    assert said.count("`--cuda-graph-max-bs`") == said.lower().count("enable-flashmla`") == 1
+    printed = " ".join(printed.split())
+    assert "`--cuda-graph-max-bs` is written as `--cuda-graph-max-bs-decode`" in printed
+    assert printed.count("`--cuda-graph-max-bs`") == printed.lower().count("enable-flashmla`") == 1
     # A switch that became a number has another meaning.
     assert study.server.flags["enable-ep-moe"] is True
     for other in ("v0.5.17", "latest"):
@@ -527,14 +531,14 @@ def test_the_installed_sglang_decides_the_flag_names(make, tmp_path, monkeypatch
 
 
 def test_fixed_max_running_requests_has_a_note_and_covers_todays_graph_batches(make):
-    study, said = make("--from-command", f"{KIMI} --cuda-graph-bs 1 8 160")
+    study, printed = make("--from-command", f"{KIMI} --cuda-graph-bs 1 8 160")
     assert study.server.flags["max-running-requests"] == 160
-    said = " ".join(said.split())
-    assert "`max-running-requests` is fixed at 160" in said
+    printed = " ".join(printed.split())
+    assert "`max-running-requests` is fixed at 160" in printed
     assert "--max-running-requests" not in study.production.command
-    study, said = make("--force", "--from-command", f"{KIMI} --max-running-requests 32")
+    study, printed = make("--force", "--from-command", f"{KIMI} --max-running-requests 32")
     assert study.server.flags["max-running-requests"] == 32
-    assert "is fixed at" not in said
+    assert "is fixed at" not in printed
 
 
 def test_given_values_override_those_of_the_script(make):
@@ -545,38 +549,38 @@ def test_given_values_override_those_of_the_script(make):
     direct = script.replace("TP=", "N=1\n: ").replace("$TP", "$(nproc --all)")
     assert "--set '$(nproc --all)=VALUE'" in make("--from-command", direct, code=2)[1]
     for option in ("TP=4", "$(nvidia-smi -L | wc -l)=4"):
-        study, said = make("--force", "--from-command", script, "--set", option)
+        study, printed = make("--force", "--from-command", script, "--set", option)
         assert study.server.flags["tp-size"] == 4
-        assert "no such variable" not in said
+        assert "no such variable" not in printed
         assert "--tp 4" in study.production.command.replace('"', "")
-    _, said = make("--force", "--from-command", script, "--set", "TP=4", "--set", "PORT=1")
-    assert "--set PORT: the command uses no such variable" in said
+    _, printed = make("--force", "--from-command", script, "--set", "TP=4", "--set", "PORT=1")
+    assert "--set PORT: the command uses no such variable" in printed
 
 
 def test_service_selects_one_of_several(make, tmp_path):
     file = f"services:\n  a:\n    command: {LLAMA}\n  b:\n    command: {LLAMA} --page-size 16\n"
     (tmp_path / "compose.yaml").write_text(file)
-    study, said = make("--from-command", "compose.yaml")
+    study, printed = make("--from-command", "compose.yaml")
     assert "page-size" not in study.server.flags
-    assert "`--service b`" in said
-    study, said = make("--force", "--from-command", "compose.yaml", "--service", "b")
+    assert "`--service b`" in printed
+    study, printed = make("--force", "--from-command", "compose.yaml", "--service", "b")
     assert study.server.flags["page-size"] == 16
-    _, said = make("--force", "--from-command", "compose.yaml", "--service", "c", code=2)
-    assert "no service c in it; those that start SGLang are a, b" in " ".join(said.split())
+    _, printed = make("--force", "--from-command", "compose.yaml", "--service", "c", code=2)
+    assert "no service c in it; those that start SGLang are a, b" in " ".join(printed.split())
     assert "--service needs" in make("--force", "--model", "a/b", "--service", "b", code=2)[1]
 
 
 def test_a_mistake_has_one_note(make):
-    _, said = make("--from-command", f"{LLAMA} --mem-fracton-static 0.8")
-    assert said.count("mem-fracton-static") == 1
+    _, printed = make("--from-command", f"{LLAMA} --mem-fracton-static 0.8")
+    assert printed.count("mem-fracton-static") == 1
 
 
 def test_an_api_key_variable_is_not_a_server_variable(make):
-    study, said = make(
+    study, printed = make(
         "--from-command", f'export SGLANG_API_KEY=k\n{LLAMA} --api-key "$SGLANG_API_KEY"'
     )
     assert study.production.command == f'{LLAMA} --api-key "$SGLANG_API_KEY"'
-    assert "reads no such variable" not in said
+    assert "reads no such variable" not in printed
     assert warnings(study) == ()
 
 
@@ -590,8 +594,8 @@ def test_an_old_image_gets_no_unsupported_settings(make):
 def test_nothing_is_overwritten_without_force(make, tmp_path):
     make("--from-command", LLAMA)
     before = (tmp_path / "made.yaml").read_text()
-    _, said = make("--from-command", KIMI, code=2)
-    assert "--force" in said
+    _, printed = make("--from-command", KIMI, code=2)
+    assert "--force" in printed
     assert (tmp_path / "made.yaml").read_text() == before
     make("--from-command", KIMI, "--force")
     assert (tmp_path / "made.yaml").read_text() != before
@@ -619,15 +623,15 @@ def _no_links(*_arguments, **_options):
 
 def test_an_unwritable_folder_is_an_error(make, tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_text", _no_links)
-    _, said = make("--from-command", LLAMA, code=2)
-    assert "cannot write made.yaml" in said
+    _, printed = make("--from-command", LLAMA, code=2)
+    assert "cannot write made.yaml" in printed
     assert list(tmp_path.iterdir()) == []
 
 
 def test_next_commands_quote_paths_with_blanks(make, tmp_path):
     (tmp_path / "my studies").mkdir()
-    _, said = make("--from-command", LLAMA, output="my studies/a b.yaml")
-    assert "tuner validate --study 'my studies/a b.yaml'" in said
+    _, printed = make("--from-command", LLAMA, output="my studies/a b.yaml")
+    assert "tuner validate --study 'my studies/a b.yaml'" in printed
 
 
 @pytest.mark.parametrize(
@@ -658,9 +662,9 @@ def test_to_stdout_and_from_stdin(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO(f"#!/bin/sh\nexec {LLAMA} \\\n  --tp 1\n"))
     assert run(["init", "--from-command", "-", "--output", "-"]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("# Made by")
-    assert "next:" in said.err
+    printed = capsys.readouterr()
+    assert printed.out.startswith("# Made by")
+    assert "next:" in printed.err
     assert list(tmp_path.iterdir()) == []
     assert run(["init", "--from-command", LLAMA, "--output", "-", "--json"]) == 2
 
@@ -675,37 +679,37 @@ def test_to_stdout_and_from_stdin(tmp_path, monkeypatch, capsys):
 )  # fmt: skip
 def test_commands_are_read_from_files(make, tmp_path, name, where, text):
     (tmp_path / name).write_text(text)
-    study, said = make("--from-command", name)
+    study, printed = make("--from-command", name)
     assert study.model.path == "meta-llama/Llama-3.1-8B-Instruct"
-    assert f"from {name}" in said
+    assert f"from {name}" in printed
     assert f"from {name}" in study.text
     if name != "launch.sh":
-        assert f"(a {where})" in " ".join(said.split())
-        assert "--entrypoint bash" in said
+        assert f"(a {where})" in " ".join(printed.split())
+        assert "--entrypoint bash" in printed
 
 
 def test_the_output_shows_how_to_enter_the_container(make, tmp_path):
     (tmp_path / "compose.yml").write_text(f"services:\n  my llm:\n    command: {LLAMA}\n")
-    _, said = make("--from-command", "compose.yml")
+    _, printed = make("--from-command", "compose.yml")
     run = """docker compose run --rm -v "$PWD":"$PWD" -w "$PWD" --entrypoint bash 'my llm'\n"""
-    assert run in said
+    assert run in printed
     pod = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n"
     pod += f"  - {{name: llm, image: lmsysorg/sglang, args: {json.dumps(LLAMA.split())}}}\n"
     (tmp_path / "pod.yaml").write_text(pod)
-    _, said = make("--force", "--from-command", "pod.yaml")
-    assert "kubectl exec -it POD -c llm -- bash\n" in said
-    assert "image lmsysorg/sglang (a Kubernetes manifest)" in " ".join(said.split())
-    assert "use today's image with `--image lmsysorg/sglang`." in said
+    _, printed = make("--force", "--from-command", "pod.yaml")
+    assert "kubectl exec -it POD -c llm -- bash\n" in printed
+    assert "image lmsysorg/sglang (a Kubernetes manifest)" in " ".join(printed.split())
+    assert "use today's image with `--image lmsysorg/sglang`." in printed
 
 
 def test_the_output_lists_all_points(make):
-    _, said = make("--from-command", LLAMA, "--concurrency", "1, 16, 4/s")
-    assert "at concurrency 1 and 16, 4 requests/s" in said
+    _, printed = make("--from-command", LLAMA, "--concurrency", "1, 16, 4/s")
+    assert "at concurrency 1 and 16, 4 requests/s" in printed
 
 
 def test_json_describes_the_study(make, capsys, tmp_path):
-    _, said = make("--from-command", KIMI, "--json", "--gpus", "8x RTX 4090")
-    data = json.loads(said)
+    _, printed = make("--from-command", KIMI, "--json", "--gpus", "8x RTX 4090")
+    data = json.loads(printed)
     assert data["file"] == "made.yaml"
     assert data["study"] == "kimi-k2.5"
     assert data["baselines"] == ["none", "default", "production"]

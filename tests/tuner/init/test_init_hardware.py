@@ -124,7 +124,7 @@ def test_detect_returns_no_gpus_without_a_working_driver(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    ("hardware", "said"),
+    ("hardware", "expected"),
     [
         (Hardware(4, "A100 PCIe", "pcie", "given"), "4x A100 PCIe (given)"),
         (Hardware(8, "L40S", "pcie", "nvidia-smi"), "8x L40S, PCIe (nvidia-smi)"),
@@ -142,5 +142,5 @@ def test_detect_returns_no_gpus_without_a_working_driver(tmp_path, monkeypatch, 
         ),
     ],
 )
-def test_describe_names_the_sources(hardware, said):
-    assert hardware.describe() == said
+def test_describe_names_the_sources(hardware, expected):
+    assert hardware.describe() == expected

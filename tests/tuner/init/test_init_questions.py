@@ -29,7 +29,7 @@ LLAMA = "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-In
 
 
 class Terminal:
-    """A person at a terminal: reads until something is said, types, presses Ctrl-C."""
+    """A person at a terminal: waits for text, types, and presses Ctrl-C."""
 
     def __init__(self, arguments, folder, env) -> None:
         self.screen, inside = pty.openpty()

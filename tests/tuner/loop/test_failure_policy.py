@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from results.records import (
@@ -16,6 +20,7 @@ from results.records import (
 from search_spaces.configuration import Configuration, Setting
 from tuner.loop.failure_policy import HOST_FAULTS, HOST_PAUSES_S, consequences_of, killed_again
 
+ROOT = Path(__file__).parents[3]
 KILL = Failure("server_killed", "load", "host", "the server was killed by SIGKILL")
 
 
@@ -134,3 +139,24 @@ def test_a_server_killed_once_is_not(earlier):
 def test_other_failures_are_left_as_they_are():
     failure = Failure("cuda_oom", "load", "configuration", "x")
     assert killed_again(failure, launch(2), [0], [launch(1, KILL)], trials(t0=None)) == failure
+
+
+MAKERS = {"Failure", "_error", "load_error"}
+"""Functions whose first argument is the kind of a failure."""
+
+
+def kinds_in(module):
+    """Kinds that a module names where it makes a failure."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in MAKERS and node.args:
+            for part in ast.walk(node.args[0]):
+                if isinstance(part, ast.Constant) and re.fullmatch(r"[a-z_]+", str(part.value)):
+                    yield part.value
+
+
+def test_docs_list_every_kind_that_the_tuner_detects():
+    page = (ROOT / "docs" / "failures.md").read_text()
+    modules = [m for folder in ("tuner", "runners") for m in (ROOT / folder).rglob("*.py")]
+    found = {kind for m in modules if "simulated_server" not in m.parts for kind in kinds_in(m)}
+    assert len(found) > 20
+    assert {kind for kind in found if f"`{kind}`" not in page} == set()

@@ -29,12 +29,12 @@ def problem(profile, runner="simulated"):
 
 
 @pytest.mark.parametrize("runner", ["simulated", "sglang"])
-def test_a_profile_that_is_not_there(runner):
+def test_an_unknown_profile_gets_suggestions(runner):
     assert "did you mean `kimi`?" in problem("kimmi", runner)
     assert "./my-machine.yaml" in problem("nothing-like-it", runner)
 
 
-def test_a_file_that_is_no_profile(tmp_path):
+def test_an_invalid_profile_file_is_refused(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("gpu: H200\n")
     assert str(file) in problem(file)
@@ -42,16 +42,16 @@ def test_a_file_that_is_no_profile(tmp_path):
     assert "not YAML" in problem(file)
 
 
-def test_a_profile_that_is_there():
+def test_a_known_profile_is_accepted():
     check_runner_key(parse_study(STUDY.replace("PROFILE", "kimi").replace("RUNNER", "sglang"), "a"))
 
 
-def test_a_study_without_one_is_not_asked():
+def test_a_study_without_a_profile_is_accepted():
     text = STUDY.replace("simulated: {profile: PROFILE}\n", "").replace("RUNNER", "sglang")
     check_runner_key(parse_study(text, "small.yaml"))
 
 
-def test_an_unknown_runner_is_refused_with_the_known_ones():
+def test_an_unknown_runner_gets_the_known_names():
     text = STUDY.replace("PROFILE", "kimi").replace("RUNNER", "vllm")
     with pytest.raises(StudyFileError) as caught:
         check_runner_key(parse_study(text, "small.yaml"))

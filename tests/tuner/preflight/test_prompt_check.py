@@ -1,4 +1,4 @@
-"""What a study reads is checked before any server is started."""
+"""Prompts and arrival traces are checked before any launch."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def problems(file):
     return [(problem.key, problem.line, problem.message) for problem in caught.value.problems]
 
 
-def test_files_are_found_beside_the_study(study):
+def test_paths_start_at_the_study(study):
     check_prompts(
         load_study(study("jsonl:mine.jsonl: 1, chat: 1", "{trace: arrivals.jsonl, requests: 8}"))
     )
 
 
-def test_a_file_that_is_not_there(study):
+def test_a_missing_file_is_refused(study):
     [(key, line, message)] = problems(study("jsonl:yours.jsonl: 1"))
     assert (key, line) == ("workload.prompts.jsonl:yours.jsonl", 5)
     assert "yours.jsonl (No such file or directory)" in message
     assert "folder of the study file" in message
 
 
-def test_a_wrong_line_of_a_file(study):
+def test_an_invalid_line_is_refused(study):
     file = study("jsonl:mine.jsonl: 1")
     (file.parent / "mine.jsonl").write_text('"one"\n{"question": 2}\n')
     [(key, _, message)] = problems(file)
@@ -77,13 +77,13 @@ def test_a_wrong_line_of_a_file(study):
     assert "needs one of the keys" in message
 
 
-def test_too_few_prompts_in_a_file(study):
+def test_too_few_prompts_are_refused(study):
     found = problems(study("jsonl:mine.jsonl: 1", lines=9))
     assert [(key, line) for key, line, _ in found] == [("workload.points[0]", 9)]
     assert "10 distinct prompts" in found[0][2]
 
 
-def test_too_few_of_a_data_set(study):
+def test_too_few_prompts_of_a_data_set_are_refused(study):
     [(key, _, message)] = problems(
         study("'sglang:random-ids?num-prompts=3': 1", "{concurrency: 1, requests: 2}")
     )
@@ -95,13 +95,13 @@ def test_too_few_of_a_data_set(study):
     ("trace", "times", "says"),
     [("none.jsonl", 8, "cannot read"), ("arrivals.jsonl", 7, "has 7 arrivals")],
 )
-def test_a_trace_is_read(study, trace, times, says):
+def test_a_missing_or_short_trace_is_refused(study, trace, times, says):
     [(key, line, message)] = problems(study(point=f"{{trace: {trace}, requests: 8}}", times=times))
     assert (key, line) == ("workload.points[1].trace", 10)
     assert says in message
 
 
-def test_validate_and_dry_run_say_that_a_mooncake_trace_is_in_milliseconds(study, capsys):
+def test_a_mooncake_trace_gets_a_note_on_milliseconds(study, capsys):
     file = study(point="{trace: arrivals.jsonl, requests: 8}")
     rows = [{"timestamp": 500 * n, "output_length": 52} for n in range(8)]
     trace = file.parent / "arrivals.jsonl"
@@ -116,7 +116,7 @@ def test_validate_and_dry_run_say_that_a_mooncake_trace_is_in_milliseconds(study
         assert "lengths are not used" in note
 
 
-def test_a_study_of_files_and_open_loops_runs(study, tmp_path, monkeypatch, capsys):
+def test_a_study_with_files_and_open_loops_runs(study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = study("jsonl:mine.jsonl: 1", "{trace: arrivals.jsonl, requests: 8}")
     for attempt in range(3):
@@ -135,7 +135,7 @@ def test_a_study_of_files_and_open_loops_runs(study, tmp_path, monkeypatch, caps
     assert trial["score"] == pytest.approx(1.0)
 
 
-def test_a_study_goes_on_with_the_paths_of_its_own_folder(study, tmp_path, monkeypatch, capsys):
+def test_resume_reads_files_in_the_folder_of_the_study(study, tmp_path, monkeypatch, capsys):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     file = study("jsonl:mine.jsonl: 1", "{concurrency: 1, requests: 4}")
@@ -160,7 +160,7 @@ def test_a_study_goes_on_with_the_paths_of_its_own_folder(study, tmp_path, monke
     assert run(["resume", "--study", str(file), "--storage", storage]) in {0, 4}
 
 
-def test_a_rate_that_never_ends(study):
+def test_a_rate_that_takes_over_a_week_is_refused(study):
     (problem,) = problems(study(point="{request_rate: 1.0e-300, requests: 8}"))
     assert problem[0] == "workload.points[1].request_rate"
     assert "over a week" in problem[2]

@@ -1,4 +1,4 @@
-"""SGLang is asked before any launch: by `validate`, by dry runs and by sweeps.
+"""`validate`, dry runs and sweeps check configurations with SGLang before any launch.
 
 By a package of its name that has arguments only; the real one is asked in
 `tests/search_spaces/rules/test_rules_against_sglang.py` and `tests/sglang/test_validate.py`.
@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 from jsonschema import validate
 
+from runners import registry
+from runners.process.environment import Preflight
 from runners.process.gpu_locks import DeviceLocks
+from runners.registry import has_preflight, make_runner, runner_names
 from runners.sglang.runner import SGLangRunner
 from search_spaces.study_file.load import parse_study
+from tuner.cli.app import run
 from tuner.preflight.sglang import apply_preflight
 from tuner.studies import assembly
 
@@ -47,7 +51,7 @@ def text_of(*, model="org/model", fixed="", topk="[1]", flags="", more=""):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """SGLang 9.8.7, as it were, for the tuner's own interpreter."""
+    """Install a stand-in for SGLang 9.8.7 in the tuner's interpreter."""
 
     def install(version="9.8.7", **how):
         folder = write_sglang(tmp_path / "site", version, **how)
@@ -77,32 +81,32 @@ def planned(tuner, call):
     return run
 
 
-def test_validate_tells_what_it_takes_and_sets_itself(installed, validated):
+def test_validate_prints_acceptance_and_sglangs_own_choices(installed, validated):
     installed()
-    told, _ = validated(text_of(topk="[1, 2]"))
-    assert "SGLang 9.8.7 accepts all of " in told
-    assert "NCCL variables" in told
+    printed, _ = validated(text_of(topk="[1, 2]"))
+    assert "SGLang 9.8.7 accepts all of " in printed
+    assert "NCCL variables" in printed
     assert (
         "--attention-backend is not set, SGLang chooses: fa3 at topk not set or "
-        "1, flashinfer at topk 2" in told
+        "1, flashinfer at topk 2" in printed
     )
     assert (
         "--max-running-requests is not set, SGLang chooses: not set at algorithm "
-        "none, 48 at algorithm EAGLE3" in told
+        "none, 48 at algorithm EAGLE3" in printed
     )
-    assert "as if on" not in told
+    assert "this machine has no GPU" not in printed
 
 
-def test_validate_tells_what_it_refuses_and_rewrites(installed, validated):
+def test_validate_prints_refusals_and_changed_values(installed, validated):
     installed()
-    told, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"))
-    assert " refuses " in told
-    assert "EAGLE3 steps " in told
-    assert "would not start: ValueError: topk 8 is not to its taste" in told
-    assert "would run with --page-size 4 instead of 3" in told
+    printed, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"))
+    assert " refuses " in printed
+    assert "EAGLE3 steps " in printed
+    assert "would not start: ValueError: topk 8 is not to its taste" in printed
+    assert "would run with --page-size 4 instead of 3" in printed
 
 
-def test_validate_json_has_it_all(installed, validated):
+def test_validate_json_matches_its_schema(installed, validated):
     installed()
     out, _ = validated(text_of(topk="[1, 8]", flags="page-size: [1, 3]"), "--json")
     found = json.loads(out)
@@ -118,129 +122,151 @@ def test_validate_json_has_it_all(installed, validated):
     assert "attention-backend" not in {c["flag"] for c in summary["sets_itself"]}  # no tree runs
 
 
-def test_a_gpu_that_is_not_here_is_pretended_and_named(installed, validated, monkeypatch):
+def test_a_missing_gpu_is_simulated(installed, validated, monkeypatch):
     installed()
     text = text_of().replace("device: cpu, ", "")
-    told, _ = validated(text, "--gpu", "b200")
-    # The package knows of no GPU, and PyTorch is not here: that is told, and nothing is refused.
-    assert "study s is valid" in told
-    assert "SGLang cannot be imported: ModuleNotFoundError: No module named 'torch'" in told
+    printed, _ = validated(text, "--gpu", "b200")
+    # The stand-in needs PyTorch to simulate a GPU; without PyTorch the check is skipped.
+    assert "study s is valid" in printed
+    assert "SGLang cannot be imported: ModuleNotFoundError: No module named 'torch'" in printed
 
 
-def test_a_gpu_that_nobody_knows_is_an_error(installed, validated):
+def test_an_unknown_gpu_is_an_error(installed, validated):
     installed()
-    _, told = validated(text_of(), "--gpu", "tpu", code=2)
-    assert "--gpu tpu: not known here; name one of H100, H200, B200" in told
+    _, printed = validated(text_of(), "--gpu", "tpu", code=2)
+    assert "--gpu tpu is unknown; use one of H100, H200, B200" in printed
 
 
-def test_a_study_of_which_nothing_would_run_is_an_error(installed, validated, planned):
+def test_a_study_that_sglang_refuses_is_an_error(installed, validated, planned):
     installed()
     text = text_of(fixed="schedule-conservativeness: 0.5, of-another-world: 1")
-    _, told = validated(text, code=2)
-    assert "refuses every configuration of the study: unrecognized arguments: --of-another" in told
-    assert "No version of SGLang that the tuner knows has it" in told
+    _, printed = validated(text, code=2)
+    assert (
+        "refuses every configuration of the study: unrecognized arguments: --of-another" in printed
+    )
+    assert "No known SGLang version has this flag" in printed
     out, _ = validated(text, "--json", code=2)
     found = json.loads(out)
     assert found["ok"] is False
     assert "of-another-world" in found["errors"][0]["message"]
-    _, told = planned(text, code=2)
-    assert "refuses every configuration" in told
-    assert "Correct the study" in told
+    _, printed = planned(text, code=2)
+    assert "refuses every configuration" in printed
+    assert "Correct the study" in printed
 
 
-def test_a_study_of_which_the_baseline_alone_would_run_is_an_error(installed, validated, planned):
+def test_a_study_without_accepted_points_is_an_error(installed, validated, planned):
     installed()
     text = text_of(topk="[8]").replace("    - algorithm: none\n", "")
-    for told in (validated(text, code=2)[1], planned(text, code=2)[1]):
-        assert "refuses every configuration of the study: ValueError: topk 8 is not" in told
+    for printed in (validated(text, code=2)[1], planned(text, code=2)[1]):
+        assert "refuses every configuration of the study: ValueError: topk 8 is not" in printed
 
 
-def test_a_flag_of_another_version_has_its_name_there(installed, validated):
+def test_a_flag_of_another_version_gets_a_hint(installed, validated):
     installed("0.5.23")
-    _, told = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
-    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in told
-    assert "--chunked-prefil-size; did you mean `--chunked-prefill-size`?" in told
+    _, printed = validated(text_of(fixed="cuda-graph-max-bs: 8, chunked-prefil-size: 64"), code=2)
+    assert "server.flags: --cuda-graph-max-bs; write `--cuda-graph-max-bs-decode`" in printed
+    assert "--chunked-prefil-size; did you mean `--chunked-prefill-size`?" in printed
 
 
-def test_what_is_refused_is_not_planned(installed, planned):
+def test_refused_points_are_not_planned(installed, planned):
     installed()
     out, _ = planned(text_of(topk="[1, 8]"), "--json")
     plan = json.loads(out)
-    assert plan["legal_points"] == 6  # none and two chains, with two settings of NCCL
+    assert plan["legal_points"] == 6  # no speculation and two chains, with two NCCL settings
     assert any("topk 8 is not to its taste" in note for note in plan["notes"])
     assert plan["baselines"].keys() == {"none", "default"}
 
 
-def test_a_sweep_launches_no_refused_point(installed, tmp_path):
+def test_refused_points_are_not_launched(installed, tmp_path):
     installed(resolves_at_once=True)
     study = parse_study(text_of(topk="[1, 8]"), "s.yaml")
     servers = SGLangRunner(study, seed=0, log_dir=tmp_path)
     posed = assembly.build_problem(study, servers, hot_switch=True)
     assert any(point.speculation.topk == 8 for point in posed.space)
     problem = apply_preflight(posed, servers)
-    assert problem.space.digest == posed.space.digest  # a resumed study is the same one
+    assert problem.space.digest == posed.space.digest  # a study can be resumed
     assert {point.speculation.topk for point in problem.space} == {None, 1}
     assert len(problem.space) == len(problem.space.points) == 6
     needed = problem.launches.needed(problem.space).launches
     assert needed < posed.launches.needed(posed.space).launches
 
 
-def test_todays_command_that_would_not_start_is_an_error(installed, planned):
+def test_a_refused_production_command_is_an_error(installed, planned):
     installed()
     command = "python -m sglang.launch_server --model-path org/model --schedule-conservativeness"
     good = f"production: {{command: {command} 2 --device cpu}}"
     out, _ = planned(text_of(more=good), "--json")
     assert "production" in json.loads(out)["baselines"]
     bad = good.replace("conservativeness 2", "conservativeness 2 --random-seed many")
-    _, told = planned(text_of(more=bad), code=2)
-    assert "refuses the baseline 'production': argument --random-seed: invalid int value" in told
+    _, printed = planned(text_of(more=bad), code=2)
+    assert "refuses the baseline 'production': argument --random-seed: invalid int value" in printed
 
 
-def test_a_model_that_is_not_here_is_no_refusal(installed, planned):
+def test_a_missing_model_is_not_a_refusal(installed, planned):
     installed()
     out, _ = planned(text_of(model="elsewhere/model"), "--json")
     [note] = [n for n in json.loads(out)["notes"] if "not checked" in n]
     assert "OSError: not here" in note
 
 
-def test_what_must_be_fetched_to_ask_about_a_model_is_told(installed, validated):
+def test_a_missing_model_configuration_has_a_download_command(installed, validated):
     installed()
-    told, _ = validated(text_of(model="hub/model"))
-    assert "this machine has no config.json of hub/model or org/draft" in told
-    assert "`hf download NAME config.json`" in told
-    assert "https://hub" not in told
+    printed, _ = validated(text_of(model="hub/model"))
+    assert "this machine has no config.json of hub/model or org/draft" in printed
+    assert "`hf download NAME config.json`" in printed
+    assert "https://hub" not in printed
 
 
-def test_what_was_not_asked_about_is_told_with_the_reason(installed, validated):
+def test_unchecked_configurations_are_listed_with_the_reason(installed, validated):
     installed()
     text = text_of().replace("env: {NCCL_PROTO", "env: {SGLANG_MOOD: [null, dying], NCCL_PROTO")
-    told, _ = validated(text)
-    assert "not checked: the check ended with exit code 7: it hurts" in told
+    printed, _ = validated(text)
+    assert "not checked: the check ended with exit code 7: it hurts" in printed
     text = text_of().replace("server: {", "server: {env: {SGLANG_MOOD: dying}, ")
-    told, _ = validated(text)
-    assert "the configurations were not checked with SGLang" in told
-    assert "ended with exit code 7: it hurts" in told
+    printed, _ = validated(text)
+    assert "the configurations were not checked with SGLang" in printed
+    assert "ended with exit code 7: it hurts" in printed
 
 
-def test_it_is_not_asked_beside_a_measurement(installed, validated, tmp_path):
+def test_the_check_is_skipped_during_a_measurement(installed, validated, tmp_path):
     installed()
     with DeviceLocks(("cpu",), "another"):
-        told, _ = validated(text_of())
-    assert "the configurations were not checked with SGLang" in told
-    assert "cpu is in use by a tuner" in told
-    told, _ = validated(text_of(), "--no-sglang")
-    assert "SGLang" not in told
+        printed, _ = validated(text_of())
+    assert "the configurations were not checked with SGLang" in printed
+    assert "cpu is in use by a tuner" in printed
+    printed, _ = validated(text_of(), "--no-sglang")
+    assert "SGLang" not in printed
 
 
-def test_simulated_studies_ask_nobody(installed, validated, planned):
+def test_simulated_studies_are_not_checked(installed, validated, planned):
     installed()
     text = text_of(fixed="of-another-world: 1", more="runner: simulated")
-    told, _ = validated(text)
-    assert "SGLang 9.8.7" not in told
+    printed, _ = validated(text)
+    assert "SGLang 9.8.7" not in printed
     planned(text)
 
 
-def test_doctor_sees_whether_it_can_be_asked(installed, call, tmp_path):
+@pytest.mark.parametrize("name", runner_names())
+def test_the_registry_knows_the_runners_with_preflight(name, tmp_path):
+    servers = make_runner(name, parse_study(text_of(), "s.yaml"), seed=0, log_dir=tmp_path)
+    assert has_preflight(name) == isinstance(servers, Preflight)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_validate_checks_the_studies_of_every_runner_with_preflight(
+    installed, tmp_path, monkeypatch, capsys, checked
+):
+    installed()
+    monkeypatch.setattr(registry, "_CLASSES", dict(registry._CLASSES))
+    monkeypatch.setattr(registry, "_WITH_PREFLIGHT", set(registry._WITH_PREFLIGHT))
+    kind = "SGLangRunner" if checked else "Runner"
+    registry.register("other", f"runners.sglang.runner:{kind}", preflight=checked)
+    (tmp_path / "s.yaml").write_text(text_of(more="runner: other"))
+    assert run(["validate", "--study", str(tmp_path / "s.yaml")]) == 0
+    assert ("SGLang 9.8.7 accepts all of " in capsys.readouterr().out) == checked
+
+
+def test_doctor_reports_whether_the_check_can_run(installed, call, tmp_path):
     installed()
     out, _ = call("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}

@@ -10,10 +10,10 @@ tuner.
 import os
 
 STEPS_VARIABLE = "TUNER_SWITCHABLE_STEPS"
-"""Asks for the hot switch, among these draft steps: `1,2,5`."""
+"""Enables hot switching between these draft steps: `1,2,5`."""
 
 CLOCK_VARIABLE = "TUNER_CYCLE_CLOCK"
-"""Asks for the cycle's clock: `1` (`0`: as if it were not there)."""
+"""Enables the cycle clock: `1` (`0` and empty: off)."""
 
 
 def asked_for() -> bool:

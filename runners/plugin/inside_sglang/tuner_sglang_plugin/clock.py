@@ -11,34 +11,128 @@ An error in the clock stops the clock permanently and never the server.
 
 from __future__ import annotations
 
+import math
 import pkgutil
+import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .durations import Durations
 from .hooks import Point
-from .marks import CpuMarks, CudaMarks
-from .saying import refuse, say
+from .log import refuse, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME = "clock"
 DEVICES = ("cpu", "cuda")
-"""Whose time it can take."""
+"""Devices whose time it measures."""
 
 RUN_KEY = "tuner_clock"
-"""Stops it (0) and lets it go on (1): what it costs is measured within one launch."""
+"""Stops (0) and starts (1) the clock, so that its cost can be measured within one launch."""
 
 _DRAFT = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker"
-_FORWARD = Point(
-    "sglang.srt.model_executor.model_runner.ModelRunner.forward",
+_FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+_FORWARD_SIGNATURE = (
     "(self, forward_batch, skip_attn_backend_init=, pp_proxy_tensors=, reinit_attn_backend=,"
-    " split_forward_count=)",
+    " split_forward_count=)"
 )
 _IDLE = "sglang.srt.managers.scheduler.Scheduler.is_fully_idle"
 _READ_AT_ONCE = 4
-"""Cycles that are read per new one: more than one, so that what waits cannot grow."""
+"""Cycles that are read per new cycle; more than one, so that unread cycles do not accumulate."""
+
+
+GROWTH = 1.02
+"""Ratio of bucket limits: medians from buckets are within 1 %."""
+
+LEAST_S = 1e-6
+"""Lower limit of bucket 0, which also holds shorter durations."""
+
+_PER_BUCKET = 1 / math.log(GROWTH)
+
+
+def bucket_of(seconds: float) -> int:
+    """Bucket `i` holds durations in `[1e-6 * 1.02**i, 1e-6 * 1.02**(i + 1))` seconds."""
+    return int(math.log(seconds / LEAST_S) * _PER_BUCKET) if seconds > LEAST_S else 0
+
+
+class Durations:
+    """Durations of one part since the start."""
+
+    __slots__ = ("buckets", "count", "graphs", "total_s")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_s = 0.0
+        self.graphs = 0
+        self.buckets: dict[int, int] = {}
+
+    def add(self, seconds: float, *, graph: bool = False) -> None:
+        """Count one duration."""
+        self.count += 1
+        self.total_s += seconds
+        self.graphs += graph
+        bucket = bucket_of(seconds)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON for `/server_info`."""
+        return {
+            "count": self.count,
+            "total_s": self.total_s,
+            "graphs": self.graphs,
+            "buckets": {str(bucket): n for bucket, n in sorted(self.buckets.items())},
+        }
+
+
+class CpuMarks:
+    """Marks of a CPU, which has done the work when the call returns."""
+
+    def mark(self) -> Any:
+        """Now."""
+        return time.perf_counter()
+
+    def is_past(self, mark: Any) -> bool:  # noqa: ARG002 - the shape of marks
+        """Whether the device has passed the mark."""
+        return True
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Time between two passed marks."""
+        return float(end - begin)
+
+    def give_back(self, mark: Any) -> None:
+        """Release the mark."""
+
+
+class CudaMarks:
+    """Events on the current stream, read after the GPU has passed them.
+
+    Nothing waits for the GPU. Events are reused, since creating one costs more than recording it.
+    """
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415 - the server's; in schedulers only
+
+        self._make: Callable[[], Any] = partial(torch.cuda.Event, enable_timing=True)
+        self._spare: list[Any] = []
+
+    def mark(self) -> Any:
+        """Record an event on the stream."""
+        event = self._spare.pop() if self._spare else self._make()
+        event.record()
+        return event
+
+    def is_past(self, mark: Any) -> bool:
+        """Whether the GPU has passed the event; does not wait."""
+        return bool(mark.query())
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Time between two passed events."""
+        return float(begin.elapsed_time(end)) / 1e3
+
+    def give_back(self, mark: Any) -> None:
+        """Release the mark."""
+        self._spare.append(mark)
 
 
 class _Cycle:
@@ -76,29 +170,25 @@ class CycleClock:
     @property
     def points(self) -> dict[str, tuple[Point, ...]]:
         """Both halves of the draft worker, the forward of every model, and the idle check."""
-        forward = Point(_FORWARD.target, _FORWARD.signature, "around", self.forward)
+
+        def each(idle: str, draft: str, draft_extend: str) -> tuple[Point, ...]:
+            return (
+                Point(_FORWARD, _FORWARD_SIGNATURE, "around", self.forward),
+                Point(_IDLE, idle),
+                Point(f"{_DRAFT}.draft", draft, "around", self.draft),
+                Point(
+                    f"{_DRAFT}._draft_extend_for_decode", draft_extend, "around", self.draft_extend
+                ),
+            )
+
         return {
-            "0.5.17": (
-                forward,
-                Point(_IDLE, "(self, for_health_check=)"),
-                Point(f"{_DRAFT}.draft", "(self, batch)", "around", self.draft),
-                Point(
-                    f"{_DRAFT}._draft_extend_for_decode",
-                    "(self, batch, batch_result)",
-                    "around",
-                    self.draft_extend,
-                ),
+            "0.5.17": each(
+                "(self, for_health_check=)", "(self, batch)", "(self, batch, batch_result)"
             ),
-            "0.5.23": (
-                forward,
-                Point(_IDLE, "(self, for_health_check=, ignore_waiting=)"),
-                Point(f"{_DRAFT}.draft", "(self, batch, *, with_topology=)", "around", self.draft),
-                Point(
-                    f"{_DRAFT}._draft_extend_for_decode",
-                    "(self, batch, batch_result, *, kv_loc_plan=)",
-                    "around",
-                    self.draft_extend,
-                ),
+            "0.5.23": each(
+                "(self, for_health_check=, ignore_waiting=)",
+                "(self, batch, *, with_topology=)",
+                "(self, batch, batch_result, *, kv_loc_plan=)",
             ),
         }
 

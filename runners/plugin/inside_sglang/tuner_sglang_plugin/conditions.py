@@ -8,12 +8,59 @@ have the same result on each.
 from __future__ import annotations
 
 import pkgutil
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .shapes import Shape, listed, shape_of
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 WORKERS = ("EAGLEWorkerV2", "StandaloneWorkerV2")
-"""Exactly these: what inherits from them (Gemma's MTP, a platform's own) builds other states."""
+"""Exactly these: derived workers (Gemma's MTP, those of other platforms) build other states."""
+
+
+class Shape(NamedTuple):
+    """Steps and tokens to verify, of a chain or (`topk` > 1) a tree.
+
+    Attributes:
+        steps: Draft steps.
+        draft_tokens: Tokens per verify, including the last known token.
+    """
+
+    steps: int
+    draft_tokens: int
+
+    @classmethod
+    def read(cls, word: str) -> Shape:
+        """Parse `5` (a chain) or `3/6`.
+
+        Raises:
+            ValueError: The text is neither.
+        """
+        steps, slash, draft_tokens = word.partition("/")
+        if not all(part.isascii() and part.isdigit() for part in (steps, draft_tokens or "0")):
+            raise ValueError(word)
+        return cls(int(steps), int(draft_tokens) if slash else int(steps) + 1)
+
+    def __str__(self) -> str:
+        return str(self.steps) if self.is_chain else f"{self.steps}/{self.draft_tokens}"
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every token follows the previous one."""
+        return self.draft_tokens == self.steps + 1
+
+    def fits_in(self, other: Shape) -> bool:
+        """Whether buffers sized for the other are large enough."""
+        return self.steps <= other.steps and self.draft_tokens <= other.draft_tokens
+
+
+def shape_of(holder: Any) -> Shape:
+    """Shape of a worker or of a state."""
+    return Shape(holder.speculative_num_steps, holder.speculative_num_draft_tokens)
+
+
+def listed(shapes: Iterable[Shape]) -> str:
+    """Format as in the variable and the ready line."""
+    return ",".join(map(str, sorted(shapes)))
 
 
 def unsupported_reason(worker: Any, candidates: tuple[Shape, ...]) -> str | None:
@@ -68,7 +115,7 @@ def _of_the_arguments(arguments: dict[str, Any]) -> str | None:
 
 
 NEVER = {
-    "enable_dp_attention": "its ranks are not told together",
+    "enable_dp_attention": "a request does not reach all its ranks together",
     "enable_multi_layer_eagle": "its worker builds no states",
     "enable_two_batch_overlap": "a switch would lose its attention backend",
     "enable_pdmux": "a switch would not reach its attention backends",
@@ -76,9 +123,9 @@ NEVER = {
     "speculative_adaptive": "it switches the steps itself",
 }
 ONE = {
-    "attn_dp_size": "it is attention DP, whose ranks are not told together",
-    "dp_size": "its replicas are not told together",
-    "pp_size": "its stages are not told together",
+    "attn_dp_size": "with attention DP a request does not reach all ranks together",
+    "dp_size": "a request does not reach all replicas together",
+    "pp_size": "a request does not reach all stages together",
 }
 
 

@@ -13,7 +13,7 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .saying import refuse
+from .log import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,11 +13,10 @@ import pkgutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from .conditions import sharing_reason, unsupported_reason
+from .conditions import Shape, listed, shape_of, sharing_reason, unsupported_reason
 from .hooks import Point
-from .saying import refuse, say
-from .shapes import Shape, listed, shape_of
-from .status import MARK_VARIABLE, place
+from .log import place, refuse, say
+from .status import MARK_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 NAME = "hot_switch"
 STEPS_KEY = "speculative_num_steps"
 DRAFT_TOKENS_KEY = "speculative_num_draft_tokens"
-"""Needed for a tree only: a chain has a token more than steps."""
+"""Needed for trees only: a chain has one token more than steps."""
 
 BUSY = "requests are waiting or running"
-"""A server is so for an instant after its last answer, too: then it is asked again."""
+"""Refusal that is worth a retry: a server is briefly busy after its last answer."""
 
 _EAGLE = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
 _STANDALONE = "sglang.srt.speculative.standalone_worker_v2.StandaloneWorkerV2"
@@ -119,7 +118,7 @@ class HotSwitch:
     def from_environment(cls, steps: str) -> HotSwitch:
         """Read the request of the tuner, or refuse."""
         if not os.environ.get(MARK_VARIABLE):
-            refuse(NAME, f"{MARK_VARIABLE} is not set, so nobody could be allowed to switch")
+            refuse(NAME, f"{MARK_VARIABLE} is not set, so no request could be accepted")
         try:
             candidates = {Shape.read(word) for word in steps.split(",")}
         except ValueError:
@@ -202,7 +201,7 @@ class HotSwitch:
         same result. Whether they are idle, they ask each other.
         """
         if self._held is None:
-            return "there is nothing to switch yet"
+            return "the worker is not built yet"
         steps = asked.pop(STEPS_KEY)
         shape = Shape(steps, asked.pop(DRAFT_TOKENS_KEY, steps + 1))
         if asked:

@@ -16,25 +16,25 @@ from . import CLOCK_VARIABLE, STEPS_VARIABLE
 from .clock import CycleClock
 from .hooks import Point, apply
 from .hot_switch import HotSwitch
-from .saying import MAIN_VARIABLE, refuse
+from .log import MAIN_VARIABLE, refuse
 from .status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SCHEDULERS = "sglang.srt.managers.scheduler"
-"""Imported in a scheduler process before its plugins are loaded, never in the detokenizer's."""
+"""Module that scheduler processes import before plugins, and detokenizers never import."""
 
 
 class Hooked(Protocol):
     """A part of the plugin with points in SGLang."""
 
     name: str
-    """As it is called in the log and in `/server_info`."""
+    """Name in the log and in `/server_info`."""
 
     @property
     def points(self) -> dict[str, tuple[Point, ...]]:
-        """By each version of SGLang that it was verified with: what it hooks and calls."""
+        """Hooked and called functions by verified version of SGLang."""
         ...
 
 
@@ -42,11 +42,11 @@ class Capability(Hooked, Protocol):
     """A function of the plugin with its own conditions."""
 
     key: str
-    """Of `POST /set_internal_state`: a request that has it is for this capability."""
+    """Key of its requests in `POST /set_internal_state`."""
     wish: str
-    """Such a request, in the words of the log, before its value."""
+    """Words for such a request in the log, before its value."""
     refused: str | None
-    """Why the last one was refused."""
+    """Why the last request was refused."""
 
     def ready(self, scheduler: Any) -> str:
         """Check that it works once the server is built; return text for the ready line."""

@@ -8,20 +8,19 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from .hooks import Point
-from .saying import refuse, say
+from .log import place, refuse, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PROTOCOL = 1
-"""Of `/server_info`'s `tuner_plugin`, of the log lines, and of the switching request."""
+"""Version of the status, the log lines and the switching request."""
 
 VERSION = "1.0"
-"""Of the plugin; its dist-info has the same."""
-
+"""Version of the plugin, equal to its dist-info."""
 
 MARK_VARIABLE = "TUNER_LAUNCH"
-"""The launch's mark, in the environment of every process that the tuner starts."""
+"""Variable with the mark of the launch, in every process that the tuner starts."""
 
 TOKEN_KEY = "tuner_token"  # noqa: S105 - the name of a field
 
@@ -120,12 +119,3 @@ def _ready(capability: Any, scheduler: Any) -> str:
 def _scheduler_of(holder: Any) -> Any:
     """The scheduler (0.5.17), or the scheduler of its controller (0.5.23)."""
     return getattr(holder, "scheduler", holder)
-
-
-def place() -> str:
-    """Rank of this process among those that serve one model, and their number."""
-    import torch.distributed as dist  # noqa: PLC0415 - the server's; in schedulers only
-
-    if not dist.is_initialized():
-        return "rank=0/1"
-    return f"rank={dist.get_rank()}/{dist.get_world_size()}"

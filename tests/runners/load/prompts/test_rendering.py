@@ -220,38 +220,37 @@ def test_with_the_real_transformers(tmp_path):
     make = """
         import json, sys
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-        folder = sys.argv[1]
+        folders = dict(zip(("chat", "plain"), sys.argv[1:]))
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         tokens = {token: n for n, token in enumerate(["<s>", "</s>", "<|im_start|>", *alphabet])}
         tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[]))
         tokenizer.add_special_tokens(["<s>", "</s>", "<|im_start|>"])
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.save(folder + "/tokenizer.json")
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>",
                   "eos_token": "</s>", "chat_template": "{{bos_token}}{% for m in messages %}"
                   "<|im_start|>{{m.role}}:{{m.content}};{% endfor %}<|im_start|>assistant:"}
-        if sys.argv[2] == "plain":
-            del config["chat_template"]
-        json.dump(config, open(folder + "/tokenizer_config.json", "w"))
-        json.dump({"model_type": "llama"}, open(folder + "/config.json", "w"))
+        for kind, folder in folders.items():
+            if kind == "plain":
+                del config["chat_template"]
+            tokenizer.save(folder + "/tokenizer.json")
+            json.dump(config, open(folder + "/tokenizer_config.json", "w"))
+            json.dump({"model_type": "llama"}, open(folder + "/config.json", "w"))
     """
-    for kind in ("chat", "plain"):
-        folder = tmp_path / kind
+    folders = [tmp_path / kind for kind in ("chat", "plain")]
+    for folder in folders:
         folder.mkdir()
-        subprocess.run(
-            [python, "-c", textwrap.dedent(make), str(folder), kind], check=True, timeout=120
-        )
+    subprocess.run([python, "-c", textwrap.dedent(make), *folders], check=True, timeout=120)
     chat = chat_renderer([python], str(tmp_path / "chat"))
-    [ids] = [prompt.input_ids for prompt in chat.render(PROMPTS[:1])]
+    prefix = Prefix("A prefix of many tokens, for it is one byte to a token.", 20)
+    many = [Prompt("p", "Why?", prefix=prefix), Prompt("q", "How?", prefix=prefix)]
+    # One call: each starts the server's Python, which imports transformers.
+    ids, p, q = (prompt.input_ids for prompt in chat.render([*PROMPTS[:1], *many]))
     assert chat.used_template is True
     assert ids[0] == 0  # one begin of sequence, not two
     assert ids.count(0) == 1
     assert ids.count(2) == 2  # <|im_start|> is one token each time
     assert len(ids) == 1 + 2 + len("user:Hello there;assistant:")
-    prefix = Prefix("A prefix of many tokens, for it is one byte to a token.", 20)
-    many = [Prompt("p", "Why?", prefix=prefix), Prompt("q", "How?", prefix=prefix)]
-    p, q = (prompt.input_ids for prompt in chat.render(many))
     assert p[: 1 + 1 + len("user:") + 20] == q[: 1 + 1 + len("user:") + 20]
     assert len(p) == len(ids) - len("Hello there") + 20 + len("\n\nWhy?")
     plain = chat_renderer([python], str(tmp_path / "plain"))

@@ -187,11 +187,11 @@ def switched(in_force, switches):
     ("before", "after", "said"),
     [
         (switched(2, 3), switched(2, 3), None),
-        (switched(2, 3), switched(5, 4), "2 were in force before the window, and 5 after"),
-        (switched(5, 3), switched(5, 3), "5 were in force before"),
-        (switched("2/6", 3), switched("2/6", 3), "2/6 were in force before the window"),
+        (switched(2, 3), switched(5, 4), "2 were active before the window, and 5 after"),
+        (switched(5, 3), switched(5, 3), "5 were active before"),
+        (switched("2/6", 3), switched("2/6", 3), "2/6 were active before the window"),
         (switched(2, 3), switched(2, 5), "switched 2 times inside the window"),
-        (switched(2, 3), FACTS, "does not say what is in force"),
+        (switched(2, 3), FACTS, "does not report the active setting"),
     ],
 )
 def test_plugin_watch_reports_another_setting(server, before, after, said):

@@ -15,12 +15,15 @@ from runners.plugin.inside_sglang.tuner_sglang_plugin import (
     CLOCK_VARIABLE,
     STEPS_VARIABLE,
     hot_switch,
-    saying,
+    log,
     status,
 )
-from runners.plugin.inside_sglang.tuner_sglang_plugin.clock import CycleClock
-from runners.plugin.inside_sglang.tuner_sglang_plugin.durations import Durations, bucket_of
-from runners.plugin.inside_sglang.tuner_sglang_plugin.marks import CudaMarks
+from runners.plugin.inside_sglang.tuner_sglang_plugin.clock import (
+    CudaMarks,
+    CycleClock,
+    Durations,
+    bucket_of,
+)
 
 
 class Stream:
@@ -365,7 +368,7 @@ def test_tuner_and_plugin_have_the_same_protocol(mark):
     """The plugin cannot import the tuner, so both define the protocol."""
     assert status.token_of(mark) == plugin_protocol.token_of(mark)
     assert status.PROTOCOL == plugin_protocol.PROTOCOL
-    assert saying.NAME == plugin_protocol.NAME
+    assert log.NAME == plugin_protocol.NAME
     assert (STEPS_VARIABLE, CLOCK_VARIABLE) == (
         plugin_protocol.STEPS_VARIABLE,
         plugin_protocol.CLOCK_VARIABLE,

@@ -14,13 +14,13 @@ from typing import NoReturn
 NAME = "tuner_sglang_plugin"
 
 MAIN_VARIABLE = "TUNER_SERVER_MAIN"
-"""The process that was started, for those that it starts; set by the plugin itself."""
+"""Process id of the server's main process, which the plugin sets for its children."""
 
 EXIT_CODE = 78
-"""Of a process that refuses (`EX_CONFIG`). A scheduler's end ends the server, with another code."""
+"""Exit code of a refusal (`EX_CONFIG`). A server whose scheduler refuses has another code."""
 
-_TOLD_S = 1.0
-"""Until who was told by a signal is ended."""
+_SIGNAL_S = 1.0
+"""Seconds from SGLang's failure signal to the kill."""
 
 
 def say(message: str) -> None:
@@ -45,8 +45,17 @@ def refuse(capability: str, reason: str) -> NoReturn:
         if os.environ.get(MAIN_VARIABLE) != str(os.getppid()):
             parent = os.getppid()
             os.kill(parent, signal.SIGQUIT)
-            time.sleep(_TOLD_S)
+            time.sleep(_SIGNAL_S)
             if os.getppid() == parent:
                 os.kill(parent, signal.SIGKILL)
         os._exit(EXIT_CODE)
     raise SystemExit(EXIT_CODE)
+
+
+def place() -> str:
+    """Rank of this process among those that serve one model, and their number."""
+    import torch.distributed as dist  # noqa: PLC0415 - the server's; in schedulers only
+
+    if not dist.is_initialized():
+        return "rank=0/1"
+    return f"rank={dist.get_rank()}/{dist.get_world_size()}"

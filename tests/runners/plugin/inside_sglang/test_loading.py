@@ -8,7 +8,7 @@ import pytest
 
 from runners.plugin.inside_sglang.tuner_sglang_plugin import asked_for
 from runners.plugin.inside_sglang.tuner_sglang_plugin.hot_switch import HotSwitch
-from runners.plugin.inside_sglang.tuner_sglang_plugin.saying import EXIT_CODE
+from runners.plugin.inside_sglang.tuner_sglang_plugin.log import EXIT_CODE
 
 from .conftest import CHAIN, HOT_SWITCH, MARK, PLUGIN
 from .other_plugin import write_plugin

@@ -8,10 +8,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from runners.plugin.inside_sglang.tuner_sglang_plugin.conditions import (
+    Shape,
     sharing_reason,
     unsupported_reason,
 )
-from runners.plugin.inside_sglang.tuner_sglang_plugin.shapes import Shape
 
 CHAINS = (Shape(1, 2), Shape(2, 3), Shape(5, 6))
 TREES = (Shape(1, 3), Shape(2, 4), Shape(3, 6))
