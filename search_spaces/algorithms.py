@@ -12,12 +12,9 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from search_spaces.configuration import NO_SPECULATION, Speculation
-
-if TYPE_CHECKING:
-    from search_spaces.study_file.study import Model
 
 
 class Shape(enum.Enum):
@@ -89,6 +86,16 @@ def canonical_algorithm(name: str) -> str:
 
 
 Family = Literal["llama", "other"]
+
+
+class Model(Protocol):
+    """The part of a study's model that decides its family (`search_spaces.study_file.study`)."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def family(self) -> Family | None: ...
+
 
 _LLAMA = {"LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM"}
 _OTHER_NAME = re.compile(r"deepseek|glm|gpt-oss|kimi|minimax|mistral-large|qwen", re.IGNORECASE)

@@ -67,7 +67,11 @@ def test_an_open_loop_with_few_requests_gives_a_warning(make_study):
 @pytest.mark.parametrize(
     ("server", "space", "says"),
     [
-        ({"flags": CLEAN | {"atention": "x"}}, {}, "server.flags.atention: No version of SGLang"),
+        (
+            {"flags": CLEAN | {"atention": "x"}},
+            {},
+            "server.flags.atention: No known SGLang version",
+        ),
         (
             {"flags": CLEAN},
             {"flags": {"mem-fraction": [0.8, 0.9]}},
