@@ -147,6 +147,8 @@ RULES: tuple[Rule, ...] = (
         "study",
         r"CUDA error: invalid device ordinal.*|.*the total number of ranks \(.*",
         "the machine has fewer devices than `tp-size` and the other parallel sizes need",
+        # Another rank may fail before the first one logs this phase.
+        "distributed",
     ),
     # Files of models, drafts and tokenizers.
     Rule(

@@ -93,14 +93,14 @@ def unknown_flag(name: str) -> str | None:
     known = options()
     begun = sorted({option.name for spelling, option in known.items() if spelling.startswith(name)})
     if len(begun) == 1 and not have:
-        return f"SGLang {newest} takes it for `{begun[0]}`, which begins so: write the whole name"
+        return f"SGLang {newest} reads it as `{begun[0]}`: write the whole name"
     if have:
         return (
             f"Of the versions that the tuner knows ({', '.join(VERSIONS)}) only "
             f"{' and '.join(have)} {_has(have)} it{_instead(name)}"
         )
     if begun:
-        return f"SGLang {newest} has no such flag; {_some(begun)} begin so: write one of them whole"
+        return f"SGLang {newest} has no such flag; {_some(begun)} begin with this text: write one"
     return f"No known SGLang version has this flag{_close(name, known)}"
 
 
@@ -150,7 +150,7 @@ def _word(option: Option, value: FixedValue, *, several: bool) -> str | None:
 def _choice_meant(text: str, choices: tuple[str, ...]) -> str:
     begun = [choice for choice in choices if choice.startswith(text)]
     if len(begun) > 1:
-        return f"{_some(begun)} begin so"
+        return f"{_some(begun)} begin with it"
     if begun:
         return f"did you mean `{begun[0]}`?"
     if len(choices) <= _MOST_SHOWN or _near(text, choices):

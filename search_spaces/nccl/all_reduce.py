@@ -40,7 +40,7 @@ PCIE_IPC_SIZES = (2, 4, 8)
 
 _IN_NCCLS_PLACE = {
     "enable-mscclpp": "MSCCL++ carries small all-reduces",
-    "enable-torch-symm-mem": "torch's symmetric memory carries all-reduces on H100 and B200",
+    "enable-torch-symm-mem": "torch's symmetric memory runs all-reduces on H100 and B200",
 }
 _DETERMINISTIC = ("NCCL_ALGO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
 _LOGGING = ("NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB", "NCCL_HOSTID")
@@ -75,13 +75,13 @@ def _own_kernel(study: Study, searched: tuple[str, ...], sizes: set[FixedValue])
         return
     if own and True not in _flag(study, OWN_OFF):
         where = (
-            "wherever the two GPUs reach each other's memory"
+            "if the two GPUs have peer access"
             if own == [2]
-            else "where NVLink joins all GPUs (and at tp-size 2 also over PCIe)"
+            else "if NVLink connects all GPUs (and at tp-size 2 also over PCIe)"
         )
         yield (
-            f"{_and(searched)} {_are(searched)} searched, but NCCL carries decoding only where "
-            f"SGLang's own all-reduce kernel does not, which is on {where}. If it is on here, the "
+            f"{_and(searched)} {_are(searched)} searched, but NCCL runs decoding only without "
+            f"SGLang's own all-reduce kernel, which is on {where}. If the kernel is on here, these "
             f"points are shown as inactive and not launched; search `{OWN_OFF}: [null, true]` too"
         )
     for flag, what in _IN_NCCLS_PLACE.items():
@@ -95,29 +95,29 @@ def _pcie_ipc(study: Study, searched: tuple[str, ...], sizes: set[FixedValue]) -
         return
     fitting = [size for size in sizes if size in PCIE_IPC_SIZES]
     if not fitting:
-        yield f"{PCIE_IPC} does nothing here: it runs at tp-size {_or(PCIE_IPC_SIZES)} only"
+        yield f"{PCIE_IPC} has no effect: it runs at tp-size {_or(PCIE_IPC_SIZES)} only"
         return
     if _flag(study, "enable-deterministic-inference") == {True}:
-        yield f"{PCIE_IPC} does nothing here: enable-deterministic-inference leaves it off"
+        yield f"{PCIE_IPC} has no effect: enable-deterministic-inference disables it"
         return
     if 2 in fitting and True not in _flag(study, OWN_OFF):
         yield (
-            f"{PCIE_IPC} comes after SGLang's own all-reduce kernel, which carries decoding at "
-            f"tp-size 2 wherever two GPUs reach each other's memory: write `{OWN_OFF}: true` under "
+            f"{PCIE_IPC} has no effect at tp-size 2 with peer access, because SGLang's own "
+            f"all-reduce kernel runs decoding there: write `{OWN_OFF}: true` under "
             "server.flags"
         )
     free = tuple(name for name in searched if name not in _held_beside_ipc(study))
     if free and all(_is_on(value) for value in values):
         yield (
-            f"{_and(free)} {_are(free)} searched, but FlashInfer's kernel carries decoding "
-            f"({PCIE_IPC}); NCCL is left with prefill and the gathering of logits"
+            f"{_and(free)} {_are(free)} searched, but FlashInfer's kernel runs decoding "
+            f"({PCIE_IPC}); NCCL only runs prefill and the gathering of logits"
         )
     elif free:
         example = ", ".join(f"{name}: null" for name in free)
         yield (
-            f"{_and(free)} {_are(free)} searched also where FlashInfer's kernel carries decoding "
-            f"({PCIE_IPC}), which costs launches: write `conditions: [{{when: {{env: {{{PCIE_IPC}: "
-            f'"1"}}}}, then: {{env: {{{example}}}}}}}]` under space'
+            f"{_and(free)} {_are(free)} also searched with FlashInfer's kernel, which runs "
+            f"decoding ({PCIE_IPC}), so launches are wasted: write `conditions: [{{when: {{env: "
+            f'{{{PCIE_IPC}: "1"}}}}, then: {{env: {{{example}}}}}}}]` under space'
         )
 
 

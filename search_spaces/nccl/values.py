@@ -48,7 +48,7 @@ def value_problem(name: str, value: str | None) -> str | None:
     if variable is None or value is None:
         return None
     if not value:
-        return "Is empty, which NCCL takes for not set: write null"
+        return "An empty value means not set: write null"
     if value != value.strip():
         return f"{value!r} has blanks around it: write {value.strip()!r}"
     return _READERS[variable.kind](variable, value)
@@ -57,13 +57,16 @@ def value_problem(name: str, value: str | None) -> str | None:
 def unknown_variable(name: str) -> str | None:
     """Warning about an `NCCL_` variable that NCCL does not read; `None` otherwise."""
     if name in LAST_READ_BY:
-        return f"NCCL {LAST_READ_BY[name]} was the last to read it; newer ones ignore it in silence"
+        return (
+            f"NCCL {LAST_READ_BY[name]} is the last version that reads this variable; newer ones "
+            "silently ignore it"
+        )
     upper = name.upper()
     if not upper.startswith("NCCL_") or name in VARIABLES or name in READ_BY_TORCH:
         return None
     close = difflib.get_close_matches(upper, VARIABLES, n=1, cutoff=0.75)
     hint = f"; did you mean `{close[0]}`?" if close else ""
-    return f"NCCL {NEWEST} reads no such variable (a plugin may), and ignores it in silence{hint}"
+    return f"NCCL {NEWEST} does not read this variable (a plugin may){hint}"
 
 
 def canonical_value(name: str, value: str) -> str:
@@ -110,18 +113,16 @@ def _number(variable: Variable, value: str) -> str | None:
     if not _NUMBER.fullmatch(value):
         digits = re.match(r"-?[0-9]+", value)
         taken = int(digits[0]) if digits else 0
-        return (
-            f"NCCL reads {value!r} as {taken}, in silence: write {span}, such as {variable.example}"
-        )
+        return f"NCCL reads {value!r} as {taken}: write {span}, such as {variable.example}"
     number = int(value, 0)
     if not variable.least <= number <= variable.most:
-        return f"Must be {span}, not {value}: NCCL would take another in silence" + _own_choice(
+        return f"Must be {span}, not {value}: NCCL would silently use another value" + _own_choice(
             value, variable
         )
     if number % variable.step:
         return (
-            f"Must be a multiple of {variable.step}, not {value}: NCCL would take "
-            f"{variable.most} in silence; write {variable.example}"
+            f"Must be a multiple of {variable.step}, not {value}: NCCL would silently "
+            f"use {variable.most}; write {variable.example}"
         )
     return None
 
@@ -139,7 +140,7 @@ def _level(_: Variable, value: str) -> str | None:
     if value.upper() in LEVELS:
         return f"NCCL knows it in capitals only, and ignores {value!r}: write {value.upper()}"
     hint = nearest(value, LEVELS)
-    return f"NCCL knows no level {value!r}, and ignores it in silence; {hint}"
+    return f"NCCL knows no level {value!r}, and silently ignores it; {hint}"
 
 
 def _words(variable: Variable, value: str) -> str | None:
@@ -202,8 +203,8 @@ def crossed_bounds(env: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
         most = _extreme(env, maxima, largest=False)
         if least and most and least[0] > most[0]:
             message = (
-                f"{least[1]} {least[0]} is more than {most[1]} {most[0]}: NCCL would ignore one of "
-                "them in silence"
+                f"{least[1]} {least[0]} is more than {most[1]} {most[0]}: NCCL would silently "
+                "ignore one of them"
             )
             yield least[1], most[1], message
 
@@ -304,14 +305,14 @@ def read_list(name: str, value: str) -> Enabled:
     out: dict[str, frozenset[str]] = {}
     named: set[str] = set()
     if any(letter.isspace() for letter in value):
-        raise BadListError(f"{value!r} has blanks, which NCCL takes for a part of the name: leave "
-                           "them out")  # fmt: skip
+        raise BadListError(f"{value!r} has blanks, which NCCL reads as part of the name: remove "
+                           "them")  # fmt: skip
     for index, entry in enumerate(value.split(";")):
         collectives, names = _entry(entry, value, index, example)
         if not named.isdisjoint(collectives) and index:
             twice = next(iter(named & set(collectives)))
             raise BadListError(
-                f"{twice} stands twice in {value!r}, and the last one wins: keep one"
+                f"{twice} is repeated in {value!r}, and NCCL uses the last one: keep one"
             )
         named |= set(collectives) if index or ":" in entry else set()
         inverted = names.startswith("^")
@@ -388,7 +389,7 @@ def _known(word: str, known: tuple[str, ...], what: str, name: str) -> str:
             return spelling
     if word.startswith("^"):
         raise BadListError(
-            f"`^` stands once, before the first name, and turns all of them round: not {word!r}"
+            f"Write `^` once, before the first name, to invert the whole entry; not before {word!r}"
         )
     if not word:
         raise BadListError("A name between two commas, or after `^`, is missing")

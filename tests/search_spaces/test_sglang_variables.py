@@ -69,7 +69,7 @@ def test_variables_of_production_give_warnings(make_study):
     told = "\n".join(warnings(make_study(production={"command": command})))
     for says in (
         "NCCL_P2P_LEVEL: NCCL knows it in capitals only",
-        "NCCL_PROTOO: NCCL 2.30.7 reads no such variable",
+        "NCCL_PROTOO: NCCL 2.30.7 does not read this variable",
         f"{IPC}: SGLang cannot parse 'on'",
         "NCCL_MIN_NCHANNELS 16 is more than NCCL_MAX_NCHANNELS 8",
     ):

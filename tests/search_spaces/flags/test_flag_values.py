@@ -30,7 +30,7 @@ TAKEN = {
 }
 REFUSED = {
     "a choice misspelled": ("attention-backend", "flashinfr", "did you mean `flashinfer`?"),
-    "a beginning of several": ("kv-cache-dtype", "fp8", "begin so"),
+    "a beginning of several": ("kv-cache-dtype", "fp8", "begin with it"),
     "a beginning of one": ("attention-backend", "tri", "did you mean `triton`?"),
     "far from all": ("quantization", "zzz", "and 19 more"),
     "far from a few": ("dtype", 16, "valid: auto, half"),
@@ -88,9 +88,9 @@ def test_off_is_not_the_same_as_not_given():
     [
         ("atention-backend", "No known SGLang version has this flag; did you mean `att"),
         ("enable-nothing-of-this", "No known SGLang version has this flag"),
-        ("mem-fraction", "takes it for `mem-fraction-static`, which begins so"),
-        ("speculative-eagle", "takes it for `speculative-eagle-topk`"),
-        ("speculative-n", "begin so: write one of them whole"),
+        ("mem-fraction", "reads it as `mem-fraction-static`: write the whole name"),
+        ("speculative-eagle", "reads it as `speculative-eagle-topk`"),
+        ("speculative-n", "begin with this text: write one"),
         ("cuda-graph-max-bs", "only 0.5.9 and 0.5.17 have it; 0.5.23 has `--cuda-graph-max-bs-de"),
     ],
 )

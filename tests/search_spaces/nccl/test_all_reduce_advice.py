@@ -39,16 +39,16 @@ OFF_BESIDE_P2P = [{"when": {"env": {"NCCL_P2P_DISABLE": "1"}}, "then": {"flags":
         ),
         (
             {"flags": {"tp-size": 2}, "env": PROTO},
-            "on wherever the two GPUs reach each other's memory. If it is on here, the points are",
+            "on if the two GPUs have peer access. If the kernel is on here, these points are",
         ),
-        ({"flags": {"tp-size": 8}, "env": PROTO}, "where NVLink joins all GPUs"),
+        ({"flags": {"tp-size": 8}, "env": PROTO}, "if NVLink connects all GPUs"),
         (
             {"flags": {"tp-size": 8, "enable-mscclpp": True} | OFF, "env": PROTO},
             "with enable-mscclpp MSCCL++ carries small all-reduces, not NCCL",
         ),
         (
             {"flags": {"tp-size": 8} | OFF, "env": PROTO, "fixed": IPC},
-            "but FlashInfer's kernel carries decoding",
+            "but FlashInfer's kernel runs decoding",
         ),
         (
             {"flags": {"tp-size": 8} | OFF, "env": PROTO | IPC_CHOSEN},
@@ -60,9 +60,9 @@ OFF_BESIDE_P2P = [{"when": {"env": {"NCCL_P2P_DISABLE": "1"}}, "then": {"flags":
                 "flags": {"tp-size": 8, "enable-deterministic-inference": True} | OFF,
                 "fixed": IPC,
             },
-            "enable-deterministic-inference leaves it off",
+            "enable-deterministic-inference disables it",
         ),
-        ({"flags": {"tp-size": 2}, "fixed": IPC}, "comes after SGLang's own all-reduce kernel"),
+        ({"flags": {"tp-size": 2}, "fixed": IPC}, "has no effect at tp-size 2 with peer access"),
         (
             {"flags": {"tp-size": 2, OWN_OFF: None}, "fixed": {"NCCL_P2P_DISABLE": "1"}},
             "was seen to hang where NCCL needs it off",

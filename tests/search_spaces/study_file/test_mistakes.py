@@ -241,7 +241,7 @@ MISTAKES = {
         "[null, LL]", "[null, LL182]", "space.env.NCCL_PROTO[1]", 15, "did you mean `LL128`?"
     ),
     "a blank in a list of protocols": Mistake(
-        "[null, LL]", '[null, "LL, Simple"]', "space.env.NCCL_PROTO[1]", 15, "leave them out"
+        "[null, LL]", '[null, "LL, Simple"]', "space.env.NCCL_PROTO[1]", 15, "remove them"
     ),
     "one protocol in two spellings": Mistake(
         "[null, LL]", '["LL,Simple", "simple,ll"]', "space.env.NCCL_PROTO[1]", 15,
@@ -294,7 +294,7 @@ MISTAKES = {
     ),
     "the beginning of a flag's choice": Mistake(
         "tp-size: 8,", "tp-size: 8, kv_cache_dtype: fp8,", "server.flags.kv_cache_dtype", 4,
-        "`fp8_e5m2`, `fp8_e4m3` begin so",
+        "`fp8_e5m2`, `fp8_e4m3` begin with it",
     ),
     "a word for a number of GPUs": Mistake(
         "tp-size: 8,", "tp-size: eight,", "server.flags.tp-size", 4, "a whole number of GPUs"
@@ -389,7 +389,7 @@ MISTAKES = {
 
 ADVICE = re.compile(
     r"write|keep|leave|remove|use|correct"
-    r"|did you mean|valid|such as|swap|take|must|needs|belong|found|begin so"
+    r"|did you mean|valid|such as|swap|take|must|needs|belong|found|begin with"
     r"|takes|search|at most|missing|more than|save|expected|give",
     re.IGNORECASE,
 )

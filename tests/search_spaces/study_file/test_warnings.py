@@ -75,7 +75,7 @@ def test_an_open_loop_with_few_requests_gives_a_warning(make_study):
         (
             {"flags": CLEAN},
             {"flags": {"mem-fraction": [0.8, 0.9]}},
-            "space.flags.mem-fraction: SGLang 0.5.23 takes it for `mem-fraction-static`",
+            "space.flags.mem-fraction: SGLang 0.5.23 reads it as `mem-fraction-static`",
         ),
         (
             {"flags": CLEAN | {"attention-backend": "cutlass_mla"}},
