@@ -24,11 +24,11 @@ demo: install  ## The main job on the simulated Kimi server, afresh, in a few mi
 	rm -rf $(DEMO_DB) $(DEMO_DB)-wal $(DEMO_DB)-shm build/tuner-logs
 	$(BIN)/tuner sweep --study kimi-demo --storage sqlite:///$(DEMO_DB)
 
-test: install  ## All tests but those that need the real SGLang
-	$(BIN)/pytest -n 2 -m "not sglang and not sglang_long and not alone"
+test: install  ## All tests but those that need the real SGLang; many wait, so 3 at a time on 2 cores
+	$(BIN)/pytest -n 3 -m "not sglang and not sglang_long and not alone"
 
 test-fast: install  ## Tests that start no server, in under a minute
-	$(BIN)/pytest -n 2 -m "not slow and not sglang and not sglang_long and not alone"
+	$(BIN)/pytest -n 3 -m "not slow and not sglang and not sglang_long and not alone"
 
 test-speed: install  ## Figures of speed against real clocks: on a quiet machine, by themselves
 	$(BIN)/pytest -m alone -s
