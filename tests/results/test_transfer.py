@@ -11,7 +11,8 @@ from results.errors import MirrorConflict, StoreError, StudyExists
 from results.optuna_mirror import MirrorTrial, OptunaMirror
 from results.records import BatchCycles, CycleTimes, PartTime, Purpose, RequestSample, TrialState
 from results.store import Store
-from results.study_copy import Counts, copy_studies
+from results.study_copy import Counts
+from results.transfer import copy_studies
 
 from .databases import optuna_storage, optuna_trials
 

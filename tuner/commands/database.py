@@ -17,7 +17,7 @@ from results.database import address_of, shown_address
 from results.errors import StoreMissing, StoreOutdated
 from results.records import LaunchState, TrialState
 from results.store import Store
-from results.study_copy import copy_studies
+from results.transfer import copy_studies
 from results.upkeep import whole_file
 from search_spaces.problems import StudyFileError
 from search_spaces.simulated_acceptance import NOTICE
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from results.records import Launch, Trial
     from results.studies import StoredStudy
-    from results.study_copy import CopiedStudy
+    from results.transfer import CopiedStudy
 
 
 def list_studies(*, storage: str, as_json: bool) -> Exit:
