@@ -25,7 +25,7 @@ demo: install  ## The main job on the simulated Kimi server, afresh, in a few mi
 	$(BIN)/tuner sweep --study kimi-demo --storage sqlite:///$(DEMO_DB)
 
 test: install  ## All tests but those that need the real SGLang; many wait, so 3 at a time on 2 cores
-	$(BIN)/pytest -n 3 -m "not sglang and not sglang_long and not alone"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not sglang and not sglang_long and not alone"
 
 test-fast: install  ## Tests that start no server, in under a minute
 	$(BIN)/pytest -n 3 -m "not slow and not sglang and not sglang_long and not alone"

@@ -37,6 +37,13 @@ UNAVOIDABLE = re.compile(
 )
 
 
+VARIANTS = (
+    ("--interconnect", "pcie"),
+    ("--interconnect", "nvlink", "--concurrency", "8,64", "--rate", "4"),
+)
+"""Options of every other command."""
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=[path.name for path in COMMANDS])
 def test_a_public_command_becomes_a_valid_study(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -46,21 +53,18 @@ def test_a_public_command_becomes_a_valid_study(path, tmp_path, monkeypatch, cap
     for name in unresolved(launch):
         value = next(value for pattern, value in STAND_INS if re.search(pattern, name))
         sets += ["--set", f"${name}={value}"]
-    for others in (
-        ("--interconnect", "pcie"),
-        ("--interconnect", "nvlink", "--concurrency", "8,64", "--rate", "4"),
-    ):
-        arguments = ["--force", "--output", "made.yaml", *others, *sets]
-        code = run(["init", "--from-command", str(path), *arguments])
-        said = capsys.readouterr()
-        assert code == 0, said.err
-        code = run(["validate", "--study", "./made.yaml", "--no-sglang"])
-        assert code == 0, capsys.readouterr().err
-        capsys.readouterr()
-        study = load_study("./made.yaml")
-        assert [note for note in warnings(study) if not UNAVOIDABLE.match(note)] == []
-        assert {"none", "production"} <= set(baselines(study))
-        assert len(Space(study)) >= 1
-        # Fixed flags keep the order of the command.
-        mine = [name for name in launch.flags if name in study.server.flags]
-        assert [name for name in study.server.flags if name in mine] == mine
+    others = VARIANTS[COMMANDS.index(path) % len(VARIANTS)]
+    arguments = ["--force", "--output", "made.yaml", *others, *sets]
+    code = run(["init", "--from-command", str(path), *arguments])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    code = run(["validate", "--study", "./made.yaml", "--no-sglang"])
+    assert code == 0, capsys.readouterr().err
+    capsys.readouterr()
+    study = load_study("./made.yaml")
+    assert [note for note in warnings(study) if not UNAVOIDABLE.match(note)] == []
+    assert {"none", "production"} <= set(baselines(study))
+    assert len(Space(study)) >= 1
+    # Fixed flags keep the order of the command.
+    mine = [name for name in launch.flags if name in study.server.flags]
+    assert [name for name in study.server.flags if name in mine] == mine
