@@ -14,10 +14,10 @@ from search_spaces.rules.rule import Rules
 if TYPE_CHECKING:
     from search_spaces.rules.rule import Candidate
 
-_rules = Rules()
+server_rules = Rules()
 
 
-@_rules.add("arg_groups/validation_hook.py:241-246")
+@server_rules.add("arg_groups/validation_hook.py:241-246")
 def _chunk_divides_into_pages(server: Candidate) -> str | None:
     chunk, page = server.number("chunked-prefill-size", 0), server.page_size
     if chunk <= 0 or page < 1 or chunk % page == 0:
@@ -25,12 +25,12 @@ def _chunk_divides_into_pages(server: Candidate) -> str | None:
     return f"chunked-prefill-size {chunk} is not a multiple of page-size {page}"
 
 
-@_rules.add("arg_groups/validation_hook.py:244 (page-size 0 divides by zero)")
+@server_rules.add("arg_groups/validation_hook.py:244 (page-size 0 divides by zero)")
 def _page_size_positive(server: Candidate) -> str | None:
     return None if server.page_size >= 1 else f"page-size {server.page_size} is less than 1"
 
 
-@_rules.add("arg_groups/validation_hook.py:178-181")
+@server_rules.add("arg_groups/validation_hook.py:178-181")
 def _whole_nodes(server: Candidate) -> str | None:
     nodes = server.number("nnodes", 1)
     gpus = server.number("tp-size", 1) * server.number("pp-size", 1)
@@ -39,7 +39,7 @@ def _whole_nodes(server: Candidate) -> str | None:
     return f"tp-size times pp-size, {gpus}, does not divide into {nodes} nodes"
 
 
-@_rules.add("arg_groups/parallel_hook.py:50-58, :285-293 and :326")
+@server_rules.add("arg_groups/parallel_hook.py:50-58, :285-293 and :326")
 def _attention_dp_size(server: Candidate) -> str | None:
     size, replicas = server.number("attn-dp-size", 1), server.number("dp-size", 1)
     if size < 1:
@@ -52,7 +52,7 @@ def _attention_dp_size(server: Candidate) -> str | None:
     return None if tp % size == 0 else f"data-parallel attention of {size} does not divide tp {tp}"
 
 
-@_rules.add("arg_groups/parallel_hook.py:170-193")
+@server_rules.add("arg_groups/parallel_hook.py:170-193")
 def _moe_dp_size(server: Candidate) -> str | None:
     size, tp = server.number("moe-dp-size", 1), server.number("tp-size", 1)
     experts = server.number("ep-size", 1)
@@ -68,7 +68,7 @@ def _moe_dp_size(server: Candidate) -> str | None:
     return "moe-dp-size > 1 does not run with pp-size > 1" if _pipelined(server) else None
 
 
-@_rules.add("arg_groups/validation_hook.py:207-211")
+@server_rules.add("arg_groups/validation_hook.py:207-211")
 def _moe_dense_tp_size(server: Candidate) -> str | None:
     size, tp = server.flags.get("moe-dense-tp-size"), server.number("tp-size", 1)
     if size is None or size in {1, tp}:
@@ -79,7 +79,7 @@ def _moe_dense_tp_size(server: Candidate) -> str | None:
 _WHOLE_EXPERTS = ("flashinfer_cutlass", "flashinfer_cutedsl")
 
 
-@_rules.add("arg_groups/moe_hook.py:80-105")
+@server_rules.add("arg_groups/moe_hook.py:80-105")
 def _moe_runner_experts(server: Candidate) -> str | None:
     runner, experts = server.flags.get("moe-runner-backend"), server.number("ep-size", 1)
     tp = server.number("tp-size", 1)
@@ -91,7 +91,7 @@ def _moe_runner_experts(server: Candidate) -> str | None:
     return f"moe-runner-backend {runner} takes ep-size 1 or the tp-size {tp}, not {experts}"
 
 
-@_rules.add("arg_groups/validation_hook.py:756-772")
+@server_rules.add("arg_groups/validation_hook.py:756-772")
 def _two_batch_overlap(server: Candidate) -> str | None:
     if not server.flags.get("enable-two-batch-overlap") or server.attention_dp:
         return None
@@ -103,7 +103,7 @@ def _two_batch_overlap(server: Candidate) -> str | None:
     )
 
 
-@_rules.add("arg_groups/validation_hook.py:188-194")
+@server_rules.add("arg_groups/validation_hook.py:188-194")
 def _compiled_padding(server: Candidate) -> str | None:
     both = ("disable-cuda-graph-padding", "enable-torch-compile")
     if not all(server.flags.get(name) for name in both):
@@ -111,7 +111,7 @@ def _compiled_padding(server: Candidate) -> str | None:
     return "disable-cuda-graph-padding does not run with enable-torch-compile"
 
 
-@_rules.add("arg_groups/validation_hook.py:281-306")
+@server_rules.add("arg_groups/validation_hook.py:281-306")
 def _priorities(server: Candidate) -> str | None:
     asked = server.flags.get("enable-priority-scheduling")
     policy = server.flags.get("schedule-policy", "fcfs")
@@ -122,7 +122,7 @@ def _priorities(server: Candidate) -> str | None:
     return None
 
 
-@_rules.add("arg_groups/validation_hook.py:314-316")
+@server_rules.add("arg_groups/validation_hook.py:314-316")
 def _conservativeness(server: Candidate) -> str | None:
     value = server.flags.get("schedule-conservativeness", 1)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value >= 0:
@@ -130,7 +130,7 @@ def _conservativeness(server: Candidate) -> str | None:
     return f"schedule-conservativeness {value} is less than 0"
 
 
-@_rules.add("not checked there; a share of the memory that is none, or more than all of it")
+@server_rules.add("not checked there; a share of the memory that is none, or more than all of it")
 def _memory_fraction(server: Candidate) -> str | None:
     value = server.flags.get("mem-fraction-static", 0.9)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or 0 < value <= 1:
@@ -138,7 +138,7 @@ def _memory_fraction(server: Candidate) -> str | None:
     return f"mem-fraction-static {value} is no share of the memory: above 0, at most 1"
 
 
-@_rules.add("not checked there; a server that runs no request never gets ready")
+@server_rules.add("not checked there; a server that runs no request never gets ready")
 def _running_requests(server: Candidate) -> str | None:
     most = server.number("max-running-requests", 1)
     return None if most >= 1 else f"max-running-requests {most} is less than 1"
@@ -148,20 +148,18 @@ def _pipelined(server: Candidate) -> bool:
     return server.number("pp-size", 1) > 1
 
 
-SERVER_RULES = _rules.all
+nccl_rules = Rules(f"NCCL {NEWEST}", server=False)
 
 
-_nccl = Rules(f"NCCL {NEWEST}", server=False)
-
-
-@_nccl.add("src/graph/connect.cc:492-505, src/init.cc:2190, src/graph/paths.cc:980", env=BOUNDED)
+@nccl_rules.add(
+    "src/graph/connect.cc:492-505, src/init.cc:2190, src/graph/paths.cc:980", env=BOUNDED
+)
 def _nccl_bounds(server: Candidate) -> str | None:
     return next((message for _, _, message in crossed_bounds(server.env)), None)
 
 
-@_nccl.add("src/graph/tuning.cc:293-304, src/enqueue.cc:2052-2065", env=("NCCL_ALGO", "NCCL_PROTO"))
+@nccl_rules.add(
+    "src/graph/tuning.cc:293-304, src/enqueue.cc:2052-2065", env=("NCCL_ALGO", "NCCL_PROTO")
+)
 def _nccl_nothing_left(server: Candidate) -> str | None:
     return nothing_left(server.env)
-
-
-NCCL_RULES = _nccl.all

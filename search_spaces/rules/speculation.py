@@ -14,17 +14,17 @@ from search_spaces.sglang_variables import YES
 if TYPE_CHECKING:
     from search_spaces.rules.rule import Candidate
 
-_rules = Rules()
+speculation_rules = Rules()
 
 
-@_rules.add("speculative/spec_info.py:49-65 (UNO is not supported by the tuner)")
+@speculation_rules.add("speculative/spec_info.py:49-65 (UNO is not supported by the tuner)")
 def _unknown_algorithm(server: Candidate) -> str | None:
     if server.speculation.algorithm in ALGORITHMS:
         return None
     return f"{server.speculation.algorithm} is not among {', '.join(NAMES)}"
 
 
-@_rules.add("seen on a CPU: passes all checks, then the scheduler dies, exit 137")
+@speculation_rules.add("seen on a CPU: passes all checks, then the scheduler dies, exit 137")
 def _draft_model_missing(server: Candidate) -> str | None:
     known = ALGORITHMS.get(server.speculation.algorithm)
     if known is None or not known.needs_draft or server.has_draft_model:
@@ -32,7 +32,7 @@ def _draft_model_missing(server: Candidate) -> str | None:
     return f"{known.name} needs a draft model; set model.draft"
 
 
-@_rules.add("arg_groups/speculative_hook.py:1160-1163 and :1274, managers/utils.py:497")
+@speculation_rules.add("arg_groups/speculative_hook.py:1160-1163 and :1274, managers/utils.py:497")
 def _numbers_missing(server: Candidate) -> str | None:
     if server.shape is not Shape.TREE:
         return None
@@ -43,7 +43,9 @@ def _numbers_missing(server: Candidate) -> str | None:
     return None
 
 
-@_rules.add("not checked there; 0 steps is no baseline, and less fails in the first draft")
+@speculation_rules.add(
+    "not checked there; 0 steps is no baseline, and less fails in the first draft"
+)
 def _steps_positive(server: Candidate) -> str | None:
     steps = server.speculation.num_steps
     if server.shape is not Shape.TREE or steps is None or steps >= 1:
@@ -51,7 +53,7 @@ def _steps_positive(server: Candidate) -> str | None:
     return f"num_steps {steps} is less than 1; for no speculation take algorithm none"
 
 
-@_rules.add("not checked there; the first draft step takes no token")
+@speculation_rules.add("not checked there; the first draft step takes no token")
 def _topk_positive(server: Candidate) -> str | None:
     topk = server.speculation.topk
     if server.shape is not Shape.TREE or topk is None or topk >= 1:
@@ -59,7 +61,7 @@ def _topk_positive(server: Candidate) -> str | None:
     return f"topk {topk} is less than 1"
 
 
-@_rules.add("not checked there (DSPARK: arg_groups/speculative_hook.py:846-850)")
+@speculation_rules.add("not checked there (DSPARK: arg_groups/speculative_hook.py:846-850)")
 def _draft_tokens_minimum(server: Candidate) -> str | None:
     tokens = server.speculation.num_draft_tokens
     # Draft tokens of a chain follow from its steps, which another rule checks.
@@ -68,7 +70,9 @@ def _draft_tokens_minimum(server: Candidate) -> str | None:
     return f"num_draft_tokens {tokens} is less than 2: the bonus token's slot and one draft"
 
 
-@_rules.add("speculative/eagle_utils.py:110 (torch.topk fails in the warm-up request, exit 137)")
+@speculation_rules.add(
+    "speculative/eagle_utils.py:110 (torch.topk fails in the warm-up request, exit 137)"
+)
 def _tree_capacity(server: Candidate) -> str | None:
     spec = server.speculation
     if not server.is_tree or not (spec.num_steps and spec.topk and spec.num_draft_tokens):
@@ -84,7 +88,7 @@ def _tree_capacity(server: Candidate) -> str | None:
     )
 
 
-@_rules.add("arg_groups/speculative_hook.py:1176-1180")
+@speculation_rules.add("arg_groups/speculative_hook.py:1176-1180")
 def _trtllm_mha_chain_only(server: Candidate) -> str | None:
     if not server.is_tree or "trtllm_mha" not in server.attention_backends:
         return None
@@ -94,7 +98,7 @@ def _trtllm_mha_chain_only(server: Candidate) -> str | None:
 _PAGED_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
 
 
-@_rules.add("arg_groups/speculative_hook.py:1271-1282")
+@speculation_rules.add("arg_groups/speculative_hook.py:1271-1282")
 def _paged_tree_backend(server: Candidate) -> str | None:
     if not server.is_tree or server.page_size <= 1:
         return None
@@ -110,7 +114,7 @@ def _paged_tree_backend(server: Candidate) -> str | None:
     )
 
 
-@_rules.add("arg_groups/speculative_hook.py:1356-1366")
+@speculation_rules.add("arg_groups/speculative_hook.py:1356-1366")
 def _paged_ngram_backend(server: Candidate) -> str | None:
     if server.shape is not Shape.LOOKUP or server.page_size <= 1:
         return None
@@ -125,14 +129,14 @@ def _paged_ngram_backend(server: Candidate) -> str | None:
     )
 
 
-@_rules.add("arg_groups/speculative_hook.py:1077-1084 and :1367-1371")
+@speculation_rules.add("arg_groups/speculative_hook.py:1077-1084 and :1367-1371")
 def _attention_dp(server: Candidate) -> str | None:
     if server.speculation.algorithm not in {"STANDALONE", "NGRAM"} or not server.attention_dp:
         return None
     return f"{server.speculation.algorithm} does not run with data-parallel attention"
 
 
-@_rules.add("arg_groups/speculative_hook.py:1411-1421")
+@speculation_rules.add("arg_groups/speculative_hook.py:1411-1421")
 def _adaptive_steps(server: Candidate) -> str | None:
     if not server.flags.get("speculative-adaptive") or server.drops_adaptive:
         return None
@@ -145,7 +149,7 @@ def _adaptive_steps(server: Candidate) -> str | None:
     return f"speculative-adaptive starts only at num_steps {ADAPTIVE_STEPS}, not at {steps}"
 
 
-@_rules.add("arg_groups/speculative_hook.py:1211-1251")
+@speculation_rules.add("arg_groups/speculative_hook.py:1211-1251")
 def _rejection_sampling(server: Candidate) -> str | None:
     spec = server.speculation
     if not server.flags.get("speculative-use-rejection-sampling") or not spec.enabled:
@@ -157,7 +161,7 @@ def _rejection_sampling(server: Candidate) -> str | None:
     return _threshold(server) if server.shape is Shape.TREE else None
 
 
-@_rules.add("arg_groups/speculative_hook.py:176-184")
+@speculation_rules.add("arg_groups/speculative_hook.py:176-184")
 def _block_verification(server: Candidate) -> str | None:
     spec = server.speculation
     if not server.flags.get("speculative-use-block-verification"):
@@ -181,14 +185,14 @@ def _threshold(server: Candidate) -> str | None:
     return None
 
 
-@_rules.add("arg_groups/speculative_hook.py:291-303 and :668-672")
+@speculation_rules.add("arg_groups/speculative_hook.py:291-303 and :668-672")
 def _block_device(server: Candidate) -> str | None:
     if server.shape is not Shape.BLOCK or server.flags.get("device") != "cpu":
         return None
     return f"{server.speculation.algorithm} does not run on a CPU"
 
 
-@_rules.add(
+@speculation_rules.add(
     "arg_groups/speculative_hook.py:319-322 and :713-718, arg_groups/validation_hook.py:119-160",
     env=("SGLANG_ENABLE_PP_SPEC",),
 )
@@ -213,7 +217,7 @@ def _pipeline_parallel(server: Candidate) -> str | None:
     return f"{spec.algorithm} with pp-size > 1 runs only on disaggregation-mode prefill{relay}"
 
 
-@_rules.add("arg_groups/speculative_hook.py:305-310 and :675-676")
+@speculation_rules.add("arg_groups/speculative_hook.py:305-310 and :675-676")
 def _attention_dp_head(server: Candidate) -> str | None:
     if server.shape is not Shape.BLOCK or not server.attention_dp:
         return None
@@ -223,7 +227,7 @@ def _attention_dp_head(server: Candidate) -> str | None:
     return f"{name} with data-parallel attention runs only with enable-dp-lm-head: true"
 
 
-@_rules.add("arg_groups/speculative_hook.py:198-230 and :427-434")
+@speculation_rules.add("arg_groups/speculative_hook.py:198-230 and :427-434")
 def _draft_window(server: Candidate) -> str | None:
     window = server.flags.get("speculative-draft-window-size")
     sink = server.flags.get("speculative-draft-sink-size")
@@ -241,7 +245,7 @@ def _draft_window(server: Candidate) -> str | None:
     return f"speculative-draft-window-size {window} is less than DFLASH's block of {tokens}"
 
 
-@_rules.add("arg_groups/speculative_hook.py:1331-1350")
+@speculation_rules.add("arg_groups/speculative_hook.py:1331-1350")
 def _ngram_corpus(server: Candidate) -> str | None:
     if server.shape is not Shape.LOOKUP:
         return None
@@ -264,29 +268,26 @@ def _ngram_corpus(server: Candidate) -> str | None:
     )
 
 
-@_rules.add("arg_groups/attention_hook.py:161-163")
+@speculation_rules.add("arg_groups/attention_hook.py:161-163")
 def _flex_attention(server: Candidate) -> str | None:
     if not server.speculation.enabled or "flex_attention" not in server.attention_backends:
         return None
     return "attention backend flex_attention runs only without speculation"
 
 
-@_rules.add("arg_groups/attention_hook.py:450-458")
+@speculation_rules.add("arg_groups/attention_hook.py:450-458")
 def _linear_replay_chain(server: Candidate) -> str | None:
     if not server.is_tree or not server.flags.get("enable-linear-replayssm-spec"):
         return None
     return f"enable-linear-replayssm-spec takes only topk 1, not {server.speculation.topk}"
 
 
-@_rules.add("the draft is split over ranks of the target's group")
+@speculation_rules.add("the draft is split over ranks of the target's group")
 def _draft_tp_divides_tp(server: Candidate) -> str | None:
     tp = server.number("tp-size", 1)
     if server.draft_tp is None or (server.draft_tp >= 1 and tp % server.draft_tp == 0):
         return None
     return f"draft_tp {server.draft_tp} does not divide the target's tp-size {tp}"
-
-
-SPECULATION_RULES = _rules.all
 
 
 _rules_0_5_17 = Rules("SGLang 0.5.17")
