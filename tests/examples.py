@@ -25,7 +25,7 @@ def load_profile() -> None:
         "tuner",
         deadline=None,
         derandomize=TIMES == 1,
-        max_examples=examples(100),
+        max_examples=examples(50),
         # How long an example takes is the machine's affair.
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )

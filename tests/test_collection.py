@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FILES = (
     "tests/tuner/planners/test_planners.py",
@@ -14,6 +16,7 @@ FILES = (
 )
 
 
+@pytest.mark.slow
 def test_fixtures_of_a_folder_are_found_after_a_file_of_its_parent():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--setup-plan", "-q", "-p", "no:cacheprovider", *FILES],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.simulated_server.engine.adaptive import candidate_steps
-from search_spaces.algorithms import NGRAM_DRAFT_TOKENS
+from search_spaces.algorithms import NGRAM_DRAFT_TOKENS, default_speculation, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,11 +200,6 @@ def _resolve_tree(flags: FlagState) -> None:
 def _resolve_tree_shape(flags: FlagState) -> None:
     topk, tokens = flags["speculative_eagle_topk"], flags["speculative_num_draft_tokens"]
     if flags["speculative_num_steps"] is None:
-        from search_spaces.algorithms import (  # noqa: PLC0415 - 20 ms, rarely needed
-            default_speculation,
-            family_of,
-        )
-
         flags.refuse_if(topk is not None or tokens is not None, "steps_missing")
         family = family_of(str(flags["model_path"] or ""))
         default = default_speculation(flags.algorithm, family)
