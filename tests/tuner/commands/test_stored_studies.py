@@ -12,6 +12,8 @@ import pytest
 
 from results.store import Store
 
+pytestmark = pytest.mark.slow
+
 DATABASES = Path(__file__).parents[2] / "data" / "databases"
 
 STRICTER = {
